@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nmt.config.checks import require_positive, require_share
+from nmt.config.checks import refuse, require_positive, require_share
 from nmt.config.option import flag
 from nmt.errors import UsageError
 
@@ -27,6 +27,11 @@ class BatchingConfig:
     )
     batch_size: int | None = flag(None, help="largest number of sentences in a batch")
     update_freq: int = flag(1, help="batches whose gradients make one update")
+    tokens_per_update: int | None = flag(
+        None,
+        help="largest update of all processes together, counted as a batch is: says how many batches make one, in place of "
+        "--update-freq",
+    )
     sort_window: int | None = flag(None, help="sentences sorted by length together; null: all, the least padding")
     skip_long: bool = flag(False, help="drop pairs longer than a batch instead of stopping")
 
@@ -37,6 +42,7 @@ class BatchingConfig:
         require_positive("batching", batch_size=self.batch_size)
         require_positive("batching", max_source_tokens=self.max_source_tokens, max_target_tokens=self.max_target_tokens)
         require_positive("batching", update_freq=self.update_freq, sort_window=self.sort_window)
+        require_positive("batching", tokens_per_update=self.tokens_per_update)
         require_share("batching", max_padding=self.max_padding or 0.0)
         budgets = (self.max_source_tokens, self.max_target_tokens)
         if self.max_tokens == AUTO and budgets != (None, None):
@@ -46,6 +52,22 @@ class BatchingConfig:
             )
         if (self.max_tokens, *budgets, self.batch_size) == (None, None, None, None):
             raise UsageError("set batching.max_tokens (--max-tokens) or batching.batch_size (--batch-size)")
+        self._check_update()
+
+    def _check_update(self) -> None:
+        budget = self.tokens_per_update
+        refuse(
+            (
+                budget is not None and self.update_freq != 1,
+                f"batching.tokens_per_update={budget} says by itself how many batches make an update; leave --update-freq "
+                f"{self.update_freq} out, or set batching.tokens_per_update=null",
+            ),
+            (
+                budget is not None
+                and (self.max_tokens, self.max_source_tokens, self.max_target_tokens) == (None, None, None),
+                f"batching.tokens_per_update={budget} needs batches that are bounded in tokens; set --max-tokens",
+            ),
+        )
 
     @property
     def token_limit(self) -> int | None:
@@ -60,6 +82,18 @@ class BatchingConfig:
         if source is not None and target is not None:
             return source, target
         return (self.token_limit if source is None else source), (self.token_limit if target is None else target)
+
+    @property
+    def largest(self) -> int | None:
+        """The most tokens of a batch, on the side that may have more; None: no limit."""
+        return max((limit for limit in self.limits if limit is not None), default=None)
+
+    def accumulation(self, processes: int) -> int:
+        """How many batches of each process make one update: with ``tokens_per_update`` the number that comes nearest."""
+        if self.tokens_per_update is None:
+            return self.update_freq
+        assert self.largest is not None, "such batches are refused"
+        return max(1, round(self.tokens_per_update / (processes * self.largest)))
 
     def exceeded(self, longest: Sequence[int]) -> dict[str, tuple[int, int]]:
         """By option: the limit that the longest sentences of the sides exceed, and what it would have to be."""

@@ -38,7 +38,15 @@ from nmt.training.loop.updater import BadUpdates, Updater
 from nmt.training.setup import parts
 from nmt.training.setup.compilation import compile_layers
 from nmt.training.setup.datasets import Datasets, open_datasets, readable, stages_of
-from nmt.training.setup.description import describe_model, describe_run, number_of_updates, tell, tell_limits
+from nmt.training.setup.description import (
+    describe_model,
+    describe_run,
+    number_of_updates,
+    tell,
+    tell_limits,
+    tell_update,
+    update_in_words,
+)
 from nmt.training.setup.options import (
     Fingerprint,
     build_scorers,
@@ -95,12 +103,14 @@ def dry_run(config: TrainConfig) -> dict[str, str]:
         facts = describe_model(learner.step.model, models.name_of(type(config.model)))
         parts = ", ".join(f"{name} {count:,}" for name, count in facts["parts"].items())
         pair, pairs = plan.datasets.pair, len(plan.datasets.train)
+        given = plan.config.batching.tokens_per_update
         return described(
             found,
             model=f"{facts['name']}, {facts['parameters']:,} parameters ({parts})",
             data=f"{pairs:,} pairs from {pair.source_lang} to {pair.target_lang}",
             limits=plan.config.training,
             max_update=plan.max_update,
+            made_of=None if given is None else update_in_words(plan.config.batching, plan.world.size),
         )
 
 
@@ -129,6 +139,7 @@ def _planned(config: TrainConfig) -> Iterator[Plan]:
             max_update = number_of_updates(config, batches, datasets)
             check(config, datasets.longest, max_update)
             tell_limits(config)
+            tell_update(config.batching, world.size)
             mark = fingerprint(config, datasets.identities, datasets.valid_identities)
             folder = Path(config.checkpoint.save_dir)
             yield Plan(config, datasets, batches, max_update, scorers, device, world, folder, mark)

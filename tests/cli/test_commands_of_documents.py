@@ -42,6 +42,10 @@ INSTALLS = "would change the environment that these tests run in; an installatio
 MEASURES = "measures for hours; tests/cli/test_benchmarks.py runs the script in its smallest size"
 FOREIGN = "reads what another toolkit trained; tests/unit/formats makes such models and imports them"
 SERVES = "listens until it is stopped; tests/serving/test_document.py sends the requests to a server"
+DOWNLOADS = "downloads gigabytes; tests/unit/examples/test_wmt14_run.py runs the script with archives of its own"
+COUNTS = (
+    "counts the operations of models of full size for minutes; tests/unit/examples/test_wmt14_costs.py has small ones"
+)
 MACHINES = "needs several machines or a batch system; tests/cli/test_documents.py composes it"
 
 # Document and beginning of a command line that is not run, and why.
@@ -70,6 +74,11 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("docs/serving.md", "curl "): SERVES,
     ("docs/training.md", "srun "): MACHINES,
     ("examples/plugin/README.md", "pip install ./examples/plugin"): INSTALLS,
+    ("examples/wmt14/README.md", "pip install '.[moses]'"): INSTALLS,
+    ("examples/wmt14/README.md", "examples/wmt14/run.sh "): DOWNLOADS,
+    ("examples/wmt14/README.md", "DEVICES="): DOWNLOADS,
+    ("examples/wmt14/README.md", "python examples/wmt14/download.py "): DOWNLOADS,
+    ("examples/wmt14/README.md", "python examples/wmt14/costs.py"): COUNTS,
 }
 # What a line needs that is not everywhere.
 NEEDED = {"hydra/sweeper=optuna": "optuna", "hydra/launcher=joblib": "hydra_plugins.hydra_joblib_launcher"}

@@ -113,10 +113,12 @@ def test_graphs_of_two_processes_are_refused(copy_corpus: Path, tmp_path: Path) 
 def test_another_number_of_processes_goes_on_with_the_same_batches(copy_corpus: Path, tmp_path: Path) -> None:
     options = [str(copy_corpus), *TINY]
     run_one(*options, "--update-freq", "2", "--save-dir", str(tmp_path / "one"))
-    short = [*options, "--max-update", "7", "--save-dir", str(tmp_path / "more")]
-    run_two(*short, "--update-freq", "1")
+    by_size = [*options, "--tokens-per-update", "180", "--save-dir", str(tmp_path / "more")]
+    log = run_two(*by_size, "--max-update", "7")
+    assert "an update is 1 batch of up to 90 tokens on each of 2 processes: 180 tokens" in log
     assert [info.update for info in map(read_info, checkpoints_in(tmp_path / "more"))][-1] == 7
-    log = run_one(*options, "--update-freq", "2", "--save-dir", str(tmp_path / "more"))
+    log = run_one(*by_size)
+    assert "an update is 2 batches of up to 90 tokens on 1 process: 180 tokens" in log
     assert "an update was made of" not in log  # 2 x 1 batches, 1 x 2 batches
     weights, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("more", "one"))
     for name, tensor in expected.items():

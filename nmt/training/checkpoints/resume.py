@@ -25,7 +25,8 @@ RESTART_OF_EPOCH = (
     "sampling.",
     "variation.",
 )  # the position in the data loses its meaning
-ACCUMULATION = "batching.update_freq"  # except by this one: the order of batches does not depend on it
+# Except by these: the order of batches does not depend on them.
+ACCUMULATION = ("batching.update_freq", "batching.tokens_per_update")
 
 # What a fingerprint has only under a scheduler that follows validations.
 VALIDATION = ("valid_subset", "validation.", "search.")
@@ -130,7 +131,7 @@ def past_of(
         # only one of two schedulers follows validations, and it is told of its own: see RunState.validations_before
         changed = {key: change for key, change in changed.items() if not key.startswith(VALIDATION)}
     if facts.batches_in_update == batches_in_update:
-        changed.pop(ACCUMULATION, None)
+        changed = {key: change for key, change in changed.items() if key not in ACCUMULATION}
     allowed = tuple(prefix for name, prefixes in RESETS.items() if getattr(options, name) for prefix in prefixes)
     refused = {key: change for key, change in changed.items() if not (options.reset or key.startswith(allowed))}
     if refused:
@@ -177,7 +178,7 @@ def other_scores(past: Past, validated_as: Fingerprint, options: ValidationConfi
 
 
 def restarts_epoch(changed: Mapping[str, str]) -> bool:
-    return any(key.startswith(RESTART_OF_EPOCH) for key in changed if key != ACCUMULATION)
+    return any(key.startswith(RESTART_OF_EPOCH) for key in changed if key not in ACCUMULATION)
 
 
 def compare_length(past: Past, config: TrainConfig, now: int | None) -> None:

@@ -81,7 +81,7 @@ class TrainingBatches:
         self._split = split
         self._options = options
         self._seed = seed
-        self.batches_in_update = options.update_freq * processes
+        self.batches_in_update = options.accumulation(processes) * processes
         self.stages = stages
         self._variation = variation
         self.readers: Readers[Any, Any] = Readers(self._work, 0 if variation is None else readers)

@@ -24,7 +24,9 @@ from nmt.errors import DeviceError
 from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.training.checkpoints.optimizer_state import evaluation_mode
 
-SMALLER_BATCHES = "lower --max-tokens and raise --update-freq by the same factor"
+SMALLER_BATCHES = (
+    "lower --max-tokens and raise --update-freq by the same factor (--tokens-per-update does it by itself)"
+)
 WIDE = 256  # from this width on a CPU computes the whole model in bf16,
 WIDE_FOR_TILES = 128  # or from this one if it has tiles for it
 LARGE_VOCABULARY = 2048  # from this size on the output layer alone, where the model is narrower

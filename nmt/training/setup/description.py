@@ -16,7 +16,7 @@ from torch import nn
 
 import nmt
 from nmt.allocator import VARIABLES
-from nmt.config.sections import DEFAULT_MAX_UPDATE, TrainConfig
+from nmt.config.sections import DEFAULT_MAX_UPDATE, BatchingConfig, TrainConfig
 from nmt.data.corpus import Split
 from nmt.data.lengths import Lengths, length_counts
 from nmt.data.mixing import Stage
@@ -31,6 +31,7 @@ logger = logging.getLogger("nmt.training")
 
 # What is planned to know the length of a run beforehand: some ten seconds at a microsecond a sentence.
 MOST_EPOCHS, MOST_SENTENCES = 1000, 10_000_000
+FAR = 0.1  # of the size of an update that was asked for
 MOST_DRAWN = 100_000  # sentences whose text is drawn for that: some ten seconds
 
 
@@ -47,6 +48,31 @@ def tell(config: TrainConfig, datasets: Datasets, batches: TrainingBatches, mode
     if datasets.variation is not None:
         by = f"{count} readers" if (count := batches.readers.count) else "the training process"
         logger.info(f"their text differs from epoch to epoch, drawn by {by}")
+
+
+def update_in_words(batching: BatchingConfig, processes: int) -> str:
+    """What an update of a given size is made of, and how to come nearer to that size."""
+    given, size, count = batching.tokens_per_update, batching.largest, batching.accumulation(processes)
+    assert given is not None and size is not None
+    made, whose = size * count * processes, "1 process" if processes == 1 else f"each of {processes} processes"
+    batches = "1 batch" if count == 1 else f"{count} batches"
+    found = f"{batches} of up to {size:,} tokens on {whose}: {made:,} tokens"
+    best = given // (count * processes)
+    if best == size:
+        return found
+    return (
+        f"{found}, the nearest to --tokens-per-update {given}; with batches of up to {best:,} tokens it would be "
+        f"{best * count * processes:,}"
+    )
+
+
+def tell_update(batching: BatchingConfig, processes: int) -> None:
+    """A warning if it is far from what was asked for."""
+    if batching.tokens_per_update is None or batching.largest is None:
+        return
+    made = batching.largest * batching.accumulation(processes) * processes
+    is_far = abs(made - batching.tokens_per_update) > FAR * batching.tokens_per_update
+    logger.log(logging.WARNING if is_far else logging.INFO, "an update is %s", update_in_words(batching, processes))
 
 
 def tell_limits(config: TrainConfig) -> None:

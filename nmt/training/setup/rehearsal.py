@@ -208,9 +208,15 @@ def _hours(hours: float) -> str:
 
 
 def described(
-    found: Rehearsal, *, model: str, data: str, limits: TrainingConfig, max_update: int | None
+    found: Rehearsal,
+    *,
+    model: str,
+    data: str,
+    limits: TrainingConfig,
+    max_update: int | None,
+    made_of: str | None = None,
 ) -> dict[str, str]:
-    """What it comes to, in words, by what it is about."""
+    """What it comes to, in words, by what it is about. ``made_of``: the batches of an update whose size was given."""
     epoch, batches = found.epoch, found.epoch.batches
     pairs, pieces = sum(batch.pairs for batch in batches), sum(epoch.target_pieces)
     rows = {
@@ -221,6 +227,8 @@ def described(
         "the largest": str(epoch.largest),
         "memory": _described_memory(found.memory),
     }
+    if made_of is not None:
+        rows["in an update"] = made_of
     if found.seconds is not None:
         rate = found.pieces / found.seconds
         rows["an update"] = f"{found.seconds:.3f} seconds, {rate:,.0f} target pieces a second"

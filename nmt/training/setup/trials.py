@@ -46,6 +46,7 @@ from nmt.training.setup.parts import build_arithmetic, build_model, build_optimi
 logger = logging.getLogger("nmt.training")
 
 SIZES = (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768)  # 25,000 is the paper's
+MOST_PARTS = 64  # batches of a process that an update of a given size is divided into
 LEAST_UPDATES = 50  # of an epoch: batches that leave fewer would train worse, fit as they may
 MARGIN = 1.3  # what a forecast is multiplied with
 SHARE_OF_GPU = 0.92  # of its memory that a trial may reserve
@@ -78,6 +79,12 @@ def candidates(split: Split, longest: int, batches_in_update: int) -> list[int]:
     most = LongerSide(sides(split)).sum() // (LEAST_UPDATES * batches_in_update)
     fitting = [size for size in SIZES if size >= longest] or [longest]
     return [size for size in fitting if size <= most] or fitting[:1]
+
+
+def shares(tokens_per_update: int, longest: int, processes: int) -> list[int]:
+    """The sizes that divide an update of a given size, smallest first: what fits decides into how many batches."""
+    sizes = {tokens_per_update // (processes * parts) for parts in range(1, MOST_PARTS + 1)}
+    return sorted(size for size in sizes if size >= longest) or [longest]
 
 
 def largest_by_trial(sizes: Sequence[int], attempt: Trial, reserved: Callable[[], float]) -> int:
@@ -142,7 +149,11 @@ def largest_batches(split: Split, options: BatchingConfig, seed: int) -> list[In
 
 def _found(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> int:
     logger.info("trying how large batches may be")
-    sizes = candidates(datasets.train, max(datasets.longest), config.batching.update_freq * world.size)
+    longest, batching = max(datasets.longest), config.batching
+    if batching.tokens_per_update is None:
+        sizes = candidates(datasets.train, longest, batching.update_freq * world.size)
+    else:
+        sizes = shares(batching.tokens_per_update, longest, world.size)
     with explained_shortage("with batches of one sentence", "the model is too large for this device"):
         attempt, stored = _trial(_with_size(config, sizes[0]), datasets, device)
     if device.type == "cuda":

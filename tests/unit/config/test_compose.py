@@ -152,6 +152,24 @@ def test_a_recipe_overrides_the_defaults_and_the_command_line_overrides_the_reci
     assert by_hand.batching == by_recipe.batching
 
 
+@pytest.mark.parametrize(
+    ("recipe", "width", "dropout", "updates", "averaged"),
+    [
+        ("vaswani_base", 512, 0.1, 100_000, 5),
+        ("vaswani_big", 1024, 0.3, 300_000, 20),
+        ("vaswani_big_en_fr", 1024, 0.1, 300_000, 20),
+    ],
+)
+def test_the_papers_recipes_make_the_papers_updates(
+    composed: Compose, recipe: str, width: int, dropout: float, updates: int, averaged: int
+) -> None:
+    found = composed("train", f"recipe={recipe}")
+    assert (found.model.d_model, found.model.dropout, found.training.max_update) == (width, dropout, updates)
+    assert found.checkpoint.keep_interval_updates == averaged and found.checkpoint.save_interval_minutes == 10
+    made = {n: n * found.batching.accumulation(n) * found.batching.largest for n in (1, 2, 4, 8)}
+    assert set(made.values()) == {25_000} and not found.batching.count_padding
+
+
 def test_aliases_lead_to_flags_and_advice_is_for_flags_we_lack(commands: dict[str, type], composed: Compose) -> None:
     ours = {flag.name for config_class in commands.values() for flag in flags_of(config_class)}
     assert {words[0] for words in ALIASES.values()} <= ours

@@ -50,6 +50,22 @@ def test_accumulation_that_makes_up_for_the_number_of_processes_is_no_change() -
         changes(checkpoint, {"batching.update_freq": 2}, batches=4)
 
 
+def test_a_size_of_updates_that_keeps_their_batches_is_no_change() -> None:
+    """Neither said in another way, nor on another number of processes."""
+    checkpoint = stored(fingerprint={"batching.update_freq": 2}, batches_in_update=2)
+    by_size = {"batching.update_freq": 1, "batching.tokens_per_update": 500}
+    assert changes(checkpoint, by_size) == {}
+    assert changes(stored(fingerprint=by_size), by_size) == {}
+    with pytest.raises(UsageError, match=r"tokens_per_update: 500 -> 1000.*--reset-dataloader"):
+        changes(stored(fingerprint=by_size), by_size | {"batching.tokens_per_update": 1000}, batches=4)
+
+
+def test_a_size_of_updates_that_processes_do_not_divide_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    by_size = {"batching.tokens_per_update": 500}
+    assert changes(stored(fingerprint=by_size), by_size, batches=3) == {}
+    assert "an update was made of 2 batches and now is of 3" in caplog.text
+
+
 def test_a_change_is_refused_unless_reset() -> None:
     checkpoint = stored(fingerprint={"seed": 1})
     with pytest.raises(UsageError, match="seed: 1 -> 2.*--reset"):
@@ -138,6 +154,7 @@ def test_how_to_validate_matters_if_the_schedulers_before_and_after_both_depend_
         ("batching.max_tokens", True),
         ("sampling.stages", True),
         ("batching.update_freq", False),
+        ("batching.tokens_per_update", False),
         ("optimizer.lr", False),
         ("model.dropout", False),
     ],

@@ -27,6 +27,17 @@ def contents(updates: Iterator[UpdateBatches]) -> list[list[list[int]]]:
     return [[sentences.numbers.tolist() for sentences in update.batches] for update in updates]
 
 
+@pytest.mark.parametrize("processes", [1, 2, 4, 8])
+def test_an_update_of_a_given_size_is_the_same_on_any_number_of_processes(
+    make_split: MakeSplit, processes: int
+) -> None:
+    split, options = make_split(50), BatchingConfig(max_tokens=20, tokens_per_update=160)
+    alone, together = TrainingBatches(split, options, seed=1), TrainingBatches(split, options, 1, processes)
+    assert alone.batches_in_update == together.batches_in_update == 8
+    one, other = (contents(updates_of(batches, DataPosition(), 3)) for batches in (alone, together))
+    assert one == other and len(one[0]) == 8
+
+
 @pytest.mark.parametrize("update_freq", [1, 2, 3, 100])
 def test_an_epoch_holds_every_sentence_once(make_split: MakeSplit, update_freq: int) -> None:
     batches = TrainingBatches(make_split(50), BatchingConfig(max_tokens=20, update_freq=update_freq), seed=1)

@@ -76,9 +76,15 @@ def test_what_does_not_fit_is_told_without_times() -> None:
     assert "an update" not in rows and "to the end" not in rows
     assert rows["memory"] == (
         "9.00 GB a process (forecast), of 8.0 GB that it may have: the largest batches will not fit; lower --max-tokens and "
-        "raise --update-freq by the same factor"
+        "raise --update-freq by the same factor (--tokens-per-update does it by itself)"
     )
     assert words(memory=Memory(10**9, False, None))["memory"] == "1.00 GB a process"
+
+
+def test_what_an_update_of_a_given_size_is_made_of_is_said(tiny_run: MakeConfig) -> None:
+    rows = dry_run(tiny_run(batching=BatchingConfig(max_tokens=200, tokens_per_update=600)))
+    assert rows["in an update"] == "3 batches of up to 200 tokens on 1 process: 600 tokens"
+    assert "in an update" not in dry_run(tiny_run(batching=BatchingConfig(max_tokens=200, update_freq=3)))
 
 
 @pytest.mark.parametrize(

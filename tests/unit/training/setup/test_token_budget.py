@@ -35,6 +35,7 @@ from nmt.training.setup.trials import (
     largest_batches,
     largest_by_forecast,
     largest_by_trial,
+    shares,
 )
 
 pytestmark = pytest.mark.slow  # whole runs
@@ -165,6 +166,21 @@ def test_no_sentence_is_too_long_and_an_epoch_has_enough_updates(make_split: Mak
     assert candidates(split, longest=3000, batches_in_update=1)[0] == 3072
     assert candidates(split, longest=40_000, batches_in_update=1) == [40_000]
     assert candidates(make_split(10), longest=7, batches_in_update=1) == [512]
+
+
+def test_an_update_of_a_given_size_is_tried_in_equal_parts(
+    make_split: MakeSplit, tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few updates an epoch has then: their size was asked for."""
+    assert shares(25_000, longest=1000, processes=8) == [1041, 1562, 3125]
+    assert shares(25_000, longest=6000, processes=4) == [6250]
+    assert shares(25_000, longest=7000, processes=4) == [7000]
+    tried: list[list[int]] = []
+    monkeypatch.setattr(trials, "largest_by_forecast", lambda sizes, *_: tried.append(sizes) or sizes[-2])
+    config = tiny_run(batching=BatchingConfig("auto", tokens_per_update=900))
+    decided = trials.decide_token_budget(config, open_datasets(config), torch.device("cpu"), World()).batching
+    assert tried[0][-4:] == [225, 300, 450, 900]
+    assert (decided.max_tokens, decided.accumulation(1)) == (450, 2)
 
 
 def test_the_batches_tried_are_the_ones_that_take_most(make_split: MakeSplit) -> None:

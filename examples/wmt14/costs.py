@@ -1,0 +1,292 @@
+"""Table 2 of "Attention Is All You Need": BLEU and training cost, as published, and ours beside it.
+
+    python examples/wmt14/costs.py                                       counted from the models alone: nothing is trained
+    python examples/wmt14/costs.py runs/wmt14/en-de/base runs/wmt14/en-de/big    of finished runs of run.sh
+
+A run has two figures: operations counted from the model, and estimated from its time as the paper does, which needs the rate
+of the device (--device-tflops of nmt-train). Without a run the operations of a target token are counted on sentences of
+--length pieces, and multiplied by the paper's 25,000 target tokens an update. With --results the figures are kept in a
+file, see examples/results.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from nmt.config.choices import Precision
+from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
+from nmt.criterions.cross_entropy import TokenCrossEntropy
+from nmt.data.corpus import Split
+from nmt.data.vocabulary import EOS, SPECIALS
+from nmt.errors import DataError, NMTError, UsageError
+from nmt.interface import VocabularySizes
+from nmt.models import models
+from nmt.progress import going_on
+from nmt.reporting.run_record import RunRecord
+from nmt.testing.subjects import load_preset
+from nmt.training.loop.learner import Arithmetic, Step
+from nmt.training.setup.trials import SUSTAINED_TFLOPS, flops_per_token
+
+HERE = Path(__file__).resolve().parent
+TOKENS = 25_000  # of an update, on the target side
+SEARCH = "newstest2014, beam 4, alpha 0.6"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: BLEU and operations by pair of languages; None: not published."""
+
+    name: str
+    bleu: dict[str, float]
+    flops: dict[str, float]
+
+
+DE, FR = "en-de", "en-fr"
+PUBLISHED = (
+    Row("ByteNet", {DE: 23.75}, {}),
+    Row("Deep-Att + PosUnk", {FR: 39.2}, {FR: 1.0e20}),
+    Row("GNMT + RL", {DE: 24.6, FR: 39.92}, {DE: 2.3e19, FR: 1.4e20}),
+    Row("ConvS2S", {DE: 25.16, FR: 40.46}, {DE: 9.6e18, FR: 1.5e20}),
+    Row("MoE", {DE: 26.03, FR: 40.56}, {DE: 2.0e19, FR: 1.2e20}),
+    Row("Deep-Att + PosUnk, ensemble", {FR: 40.4}, {FR: 8.0e20}),
+    Row("GNMT + RL, ensemble", {DE: 26.30, FR: 41.16}, {DE: 1.8e20, FR: 1.1e21}),
+    Row("ConvS2S, ensemble", {DE: 26.36, FR: 41.29}, {DE: 7.7e19, FR: 1.2e21}),
+    Row("Transformer (base)", {DE: 27.3, FR: 38.1}, {DE: 3.3e18, FR: 3.3e18}),
+    Row("Transformer (big)", {DE: 28.4, FR: 41.8}, {DE: 2.3e19, FR: 2.3e19}),
+)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One of our models, with what the paper says of its training on eight P100."""
+
+    name: str
+    preset: str
+    updates: int
+    hours: float
+
+    @property
+    def published(self) -> Row:
+        return next(row for row in PUBLISHED if row.name == self.name)
+
+    @property
+    def by_time(self) -> float:
+        """Operations by the paper's own arithmetic: time x devices x sustained rate."""
+        return self.hours * 3600 * 8 * SUSTAINED_TFLOPS["P100"] * 1e12
+
+
+EXPERIMENTS = {
+    "base": Experiment("Transformer (base)", "transformer_base", 100_000, 12),
+    "big": Experiment("Transformer (big)", "transformer_big", 300_000, 84),
+}
+PIECES = {DE: 37_000, FR: 32_000}
+
+
+class _Equal:
+    """Sentences of one length, eos included."""
+
+    def __init__(self, length: int) -> None:
+        self.lengths = np.full(16, length, dtype=np.int64)
+
+    def __getitem__(self, number: int) -> Any:
+        return np.array([*[len(SPECIALS)] * (int(self.lengths[number]) - 1), EOS])
+
+    def text(self) -> list[str] | None:
+        return None
+
+
+def counted(experiment: Experiment, pieces: int, length: int) -> float:
+    """Operations of training per target token, as nmt-train counts them, on sentences of ``length`` pieces."""
+    model = models.build(load_preset(experiment.preset), VocabularySizes(pieces, pieces, shared=True))
+    step = Step(model, TokenCrossEntropy(LabelSmoothedCrossEntropyConfig()))
+    arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
+    found = flops_per_token(step, Split("train", _Equal(length), _Equal(length)), arithmetic, seed=1)
+    assert found is not None, "nmt's own models can be counted"
+    return found
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a folder of run.sh holds."""
+
+    experiment: Experiment
+    pair: str
+    folder: Path
+    scores: dict[str, dict[str, Any]]  # by metric
+    end: dict[str, Any]  # the last event of training
+
+    @classmethod
+    def read(cls, folder: Path) -> Run:
+        model, pair = folder.resolve().name, folder.resolve().parent.name
+        if model not in EXPERIMENTS or pair not in PIECES:
+            raise UsageError(f"{folder} is no folder of run.sh: its name is PAIR/MODEL, such as runs/wmt14/en-de/base")
+        end = dict(RunRecord.read(folder / "run").last("end"))
+        if not end:
+            raise DataError(f"{folder / 'run'} has not ended: train it to its end first")
+        file = folder / "score.json"
+        scores = json.loads(file.read_text(encoding="utf-8"))["scores"] if file.exists() else []
+        return cls(EXPERIMENTS[model], pair, folder, {score["metric"]: score for score in scores}, end)
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def power(operations: float, digits: int = 2) -> str:
+    """As the paper writes them: 3.3e18."""
+    return f"{operations:.{digits - 1}e}".replace("e+", "e").replace("e0", "e")
+
+
+def published() -> str:
+    head = ["as published", "BLEU En-De", "BLEU En-Fr", "FLOPs En-De", "FLOPs En-Fr"]
+    rows = []
+    for row in PUBLISHED:
+        bleu = [f"{row.bleu[pair]:g}" if pair in row.bleu else "" for pair in PIECES]
+        rows.append([row.name, *bleu, *(power(row.flops[pair]) if pair in row.flops else "" for pair in PIECES)])
+    return table([head, ["---"] * len(head), *rows])
+
+
+def of_counts(counts: dict[tuple[str, str], float]) -> str:
+    """``counts``: operations a target token, by model and pair."""
+    head = [
+        "counted, not trained",
+        "updates",
+        "operations a target token",
+        "FLOPs counted",
+        "by the paper's time",
+        "published",
+    ]
+    rows = []
+    for (model, pair), count in counts.items():
+        experiment = EXPERIMENTS[model]
+        figures = (power(count, 3), power(count * TOKENS * experiment.updates, 3), power(experiment.by_time, 3))
+        stated = power(experiment.published.flops[pair])
+        rows.append([f"{experiment.name}, {pair}", f"{experiment.updates:,}", *figures, stated])
+    return table([head, ["---"] * len(head), *rows])
+
+
+def of_runs(runs: Sequence[Run]) -> str:
+    head = [
+        "our runs",
+        "BLEU (paper's)",
+        "published",
+        "sacreBLEU",
+        "updates",
+        "FLOPs counted",
+        "estimated",
+        "published",
+    ]
+    rows = []
+    for run in runs:
+        scores = [f"{run.scores[name]['score']:.2f}" if name in run.scores else "" for name in ("paper_bleu", "bleu")]
+        flops = [run.end.get(name) for name in ("flops_counted", "flops_estimated")]
+        stated = run.experiment.published
+        cells = [scores[0], f"{stated.bleu[run.pair]:g}", scores[1], f"{run.end['update']:,}"]
+        cells += ["" if one is None else power(one, 3) for one in flops]
+        rows.append([f"{run.experiment.name}, {run.pair}", *cells, power(stated.flops[run.pair])])
+    return table([head, ["---"] * len(head), *rows])
+
+
+def results_of_counts(results: ModuleType, counts: dict[tuple[str, str], float], length: int) -> Iterator[Any]:
+    """Also the scores that are published, not run."""
+    for (model, pair), count in counts.items():
+        experiment = EXPERIMENTS[model]
+        row, stated = f"{experiment.name}, {pair}", experiment.published
+        yield results.Result("Table 2", row, "BLEU (paper's)", published=stated.bleu[pair], setting=SEARCH)
+        yield results.Result(
+            "Table 2",
+            row,
+            "training FLOPs, counted from the model",
+            ours=float(f"{count * TOKENS * experiment.updates:.3g}"),
+            published=stated.flops[pair],
+            setting=f"not trained: {experiment.updates:,} updates of {TOKENS:,} target tokens, {length} pieces a sentence; "
+            f"published is time x devices x rate",
+        )
+
+
+def results_of_runs(results: ModuleType, runs: Sequence[Run]) -> Iterator[Any]:
+    for run in runs:
+        row, stated = f"{run.experiment.name}, {run.pair}", run.experiment.published
+        facts = {"hardware": results.hardware(), **results.of_runs([run.folder / "run"])}
+        for metric, name in (("paper_bleu", "BLEU (paper's)"), ("bleu", "sacreBLEU")):
+            if metric in run.scores:
+                score, same = run.scores[metric], metric == "paper_bleu"
+                yield results.Result(
+                    "Table 2",
+                    row,
+                    name,
+                    ours=round(score["score"], 2),
+                    published=stated.bleu[run.pair] if same else None,
+                    comparable=same,
+                    setting=SEARCH,
+                    signature=score["signature"],
+                    **facts,
+                )
+        for key, name in (("flops_counted", "counted"), ("flops_estimated", "estimated")):
+            if run.end.get(key) is not None:
+                ours, given = float(f"{run.end[key]:.3g}"), stated.flops[run.pair]
+                yield results.Result("Table 2", row, f"training FLOPs, {name}", ours=ours, published=given, **facts)
+
+
+def _results_module() -> ModuleType:
+    """examples/results.py, which is no package."""
+    specification = importlib.util.spec_from_file_location("examples_results", HERE.parent / "results.py")
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Print table 2 as published, and ours.")
+    parser.add_argument("runs", type=Path, nargs="*", help="folders of run.sh, such as runs/wmt14/en-de/base")
+    parser.add_argument(
+        "--length", type=int, default=30, help="pieces of a sentence that operations are counted on (30)"
+    )
+    parser.add_argument("--results", type=Path, help="file of results (JSON) to keep the figures in")
+    given = parser.parse_args(arguments)
+    if given.length < 2:
+        parser.error(f"--length {given.length} leaves no room for a piece and the end of a sentence; give 2 or more")
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        runs = [Run.read(folder) for folder in given.runs]
+        with going_on("counting operations"):
+            counts = {} if runs else count_all(given.length)
+        print(published())
+        print(of_runs(runs) if runs else of_counts(counts), end="")
+        if given.results is not None:
+            results = _results_module()
+            found = results.read(given.results)
+            new = results_of_runs(results, runs) if runs else results_of_counts(results, counts, given.length)
+            for one in new:
+                found = results.added(found, one)
+            results.write(given.results, found)
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+def count_all(length: int) -> dict[tuple[str, str], float]:
+    """By model and pair of languages."""
+    return {
+        (model, pair): counted(experiment, PIECES[pair], length)
+        for pair in PIECES
+        for model, experiment in EXPERIMENTS.items()
+    }
+
+
+if __name__ == "__main__":
+    main()

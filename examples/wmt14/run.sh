@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# "Attention Is All You Need" on WMT 2014, from the archives to the scores of table 2:
+#
+#     examples/wmt14/run.sh MODEL PAIR [FOLDER, default runs/wmt14] [OPTION OF nmt-train ...]
+#
+# MODEL is base or big, PAIR en-de or en-fr. Stop it and run it again: each stage goes on where it was.
+#
+#     DEVICES=4                  GPUs of this machine (1): the updates are the same on 1, 2, 4 and 8
+#     ARCHIVES=FOLDER            where the archives are, or are downloaded to (FOLDER/archives)
+#     OFFLINE=1                  download nothing
+#     ARCHIVE_LIST=FILE          other archives than those of archives.json
+#     PIECES=8000                size of the vocabulary, in place of 37,000 (en-de) and 32,000 (en-fr)
+#     WORKERS=8                  processes that prepare text (4)
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+model=${1:?name the model: base or big}
+pair=${2:?name the pair of languages: en-de or en-fr}
+folder=${3:-runs/wmt14}
+shift $(($# < 3 ? $# : 3))
+python=${PYTHON:-python}
+devices=${DEVICES:-1}
+archives=${ARCHIVES:-$folder/archives}
+workers=${WORKERS:-4}
+
+case $pair in
+    en-de)
+        target=de pieces=${PIECES:-37000} ratio=3
+        corpora="europarl-v7 commoncrawl news-commentary-v9"
+        ;;
+    en-fr)
+        target=fr pieces=${PIECES:-32000} ratio=1.5
+        corpora="europarl-v7 commoncrawl news-commentary-v9 un giga-fren"
+        ;;
+    *)
+        echo "run.sh: there is no pair '$pair'; name en-de or en-fr" >&2
+        exit 2
+        ;;
+esac
+
+case $model-$pair in
+    base-*) recipe=vaswani_base averaged=5 ;;
+    big-en-de) recipe=vaswani_big averaged=20 ;;
+    big-en-fr) recipe=vaswani_big_en_fr averaged=20 ;;  # a dropout of 0.1 in place of 0.3
+    *)
+        echo "run.sh: there is no model '$model'; name base or big" >&2
+        exit 2
+        ;;
+esac
+
+text=$folder/$pair/text
+corpus=$folder/$pair/corpus
+output=$folder/$pair/$model
+
+train() {
+    if [ "$devices" -gt 1 ]; then
+        torchrun --nproc-per-node "$devices" -m nmt_cli.train "$@"
+    else
+        nmt-train "$@"
+    fi
+}
+
+if [ ! -e "$corpus/manifest.json" ]; then
+    "$python" "$here/download.py" "$pair" "$archives" --list "${ARCHIVE_LIST:-$here/archives.json}" ${OFFLINE:+--offline}
+    "$python" "$here/extract.py" "$pair" "$archives" "$text"
+
+    training=""
+    for name in $corpora; do
+        training="$training,$text/$name"
+    done
+    training=${training#,}
+    nmt-preprocess --source-lang en --target-lang "$target" --trainpref "$training" \
+        --validpref "$text/newstest2013" --testpref "$text/newstest2014" --destdir "$corpus" \
+        --joined-dictionary tokenizer=bpe --vocab-size "$pieces" --workers "$workers" \
+        --max-length 250 --max-ratio "$ratio" --drop-leaked pairs --on-invalid-utf8 skip \
+        --keep-dropped "$folder/$pair/dropped.tsv.gz"
+fi
+
+train "$corpus" --save-dir "$output/run" "recipe=$recipe" "$@"
+case " $* " in *" --dry-run "*) exit 0 ;; esac
+
+nmt-average-checkpoints --inputs "$output/run" --num-update-checkpoints "$averaged" --output "$output/averaged" --overwrite
+
+nmt-generate --path "$output/averaged" --input "$text/newstest2014.en" --output "$output/newstest2014.$target" --overwrite \
+    --beam 4 --lenpen 0.6 --max-len-a 1 --max-len-b 50
+
+nmt-score --sys "$output/newstest2014.$target" --ref "$text/newstest2014.$target" --metrics bleu,paper_bleu \
+    --language "$target" --format json > "$output/score.json"
+
+"$python" "$here/costs.py" "$output" --results "$output/results.json"
