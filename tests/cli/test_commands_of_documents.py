@@ -89,8 +89,8 @@ UNLEARNED = {
     "examples/neural_turing_machine/run.sh copy": "a machine that learnt to copy 20 vectors should copy 90 % of the "
     "sequences of 120",
 }
-# Their scripts generate and read some hundred thousand lines, which cannot be shortened.
-SLOW = {"examples/memory_network/README.md", "examples/neural_turing_machine/README.md"}
+# The other examples take minutes even when they are shortened: whole experiments of many runs.
+QUICK_EXAMPLES = {"examples/date/README.md", "examples/plugin/README.md"}
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,8 @@ def documents_with_commands() -> list[Any]:
     for path in DOCUMENTS:
         document = str(path.relative_to(ROOT))
         if any(exception_of(document, line) is None for line in commands_of(document)):
-            found.append(pytest.param(document, marks=[pytest.mark.nightly] if document in SLOW else []))
+            is_slow = document.startswith("examples/") and document not in QUICK_EXAMPLES
+            found.append(pytest.param(document, marks=[pytest.mark.nightly] if is_slow else []))
     return found
 
 

@@ -47,7 +47,9 @@ JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 LAUNCHERS = [
     pytest.param((), id="basic"),
     pytest.param(JOBLIB, id="joblib", marks=needs("joblib")),
-    pytest.param(("hydra/launcher=submitit_local",), id="submitit_local", marks=needs("submitit")),
+    pytest.param(
+        ("hydra/launcher=submitit_local",), id="submitit_local", marks=[needs("submitit"), pytest.mark.nightly]
+    ),
 ]
 
 

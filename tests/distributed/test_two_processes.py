@@ -35,7 +35,9 @@ from tests.distributed.processes import (
     [
         ("--criterion", "label_smoothed_cross_entropy"),
         pytest.param(("--criterion", "r_drop", "--ema-decay", "0.9"), marks=pytest.mark.nightly),
-        ("--criterion", "minimum_risk", "criterion.samples=2", "--max-update", "15"),
+        pytest.param(
+            ("--criterion", "minimum_risk", "criterion.samples=2", "--max-update", "15"), marks=pytest.mark.nightly
+        ),
     ],
     ids=lambda criterion: criterion[1],
 )

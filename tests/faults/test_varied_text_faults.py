@@ -80,7 +80,7 @@ def alone(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.mark.parametrize("readers", ["1", "3"])
+@pytest.mark.parametrize("readers", [pytest.param("1", marks=pytest.mark.nightly), "3"])
 def test_any_number_of_readers_makes_the_same_run(corpus: Path, alone: Path, tmp_path: Path, readers: str) -> None:
     said = nmt_train(corpus, tmp_path / "run", *RUN, "--readers", readers)
     assert f"drawn by {readers} readers" in said

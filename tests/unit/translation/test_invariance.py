@@ -53,7 +53,12 @@ def assert_the_same(translator: Translator, found: list[TranslatedText], expecte
 
 
 @pytest.mark.parametrize(
-    ("name", "way"), [("lstm", "usual"), ("transformer", "with attention"), ("transformer", "torch alone")]
+    ("name", "way"),
+    [
+        ("lstm", "usual"),
+        ("transformer", "with attention"),
+        pytest.param("transformer", "torch alone", marks=pytest.mark.nightly),
+    ],
 )
 def test_lines_are_translated_alike_in_any_order_batch_and_process(
     folders: dict[str, Path], name: str, way: str, monkeypatch: pytest.MonkeyPatch

@@ -215,6 +215,7 @@ def test_gradients_do_not_stay_where_the_next_replay_writes(
     assert owned == [True] * ((compilation.PASSES + 1) * len(list(step.parameters())))
 
 
+@pytest.mark.nightly  # half a minute
 @pytest.mark.usefixtures("without_padding")
 def test_validation_translates_with_layers_as_they_are(tiny_run: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step of a search, of each batch, would be another shape to compile for."""
@@ -231,6 +232,7 @@ def test_validation_translates_with_layers_as_they_are(tiny_run: MakeConfig, mon
     assert compiled[0] == compiled[1] > 0
 
 
+@pytest.mark.nightly  # half a minute
 def test_where_batches_keep_their_padding_nothing_is_replayed(
     tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
