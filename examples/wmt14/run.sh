@@ -47,6 +47,11 @@ case $model-$pair in
         ;;
 esac
 
+if ! "$python" -c "import sacremoses" 2> /dev/null; then # better now than after days
+    echo "run.sh: the paper's BLEU cuts words by the rules of Moses; pip install '.[moses]' in the clone" >&2
+    exit 1
+fi
+
 text=$folder/$pair/text
 corpus=$folder/$pair/corpus
 output=$folder/$pair/$model

@@ -328,6 +328,13 @@ def test_segments_come_in_order_without_marks_and_entities() -> None:
     assert [*extract.segments(text)] == ['One "two" & three', "R&D", ""]
 
 
+def test_the_script_asks_for_what_scores_need_before_it_begins(tmp_path: Path) -> None:
+    command = ["bash", str(FOLDER / "run.sh"), "base", "en-de"]
+    environment = os.environ | {"PYTHON": "false"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "pip install '.[moses]'" in done.stderr and not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
