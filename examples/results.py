@@ -105,7 +105,11 @@ def added(results: Sequence[Result], new: Result) -> list[Result]:
 
 
 def hardware() -> str:
-    """The processor of this machine, and how many cores of it there are."""
+    """The GPUs of this machine, or its processor, and how many (cores) of them there are."""
+    if Path("/dev/nvidia0").exists():
+        import torch  # here, since it takes seconds
+
+        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         name = re.findall(r"^model name\s*:\s*(.*)$", text, flags=re.MULTILINE)[0]
