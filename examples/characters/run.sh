@@ -16,14 +16,13 @@ if [ ! -e "$output/corpus/manifest.json" ]; then
         --destdir "$output/corpus" --joined-dictionary --workers 2 tokenizer=char
 fi
 
-nmt-train "$output/corpus" model=transformer_tiny --save-dir "$output/run" \
-    --max-tokens 8192 --lr 0.003 --lr-scheduler linear --dropout 0.1 --clip-norm 1 \
-    --max-epoch "$epochs" --keep-last-epochs 1 --valid-samples 0 --seed 1
+nmt-train "$output/corpus" recipe=multi30k_fast model=transformer_tiny model.dropout=0.1 --save-dir "$output/run" \
+    --max-tokens 8192 --max-epoch "$epochs" --seed 1
 
 for year in 2016 2017; do
     test="test_${year}_flickr"
     nmt-generate --path "$output/run" --input "$text/$test.en.gz" \
-        --output "$output/$test.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
+        --output "$output/$test.hypotheses" --overwrite
     nmt-score --sys "$output/$test.hypotheses" --ref "$text/$test.de.gz" --metrics bleu,chrf
     nmt-score --sys "$output/$test.hypotheses" --ref "$text/$test.de.gz" --metrics bleu --format json > "$output/$test.json"
     "$python" "$here/../results.py" add "$output/results.json" --experiment "Character level" \

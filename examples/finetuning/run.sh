@@ -3,13 +3,13 @@
 #
 #     NMT_DATA=FOLDER examples/finetuning/run.sh [OUTPUT, default runs/finetuning]
 #
-# Stop it and run it again: training continues where it was. EPOCHS=2 trains the general model for fewer epochs than 13.
+# Stop it and run it again: training continues where it was. EPOCHS=2 trains the general model for fewer epochs than 8.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/finetuning}
 python=${PYTHON:-python}
-epochs=${EPOCHS:-13}
+epochs=${EPOCHS:-8}
 
 "$python" "$here/split.py" "$text" "$output/text"
 
@@ -25,29 +25,24 @@ if [ ! -e "$output/water/manifest.json" ]; then
         --srcdict "$output/land"
 fi
 
-nmt-train "$output/land" model=transformer_tiny --save-dir "$output/general" \
-    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --dropout 0.2 --clip-norm 1 \
-    --max-epoch "$epochs" --keep-last-epochs 1 --valid-samples 0 --seed 1
+nmt-train "$output/land" recipe=multi30k_fast --save-dir "$output/general" --max-epoch "$epochs" --seed 1
 
-# A tenth of the rate, no warm-up to speak of, and few passes: what is to be kept is what the model knows.
-nmt-train "$output/water" model=transformer_tiny --save-dir "$output/domain" --finetune-from-model "$output/general" \
-    --max-tokens 2048 --lr 0.0003 --warmup-updates 10 --lr-scheduler linear --dropout 0.2 --clip-norm 1 \
-    --max-epoch 5 --keep-last-epochs 1 --valid-samples 0 --seed 1
+# A tenth of the rate and few passes: what is to be kept is what the model knows.
+nmt-train "$output/water" recipe=domain_finetuning --save-dir "$output/domain" --finetune-from-model "$output/general" \
+    --max-epoch 5 --seed 1
 
-nmt-train "$output/water" "$output/land" --sampling-weights 1,1 model=transformer_tiny --save-dir "$output/mixed" \
-    --finetune-from-model "$output/general" --max-update 220 \
-    --max-tokens 2048 --lr 0.0003 --warmup-updates 10 --lr-scheduler linear --dropout 0.2 --clip-norm 1 \
-    --keep-last-epochs 1 --valid-samples 0 --seed 1
+nmt-train "$output/water" "$output/land" --sampling-weights 1,1 recipe=domain_finetuning --save-dir "$output/mixed" \
+    --finetune-from-model "$output/general" --max-update 220 --seed 1
 
 for test in water land; do
     for model in general domain mixed; do
         nmt-generate --path "$output/$model" --input "$output/text/$test.test.en" \
-            --output "$output/$model.$test" --overwrite --beam 5 --length-penalty power --lenpen 1
+            --output "$output/$model.$test" --overwrite
         nmt-score --sys "$output/$model.$test" --ref "$output/text/$test.test.de" --metrics bleu --format json \
             > "$output/$model.$test.json"
         "$python" "$here/../results.py" add "$output/results.json" --experiment "Fine-tuning to a domain" \
             --row "$model, captions of $test" --metric BLEU --score "$output/$model.$test.json" \
-            --setting "Multi30k, transformer_tiny, 2,618 pairs of the domain" --run "$output/$model"
+            --setting "Multi30k, lightconv_tiny, 2,618 pairs of the domain" --run "$output/$model"
     done
     echo "captions of $test"
     nmt-score --sys "$output/general.$test" "$output/domain.$test" "$output/mixed.$test" \

@@ -4,13 +4,13 @@
 #
 #     NMT_DATA=FOLDER examples/multilingual/run.sh [OUTPUT, default runs/multilingual]
 #
-# Stop it and run it again: training continues where it was. UPDATES=100 trains for fewer updates than 3224.
+# Stop it and run it again: training continues where it was. UPDATES=100 trains for fewer updates than 1984.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multilingual}
 python=${PYTHON:-python}
-updates=${UPDATES:-3224}
+updates=${UPDATES:-1984}
 twice=$((2 * updates))
 
 if [ ! -e "$output/to-de/manifest.json" ]; then
@@ -23,15 +23,12 @@ if [ ! -e "$output/to-en/manifest.json" ]; then
         --destdir "$output/to-en" --joined-dictionary --workers 2 --srcdict "$output/to-de" --tag en
 fi
 
-nmt-train "$output/to-de" "$output/to-en" model=transformer_tiny --save-dir "$output/both" --max-update "$twice" \
-    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --dropout 0.2 --clip-norm 1 \
-    --keep-last-epochs 1 --valid-samples 0 --seed 1
-nmt-train "$output/to-de" model=transformer_tiny --save-dir "$output/only-de" --max-update "$updates" \
-    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --dropout 0.2 --clip-norm 1 \
-    --keep-last-epochs 1 --valid-samples 0 --seed 1
-nmt-train "$output/to-en" model=transformer_tiny --save-dir "$output/only-en" --max-update "$updates" \
-    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --dropout 0.2 --clip-norm 1 \
-    --keep-last-epochs 1 --valid-samples 0 --seed 1
+nmt-train "$output/to-de" "$output/to-en" recipe=multi30k_fast --save-dir "$output/both" --max-update "$twice" \
+    --max-epoch 0 --seed 1
+nmt-train "$output/to-de" recipe=multi30k_fast --save-dir "$output/only-de" --max-update "$updates" \
+    --max-epoch 0 --seed 1
+nmt-train "$output/to-en" recipe=multi30k_fast --save-dir "$output/only-en" --max-update "$updates" \
+    --max-epoch 0 --seed 1
 
 for target in de en; do
     source=en
@@ -40,12 +37,12 @@ for target in de en; do
     fi
     for model in both "only-$target"; do
         nmt-generate --path "$output/$model" --tag "$target" --input "$text/test_2016_flickr.$source.gz" \
-            --output "$output/$model.$target" --overwrite --beam 5 --length-penalty power --lenpen 1
+            --output "$output/$model.$target" --overwrite
         nmt-score --sys "$output/$model.$target" --ref "$text/test_2016_flickr.$target.gz" --metrics bleu --format json \
             > "$output/$model.$target.json"
         "$python" "$here/../results.py" add "$output/results.json" --experiment "Several target languages" \
             --row "$model, to $target" --metric BLEU --score "$output/$model.$target.json" \
-            --setting "Multi30k, test_2016_flickr, transformer_tiny" --run "$output/$model"
+            --setting "Multi30k, test_2016_flickr, lightconv_tiny" --run "$output/$model"
     done
     echo "to $target"
     nmt-score --sys "$output/only-$target.$target" "$output/both.$target" --ref "$text/test_2016_flickr.$target.gz" \

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Multi30k English-German, raw text as in run_raw.sh, in few minutes of a processor: recipe=multi30k_fast, three seeds.
+#
+#     NMT_DATA=FOLDER examples/multi30k/run_fast.sh [OUTPUT, default runs/multi30k_fast]
+#
+# SEEDS="1" trains one. Stop it and run it again: training continues where it was. Scores are in OUTPUT/seed-*/*.json, the
+# user time of each training in OUTPUT/seed-*.time, in seconds.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
+output=${1:-runs/multi30k_fast}
+python=${PYTHON:-python}
+
+if [ ! -e "$output/corpus/manifest.json" ]; then
+    nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
+        --testpref "$text/test_2016_flickr,$text/test_2017_flickr" \
+        --destdir "$output/corpus" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 8000
+fi
+
+TIMEFORMAT=%U
+for seed in ${SEEDS:-1 2 3}; do
+    run="$output/seed-$seed"
+    { time nmt-train "$output/corpus" recipe=multi30k_fast --save-dir "$run" --threads 1 --seed "$seed" 2>&3; } \
+        3>&2 2>> "$output/seed-$seed.time"
+    for year in 2016 2017; do
+        test="test_${year}_flickr"
+        nmt-generate --path "$run" --input "$text/$test.en.gz" --output "$run/$test.hypotheses" --overwrite
+        nmt-score --sys "$run/$test.hypotheses" --ref "$text/$test.de.gz" --metrics bleu --format json > "$run/$test.json"
+    done
+done
+
+for year in 2016 2017; do
+    test="test_${year}_flickr"
+    "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, raw text" --row "$test, lightconv_tiny" \
+        --metric BLEU --score "$output"/seed-*/"$test.json" --setting "eight epochs, recipe=multi30k_fast" \
+        --run "$output"/seed-*/
+done
