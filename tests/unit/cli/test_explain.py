@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_module
 from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
+import nmt.conf
 import nmt.criterions
 import nmt.data.tokenizers
 import nmt.models
@@ -19,6 +21,7 @@ from nmt.config.publish import publish
 from nmt.config.sections import TrainConfig
 from nmt_cli.explain import CONFIGURATION_ERRORS, explain
 
+RECIPES = sorted(path.stem for path in Path(nmt.conf.__path__[0]).glob("recipe/*.yaml"))
 CLASSES = {"train": TrainConfig, "preprocess": PreprocessConfig}
 
 # of classes, of Hydra's and OmegaConf's machinery, and of Python's types: no user has to know them
@@ -180,7 +183,7 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "an unknown recipe",
         "train",
         ["recipe=foo"],
-        "unknown recipe 'foo'; there are: multi30k_tiny, vaswani_base, vaswani_big, vaswani_big_en_fr. A plugin's",
+        f"unknown recipe 'foo'; there are: {', '.join(RECIPES)}. A plugin's",
     ),
     ("an empty preset", "train", ["model="], "model= names nothing; model=NAME chooses, and --help lists the names"),
     ("an unknown launcher", "train", ["hydra/launcher=foo"], "unknown hydra/launcher 'foo'; there are: basic"),
