@@ -15,7 +15,7 @@ import nmt.criterions
 import nmt.data.tokenizers
 import nmt.models
 import nmt.optim
-import nmt.search  # noqa: F401 - importing a package registers its components
+import nmt.search  # importing a package registers its components
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.publish import publish
 from nmt.config.sections import TrainConfig
