@@ -144,3 +144,10 @@ def test_a_file_that_is_no_score_is_refused(tmp_path: Path) -> None:
     (tmp_path / "score.json").write_text('{"scores": []}', encoding="utf-8")
     with pytest.raises(DataError, match="is not what nmt-score --format json prints"):
         results.of_scores([tmp_path / "score.json"])
+
+
+def test_the_page_of_this_project_is_made_of_its_results() -> None:
+    files = sorted(results.EXAMPLES.glob("*/results.json"))
+    made = results.page([(file.parent.name, result) for file in files for result in results.read(file)])
+    stored = (results.EXAMPLES.parent / "docs/reproduction.md").read_text(encoding="utf-8")
+    assert stored == made, "run python examples/results.py page docs/reproduction.md"
