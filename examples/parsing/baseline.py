@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from linear import PUNCTUATION, ROOT, XX, restore
+from trees import words_of
 
 
 def right_branching(words: Sequence[str], label: str) -> str:
@@ -30,7 +31,7 @@ def main() -> None:
     parser.add_argument("--label", default="VP", help="of all nodes but the root (default: %(default)s)")
     arguments = parser.parse_args()
     for number, line in enumerate(sys.stdin, start=1):
-        words = line.split()
+        words = words_of(line)
         if not words:
             sys.exit(f"{parser.prog}: line {number} has no words")
         print(restore(right_branching(words, arguments.label), words)[0])

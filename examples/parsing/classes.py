@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Container
 from pathlib import Path
 
+from trees import words_of
+
 ENDINGS = "ing ion ity ers est ed er ly al ic ous ive able ment ness s y".split()  # the first that fits
 
 
@@ -38,7 +40,7 @@ def class_of(word: str, first: bool, known: Container[str]) -> str:
 
 
 def replaced(line: str, known: Container[str]) -> str:
-    words = line.split()
+    words = words_of(line)
     return " ".join(word if word in known else class_of(word, place == 0, known) for place, word in enumerate(words))
 
 
@@ -48,7 +50,7 @@ def main() -> None:
     parser.add_argument("--min-count", type=int, default=2, help="a word this frequent is kept (default: %(default)s)")
     arguments = parser.parse_args()
     try:
-        counts = Counter(arguments.training.read_text(encoding="utf-8").split())
+        counts = Counter(words_of(arguments.training.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         sys.exit(f"{parser.prog}: {arguments.training}: {error}")
     known = {word for word, count in counts.items() if count >= arguments.min_count}

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from linear import REPAIRS, restore
-from trees import Tree
+from trees import Tree, words_of
 
 from nmt.errors import DataError
 
@@ -38,9 +38,14 @@ def all_best(
         )
     for number, sentence in enumerate(sentences):
         try:
-            yield best(hypotheses[number * nbest : (number + 1) * nbest], sentence.split())
+            yield best(hypotheses[number * nbest : (number + 1) * nbest], words_of(sentence))
         except DataError as error:
             raise DataError(f"line {number + 1}: {error}") from None
+
+
+def lines_of(text: str) -> list[str]:
+    """Without those that only Unicode calls lines."""
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def report(repairs: Sequence[Counter[str]], later: int) -> str:
@@ -59,8 +64,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     try:
-        sentences = arguments.words.read_text(encoding="utf-8").splitlines()
-        results = list(all_best(sys.stdin.read().splitlines(), sentences, arguments.nbest))
+        sentences = lines_of(arguments.words.read_text(encoding="utf-8"))
+        results = list(all_best(lines_of(sys.stdin.read()), sentences, arguments.nbest))
     except (OSError, UnicodeDecodeError, DataError) as error:
         sys.exit(f"{parser.prog}: {error}")
     for tree, _, _ in results:

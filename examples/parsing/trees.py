@@ -60,6 +60,11 @@ def is_tag(symbol: str) -> bool:
     return not opens(symbol) and not closes(symbol)
 
 
+def words_of(line: str) -> list[str]:
+    """White space other than ASCII's belongs to words."""
+    return re.findall(r"\S+", line, re.ASCII)
+
+
 def read_trees(path: Path) -> Iterator[Tree]:
     """The trees of a file, which may be compressed with gzip; those that consist of traces alone are left out."""
     content = path.read_bytes()

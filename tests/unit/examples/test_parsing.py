@@ -8,12 +8,14 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import given
+from _pytest.mark import ParameterSet
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import DataError
@@ -55,8 +57,11 @@ READ = (
 
 labels = st.sampled_from(("S", "NP", "VP", "SBAR", "ADVP|PRT", "X"))
 tags = st.sampled_from(("NN", "VBZ", "PRP$", "-LRB-", "$", "#", "XX", "NNP"))
-words = st.text(st.characters(exclude_characters="()", categories=("L", "N", "P", "S")), min_size=1, max_size=5)
-plain_words = words.filter(lambda word: word not in {*linear.PUNCTUATION, "'"})
+PLAIN = "The dog IBM 's 35.2 -LRB- \u00a0x \u2028y f\u00fcr <unk>".split(
+    " "
+)  # other white space than ASCII's is of words
+plain_words = st.sampled_from(PLAIN)
+words = st.sampled_from([*PLAIN, "'", *linear.PUNCTUATION])
 
 
 def nodes() -> st.SearchStrategy[list[tuple[str, str]]]:
@@ -85,7 +90,7 @@ def test_traces_functions_and_outer_brackets_are_left_out() -> None:
     [
         ("(S (NN dog))\n(S (NN dog)", "line 2: the tree that begins here is not closed"),
         ("(S (NN dog)))", "line 1: a bracket closes nothing"),
-        ("(S\n dog)", "line 2: 'dog' stands where a node should begin or end"),
+        ("(S\n dog", "line 2: 'dog' stands where a node should begin or end"),
         ("\n(NN dog)", "line 2: the word 'dog' stands outside of any tree"),
     ],
 )
@@ -94,18 +99,21 @@ def test_what_is_no_tree_is_named_with_its_line(text: str, message: str) -> None
         list(trees.parse(text))
 
 
+@settings(max_examples=50, deadline=None)
 @given(made_trees)
 def test_a_tree_is_read_as_it_was_written(tree: trees.Tree) -> None:  # type: ignore[name-defined]
     assert list(trees.parse(str(tree))) == [tree]
     assert list(trees.parse(f"( {str(tree).replace('(', ' ( ')} )")) == [tree]
 
 
+@settings(max_examples=50, deadline=None)
 @given(made_trees, st.booleans())
 def test_a_line_with_tags_and_the_words_are_the_tree_again(tree: trees.Tree, closers: bool) -> None:  # type: ignore[name-defined]
     restored, repairs = linear.restore(linear.linearise(tree, closers=closers, tags=True), tree.words)
     assert (restored, repairs) == (tree, Counter())
 
 
+@settings(max_examples=50, deadline=None)
 @given(made_trees, st.booleans())
 def test_a_line_without_tags_has_the_tree_s_nodes(tree: trees.Tree, closers: bool) -> None:  # type: ignore[name-defined]
     restored, repairs = linear.restore(linear.linearise(tree, closers=closers), tree.words)
@@ -113,6 +121,7 @@ def test_a_line_without_tags_has_the_tree_s_nodes(tree: trees.Tree, closers: boo
     assert read_tree(str(restored)).spans == read_tree(str(tree)).spans
 
 
+@settings(max_examples=300, deadline=None)
 @given(st.lists(symbols, max_size=60), st.lists(words, min_size=1, max_size=12))
 def test_whatever_was_written_becomes_a_tree_of_the_words(line: list[str], sentence: list[str]) -> None:
     tree, repairs = linear.restore(" ".join(line), sentence)
@@ -163,12 +172,13 @@ def test_a_sentence_without_words_is_refused() -> None:
         linear.restore("(S XX )S", [])
 
 
-def treebank() -> list[Path]:
-    """The files of the sample, if there is one."""
-    return sorted(Path(os.environ.get("NMT_DATA", "nowhere"), "treebank").glob("*.mrg.gz"))
+def treebank() -> Iterator[ParameterSet]:
+    """The files of the sample, if there is one; that of 3,396 trees at night."""
+    for path in sorted(Path(os.environ.get("NMT_DATA", "nowhere"), "treebank").glob("*.mrg.gz")):
+        yield pytest.param(path, id=path.name, marks=[pytest.mark.nightly] if path.name.startswith("train") else [])
 
 
-@pytest.mark.parametrize("path", treebank(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", list(treebank()))
 def test_the_treebank_comes_back(path: Path) -> None:
     """With tags exactly, else with the same brackets and without an error of EVALB; one "Wa" is tagged as a comma."""
     different = []
@@ -214,7 +224,8 @@ def test_right_branching() -> None:
     assert baseline.right_branching([".", "."], "VP") == "(S XX XX )S"
 
 
-@given(st.lists(st.one_of(words, st.sampled_from(sorted(linear.PUNCTUATION))), min_size=1, max_size=12))
+@settings(max_examples=50, deadline=None)
+@given(st.lists(words, min_size=1, max_size=12))
 def test_right_branching_needs_no_repair(sentence: list[str]) -> None:
     assert not linear.restore(baseline.right_branching(sentence, "NP"), sentence)[1]
 
