@@ -1,6 +1,6 @@
 """Beam search that writes trees alone: a plugin for nmt-generate.
 
-    nmt-generate --user-dir examples/parsing/tree_search.py --search trees --symbols RUN --path RUN --input words --output lines
+    nmt-generate --user-dir examples/parsing/tree_search.py --search trees --symbols RUN --path RUN --input words
 
 At each step only symbols are left to a hypothesis with which it can still become a tree of exactly the sentence's words: the
 closer of the node that was opened last, once that has a child; a tag or an opener while there are words; the end after the
