@@ -80,8 +80,12 @@ UNLEARNED = {
     "examples/neural_turing_machine/run.sh copy": "a machine that learnt to copy 20 vectors should copy 90 % of the "
     "sequences of 120",
 }
-# Their scripts generate and read some hundred thousand lines, which cannot be shortened.
-SLOW = {"examples/memory_network/README.md", "examples/neural_turing_machine/README.md"}
+# Their scripts generate and read some hundred thousand lines, which cannot be shortened, or train several models.
+SLOW = {
+    "examples/memory_network/README.md",
+    "examples/neural_turing_machine/README.md",
+    "examples/parsing/README.md",
+}
 
 
 @dataclass(frozen=True)
