@@ -162,8 +162,11 @@ def _write_trees(folder: Path) -> None:
     for split, size in {"train": FEW, "dev": TESTED, "test": TESTED}.items():
         trees = []
         for _ in range(size):
-            subject, verb, thing = (chance.choice(words.split()) for words in ("dogs cats", "see hear", "men women birds"))
-            objects = f"(NP (DT the) (NNS {thing}))" if chance.random() < 0.5 else f"(NP (NNS {thing}))"
+            subject, verb, thing = (
+                chance.choice(words.split()) for words in ("dogs cats", "see hear", "men women birds")
+            )
+            label = chance.choice("NP PP ADVP ADJP QP SBAR PRT WHNP NX UCP".split())  # more symbols than a beam is wide
+            objects = f"({label} (DT the) (NNS {thing}))" if chance.random() < 0.5 else f"({label} (NNS {thing}))"
             trees.append(f"( (S (NP-SBJ (NNS {subject}))\n     (VP (VBP {verb}) {objects}) (. .)))")
             sentences.append(f"{subject} {verb} the {thing} .")
         path = folder / f"data/treebank/{split}.mrg.gz"
