@@ -35,6 +35,7 @@ GIVEN: dict[str, str] = {
     "docs/visualizing.md": "runs/en-de runs/other runs/x text source.txt",
     "examples/date/README.md": "date.txt.gz",
     "examples/multi30k/README.md": "data",
+    "examples/parsing/README.md": "data/treebank sentences.txt",
     "examples/plugin/README.md": "data-bin/x source.txt",
 }
 
@@ -116,6 +117,7 @@ def _write_texts(folder: Path) -> None:
     _write_results(folder)
     _write_multi30k(folder)
     _write_dates(folder)
+    _write_trees(folder)
 
 
 def _write(path: Path, lines: list[str]) -> None:
@@ -151,3 +153,23 @@ def _write_dates(folder: Path) -> None:
     dates = [(f"{month}/{day}/1976", f"1976-{month:02}-{day:02}") for month in range(1, 13) for day in range(1, 29)]
     lines = "".join(f"{written:<29}_{meant}\n" for written, meant in dates)
     (folder / "date.txt.gz").write_bytes(gzip.compress(lines.encode()))
+
+
+def _write_trees(folder: Path) -> None:
+    """A treebank, in the form of the Penn Treebank's files, and sentences without trees."""
+    chance = random.Random(2)
+    sentences = []
+    for split, size in {"train": FEW, "dev": TESTED, "test": TESTED}.items():
+        trees = []
+        for _ in range(size):
+            subject, verb, thing = (
+                chance.choice(words.split()) for words in ("dogs cats", "see hear", "men women birds")
+            )
+            label = chance.choice("NP PP ADVP ADJP QP SBAR PRT WHNP NX UCP".split())  # more symbols than a beam is wide
+            objects = f"({label} (DT the) (NNS {thing}))" if chance.random() < 0.5 else f"({label} (NNS {thing}))"
+            trees.append(f"( (S (NP-SBJ (NNS {subject}))\n     (VP (VBP {verb}) {objects}) (. .)))")
+            sentences.append(f"{subject} {verb} the {thing} .")
+        path = folder / f"data/treebank/{split}.mrg.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress("\n".join(trees).encode()))
+    _write(folder / "sentences.txt", sentences)

@@ -1,0 +1,62 @@
+"""Rare words replaced by classes of their spelling, as parsers do (Petrov et al. 2006): capitals, digits, dashes, endings.
+
+    python examples/parsing/classes.py text/train.src --min-count 2 < text/train.src > classes/train.src
+
+A word that the first file has fewer than --min-count times becomes a class such as UNK-lower-ing: the model meets classes in
+training in the place of words that it sees once, and when it parses in the place of those that it never saw. A line keeps
+its number of words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter
+from collections.abc import Container
+from pathlib import Path
+
+from trees import words_of
+
+ENDINGS = "ing ion ity ers est ed er ly al ic ous ive able ment ness s y".split()  # the first that fits
+
+
+def class_of(word: str, first: bool, known: Container[str]) -> str:
+    """``first``: at a sentence's begin, where a capital says little; there it counts whether the small form is ``known``."""
+    parts = ["UNK"]
+    if re.search(r"[0-9]", word):
+        parts.append("number" if not re.search(r"[A-Za-z]", word) else "digits")
+    elif word[0].isupper():
+        parts.append("capitals" if word.isupper() and len(word) > 1 else "capital")
+        if first:
+            parts.append("known" if word.lower() in known else "first")
+    elif re.search(r"[a-z]", word):
+        parts.append("lower")
+    if "-" in word[1:-1]:
+        parts.append("dash")
+    if len(word) > 3 and word[-1].islower():
+        parts += [ending for ending in ENDINGS if word.endswith(ending)][:1]
+    return "-".join(parts)
+
+
+def replaced(line: str, known: Container[str]) -> str:
+    words = words_of(line)
+    return " ".join(word if word in known else class_of(word, place == 0, known) for place, word in enumerate(words))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Replace rare words, line by line, by classes of their spelling.")
+    parser.add_argument("training", type=Path, help="the training text, whose words are counted")
+    parser.add_argument("--min-count", type=int, default=2, help="a word this frequent is kept (default: %(default)s)")
+    arguments = parser.parse_args()
+    try:
+        counts = Counter(words_of(arguments.training.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"{parser.prog}: {arguments.training}: {error}")
+    known = {word for word, count in counts.items() if count >= arguments.min_count}
+    for line in sys.stdin:
+        print(replaced(line, known))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""What a model wrote, and the words of its sentences, as trees in brackets.
+
+    python examples/parsing/restore.py text/test.src --nbest 10 < test.hypotheses > test.parses
+
+Lines that are not a tree of exactly the sentence's words are repaired, so that EVALB never meets an error sentence; how
+often, by kind, is told on standard error. With --nbest K each sentence has K lines, best first (nmt-generate --nbest K):
+the first that needs no repair is taken, and the first of all if each one needs some.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from linear import REPAIRS, restore
+from trees import Tree, words_of
+
+from nmt.errors import DataError
+
+
+def best(lines: Sequence[str], words: Sequence[str]) -> tuple[Tree, Counter[str], int]:
+    """The tree of the first line that is one, or of the first line; its repairs; and the line's number, from 0."""
+    found = [restore(line, words) for line in lines]
+    number = next((number for number, (_, repairs) in enumerate(found) if not repairs), 0)
+    return *found[number], number
+
+
+def all_best(
+    hypotheses: Sequence[str], sentences: Sequence[str], nbest: int
+) -> Iterator[tuple[Tree, Counter[str], int]]:
+    if len(hypotheses) != nbest * len(sentences):
+        raise DataError(
+            f"{len(hypotheses)} lines of hypotheses for {len(sentences)} sentences; with --nbest {nbest} there should be "
+            f"{nbest * len(sentences)}"
+        )
+    for number, sentence in enumerate(sentences):
+        try:
+            yield best(hypotheses[number * nbest : (number + 1) * nbest], words_of(sentence))
+        except DataError as error:
+            raise DataError(f"line {number + 1}: {error}") from None
+
+
+def lines_of(text: str) -> list[str]:
+    """Without those that only Unicode calls lines."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def report(repairs: Sequence[Counter[str]], later: int) -> str:
+    """A line for the sentences, and one for each kind of repair that there was."""
+    total = sum(repairs, Counter[str]())
+    lines = [f"{sum(map(bool, repairs))} of {len(repairs)} sentences repaired, {later} taken from a later hypothesis"]
+    lines += [f"{kind}: {total[kind]} {said}" for kind, said in REPAIRS.items() if total[kind]]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make trees of linearised ones and words.")
+    parser.add_argument("words", type=Path, help="the sentences, words separated by spaces")
+    parser.add_argument(
+        "--nbest", type=int, default=1, help="lines for each sentence, best first (default: %(default)s)"
+    )
+    arguments = parser.parse_args()
+    try:
+        sentences = lines_of(arguments.words.read_text(encoding="utf-8"))
+        results = list(all_best(lines_of(sys.stdin.read()), sentences, arguments.nbest))
+    except (OSError, UnicodeDecodeError, DataError) as error:
+        sys.exit(f"{parser.prog}: {error}")
+    for tree, _, _ in results:
+        print(tree)
+    print(report([repairs for _, repairs, _ in results], sum(number > 0 for *_, number in results)), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

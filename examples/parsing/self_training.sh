@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Semi-supervised parsing in miniature: a parser that run.sh trained parses sentences without trees, and a new one learns from
+# both, one sentence in two being the treebank's.
+#
+#     examples/parsing/self_training.sh SENTENCES [OUTPUT, default runs/parsing]
+#
+# SENTENCES has a sentence on each line, cut into words as the treebank cuts them (do n't, the dog 's, -LRB- for a bracket), and is
+# not compressed. OUTPUT is the folder of run.sh. Stop the script and run it again: it continues where it was.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+sentences=${1:?name a file of sentences}
+output=${2:-runs/parsing}
+epochs=${EPOCHS:-15}
+python=${PYTHON:-python}
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+
+if [ ! -e "$output/parsed/corpus/manifest.json" ]; then
+    mkdir -p "$output/parsed"
+    grep -v '^[[:space:]]*$' "$sentences" > "$output/parsed/words"
+    "$python" "$here/classes.py" "$output/trees/train.src" < "$output/parsed/words" > "$output/parsed/classes"
+    nmt-generate --path "$output/lstm" --input "$output/parsed/classes" --output "$output/parsed/hypotheses" \
+        --overwrite --beam 5 --max-len-b 300
+    "$python" "$here/restore.py" "$output/parsed/words" < "$output/parsed/hypotheses" > "$output/parsed/parses"
+    # The trees that were made are a treebank like the other one.
+    "$python" "$here/prepare.py" "$output/parsed/parses" "$output/parsed/train" --tags keep --guide next
+    cp "$output/parsed/classes" "$output/parsed/train.src"
+    nmt-preprocess --source-lang src --target-lang tgt --trainpref "$output/parsed/train" --align-suffix align \
+        --srcdict "$output/tagged/corpus" --tgtdict "$output/tagged/corpus" --destdir "$output/parsed/corpus"
+fi
+
+nmt-train "$output/tagged/corpus" "$output/parsed/corpus" --sampling-weights 1,1 recipe=parsing_small \
+    --save-dir "$output/self_trained" --max-epoch "$epochs" --seed 1
+
+nmt-generate --path "$output/self_trained" --input "$output/tagged/dev.src" \
+    --output "$output/dev.self_trained.hypotheses" --overwrite --beam 10 --nbest 10 --lenpen 0.6 --max-len-b 300
+"$python" "$here/restore.py" "$output/trees/dev.src" --nbest 10 < "$output/dev.self_trained.hypotheses" \
+    > "$output/dev.self_trained.parses"
+nmt-score --sys "$output/dev.self_trained.parses" --ref "$output/trees/dev.trees" --metrics brackets

@@ -1,0 +1,156 @@
+"""Trees in the Penn Treebank's brackets, as the words of a sentence and a flat line of symbols.
+
+    ( (S (NP-SBJ (DT The) (NN dog)) (VP (VBZ barks)) (. .)))
+
+is the words ``The dog barks .`` and the symbols ``(S (NP DT NN )NP (VP VBZ )VP . )S``: ``(NP`` opens a node, ``)NP`` closes
+it, and all else is the tag of the next word. Functions and indices (``-SBJ``, ``=2``) are cut off labels; traces
+(``-NONE-``) and the nodes that have nothing else are left out; so is an outer bracket without a label, or named TOP, ROOT or
+S1, around a single node.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt.errors import DataError
+
+OUTER = frozenset(("", "TOP", "ROOT", "S1"))
+TRACE = "-NONE-"
+
+# A tag with its word, or where a node begins or ends, or what should not be there. White space is ASCII's, as in EVALB.
+_TOKEN = re.compile(
+    r"\(\s*(?P<tag>[^\s()]+)\s+(?P<word>[^\s()]+)\s*\)|\(\s*(?P<label>[^\s()]*)|(?P<end>\))|(?P<other>[^\s()]+)",
+    re.ASCII,
+)
+_FUNCTION = re.compile(r"(?<=.)[-=].*")  # of a label; "-LRB-" is none
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A sentence's words, and its symbols: as many tags as words, and labelled closers."""
+
+    symbols: tuple[str, ...]
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """``(S (NP (DT The) (NN dog)) ...)`` on one line, as EVALB reads it."""
+        words = iter(self.words)
+        parts = []
+        for symbol in self.symbols:
+            if opens(symbol):
+                parts.append(f" {symbol}")
+            else:
+                parts.append(")" if closes(symbol) else f" ({symbol} {next(words)})")
+        return "".join(parts).lstrip()
+
+
+def opens(symbol: str) -> bool:
+    return symbol.startswith("(")
+
+
+def closes(symbol: str) -> bool:
+    return symbol.startswith(")")
+
+
+def is_tag(symbol: str) -> bool:
+    return not opens(symbol) and not closes(symbol)
+
+
+def words_of(line: str) -> list[str]:
+    """White space other than ASCII's belongs to words."""
+    return re.findall(r"\S+", line, re.ASCII)
+
+
+def read_trees(path: Path) -> Iterator[Tree]:
+    """The trees of a file, which may be compressed with gzip; those that consist of traces alone are left out."""
+    content = path.read_bytes()
+    if content[:2] == b"\x1f\x8b":
+        content = gzip.decompress(content)
+    try:
+        yield from parse(content.decode("utf-8"))
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def parse(text: str) -> Iterator[Tree]:
+    """The trees of a text; each may go over several lines."""
+    tree = _Growing()
+    for token in _TOKEN.finditer(text):
+        try:
+            tree.add(token)
+        except ValueError as error:
+            raise DataError(f"line {_line(text, token)}: {error}") from None
+        if not tree.opened:
+            if tree.words:
+                yield tree.finished()
+            tree = _Growing()
+    if tree.opened:
+        raise DataError(f"line {_line(text, tree.first)}: the tree that begins here is not closed")
+
+
+def _line(text: str, token: re.Match[str] | None) -> int:
+    return 1 + text.count("\n", 0, token.start() if token else 0)
+
+
+class _Growing:
+    """A tree that is being read."""
+
+    def __init__(self) -> None:
+        self.symbols: list[str] = []
+        self.words: list[str] = []
+        self.opened: list[tuple[int, int]] = []  # of each open node: its opener's place, and words before it
+        self.first: re.Match[str] | None = None  # its first token
+        self.outermost: list[int] = []  # places where the root's children begin
+
+    def add(self, token: re.Match[str]) -> None:
+        if self.first is None:
+            self.first = token
+        place = len(self.symbols)
+        if token["other"] is not None:
+            raise ValueError(
+                f"'{token['other']}' stands where a node should begin or end: a word needs a tag, (NN word)"
+            )
+        if token["end"] is not None:
+            self._close()
+            return
+        if len(self.opened) == 1:
+            self.outermost.append(place)
+        if token["label"] is not None:
+            self.opened.append((place, len(self.words)))
+            self.symbols.append("(" + _FUNCTION.sub("", token["label"]))
+        elif not self.opened:
+            raise ValueError(f"the word '{token['word']}' stands outside of any tree")
+        elif token["tag"] == TRACE:
+            self._forget(place)
+        else:
+            self.symbols.append(token["tag"])
+            self.words.append(token["word"])
+
+    def _close(self) -> None:
+        if not self.opened:
+            raise ValueError("a bracket closes nothing")
+        place, before = self.opened.pop()
+        if len(self.words) == before:
+            del self.symbols[place:]
+            self._forget(place)
+        else:
+            self.symbols.append(")" + self.symbols[place][1:])
+
+    def _forget(self, place: int) -> None:
+        """Nothing is left of what began there."""
+        if self.outermost and self.outermost[-1] == place:
+            self.outermost.pop()
+
+    def finished(self) -> Tree:
+        """Without an outer bracket that only holds the tree together; one that holds several parts is called TOP."""
+        symbols = self.symbols
+        if symbols[0][1:] in OUTER:
+            if len(self.outermost) == 1 and opens(symbols[1]):
+                symbols = symbols[1:-1]
+            else:
+                symbols = ["(TOP", *symbols[1:-1], ")TOP"]
+        return Tree(tuple(symbols), tuple(self.words))
