@@ -32,6 +32,7 @@ class Terminal:
 
     def __init__(self) -> None:
         self._screen, self.process = pty.openpty()
+        self._unread = b""  # what came together with what was waited for
         fcntl.ioctl(self.process, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 80, 0, 0))
         lines = termios.tcgetattr(self.process)
         lines[3] &= ~termios.ECHO  # what was typed is no part of what is read
@@ -41,12 +42,13 @@ class Terminal:
         os.write(self._screen, text.encode())
 
     def until(self, wanted: str) -> str:
-        """What is written up to ``wanted``; what there is if all writers have gone."""
-        found = b""
+        """What is written up to ``wanted`` and with it; what there is if all writers have gone."""
+        found = self._unread
         with contextlib.suppress(OSError):
             while wanted.encode() not in found and (more := os.read(self._screen, 4096)):
                 found += more
-        return found.decode()
+        before, end, self._unread = found.partition(wanted.encode())
+        return (before + end).decode()
 
     def rest(self) -> str:
         os.close(self.process)

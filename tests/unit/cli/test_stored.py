@@ -113,7 +113,7 @@ def test_another_choice_drops_the_options_of_the_one_in_the_file(run_file: str) 
 def test_a_recipe_is_composed_on_the_file(run_file: str) -> None:
     again = configuration("train", "--config", run_file, "recipe=vaswani_base")
     assert again.model == configuration("train", "model=transformer_base").model
-    assert (again.batching.max_tokens, again.training.max_epoch) == (25000, 4)
+    assert (again.batching.max_tokens, again.training.max_epoch) == (3125, 4)
 
 
 def test_a_file_may_leave_out_what_is_to_be_as_usual(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_preset_is_read_as_hydra_composes_it(unchecked: Callable[..., DictConf
 def test_a_recipe_chooses_and_what_the_command_line_names_counts_more() -> None:
     read = chosen("train", ["recipe=vaswani_base", "optimizer=sgd"])
     assert (read.presets["scheduler"], read.presets["optimizer"]) == ("noam", "sgd")
-    assert (read.values["search.beam_size"], read.values["batching.max_tokens"]) == (4, 25000)
+    assert (read.values["search.beam_size"], read.values["batching.max_tokens"]) == (4, 3125)
 
 
 def test_of_a_sweep_over_presets_the_first_is_shown() -> None:
