@@ -75,6 +75,7 @@ class Chart:
     series: Sequence[Series]
     last: float | None = None
     from_zero: bool = False  # the scale of values begins at zero
+    linear: bool = False  # the scale is never logarithmic: scores do not run away as losses may
     marks: Sequence[tuple[float, str]] = ()  # updates where something happened, and what
     over: str = "update"
     ends: bool = True  # the legend has the last value of each curve
@@ -94,7 +95,7 @@ class Chart:
     def upwards(self) -> Axis:
         values = [value for series in self.drawn for _, value in series.points]
         low, high = min(values), max(values)
-        if low > 0 and high / low > _LOG_RATIO:
+        if not self.linear and low > 0 and high / low > _LOG_RATIO:
             return Axis.logarithmic(low, high, BOTTOM, TOP)
         low = min(0.0, low) if self.from_zero else low
         room = 0.04 * ((high - low) or abs(high) or 1.0)

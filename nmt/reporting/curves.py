@@ -75,15 +75,16 @@ def smoothed(points: Sequence[Point], share: float) -> list[Point]:
 
 
 def _charts(runs: Sequence[_Run], over: str, smoothing: float) -> list[Chart]:
+    scores = dict.fromkeys(name for run in runs for name in run.record.scores)
+
     def chart(title: str, kind: str, name: str) -> Chart:
         series = []
         for run in runs:
             points = run.over(run.record.training(name) if kind == "train" else run.record.curve(kind, name), over)
             points = smoothed(points, smoothing) if kind == "train" else points
             series.append(Series(run.name, points, dots=kind == "valid"))
-        return Chart(title, series, over=OVER[over])
+        return Chart(title, series, linear=name in scores, over=OVER[over])
 
-    scores = dict.fromkeys(name for run in runs for name in run.record.scores)
     return [
         chart("Training loss", "train", "loss"),
         chart("Validation loss", "valid", "loss"),

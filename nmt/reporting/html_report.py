@@ -96,7 +96,7 @@ def _charts(record: RunRecord) -> list[Chart]:
     balance = [Series(name.removeprefix("auxiliary_"), record.curve("train", name)) for name in auxiliary]
     return [
         both("Loss", "loss"),
-        Chart("Scores of validation", scores, last),
+        Chart("Scores of validation", scores, last, linear=True),
         both("Perplexity", "ppl"),
         alone("Learning rate", "lr"),
         alone("Gradient norm", "grad_norm"),

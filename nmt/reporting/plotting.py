@@ -15,7 +15,7 @@ from nmt.errors import DataError, MissingInputError
 from nmt.pages.charts import HEIGHT, WIDTH, Chart, Series, render
 from nmt.reporting.fonts import width_of
 from nmt.reporting.picture import Picture
-from nmt.reporting.run_record import RunRecord, read_events
+from nmt.reporting.run_record import LOSSES, RunRecord, read_events
 
 _LINE = 18  # pixels, the height of a line of letters
 _CURVE_TITLE = 70  # letters of a line above curves
@@ -48,7 +48,7 @@ def plot_learning_curve(log: Path | str, output: Path | str | None = None, title
         Series("validation", record.curve("valid", "loss"), dots=True),
     ]
     scores = [Series(f"validation {name}", record.curve("valid", name), dots=True) for name in sorted(record.scores)]
-    charts = [Chart("loss", losses, from_zero=True), Chart("score", scores, from_zero=True)]
+    charts = [Chart("loss", losses, from_zero=True), Chart("score", scores, from_zero=True, linear=True)]
     if not charts[0].drawn:
         raise DataError(f"{log} has no training or validation events: there is no curve to draw")
     return drawn_charts([chart for chart in charts if chart.drawn], title).written(output)
@@ -65,7 +65,8 @@ def plot_comparison(
             raise DataError(f"{log} has no validation event with '{metric}': train with --valid-metrics {metric}")
         by_epoch = {event["epoch"]: float(event[metric]) for event in events}
         series.append(Series(name, sorted(by_epoch.items()), dots=True))
-    chart = Chart(f"validation {metric}", series, from_zero=True, over="epoch")
+    is_score = metric not in LOSSES
+    chart = Chart(f"validation {metric}", series, from_zero=True, linear=is_score, over="epoch")
     return drawn_charts([chart], title).written(output)
 
 

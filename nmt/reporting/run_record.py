@@ -21,7 +21,7 @@ from nmt.storage.run_folder import read_config
 
 logger = logging.getLogger("nmt.training")
 
-_LOSSES = ("loss", "nll", "ppl", "seconds")  # of a validation; its other figures are scores
+LOSSES = ("loss", "nll", "ppl", "seconds")  # of a validation; its other figures are scores
 
 Event = Mapping[str, Any]
 
@@ -166,7 +166,7 @@ class RunRecord:
     @property
     def scores(self) -> list[str]:
         """The metrics of validation."""
-        return [name for name in self.names("valid") if name not in _LOSSES]
+        return [name for name in self.names("valid") if name not in LOSSES]
 
     @property
     def update(self) -> int:

@@ -37,6 +37,12 @@ def test_a_wide_range_is_drawn_by_its_logarithm() -> None:
     assert heights[1] - heights[0] == pytest.approx(heights[2] - heights[1], abs=0.2)
 
 
+def test_scores_keep_a_linear_scale_however_low_they_begin() -> None:
+    drawn = line(Chart("exact", [Series("run", [(1, 0.2), (2, 50.2), (3, 100.2)])], from_zero=True, linear=True))
+    heights = [y for _, y in drawn]
+    assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2)
+
+
 @pytest.mark.parametrize("points", [[(5, 2.0)], [(5, 0.0)], [(1, 3.0), (2, 3.0)], [(1, -1.0), (2, 0.0)]])
 def test_one_point_equal_points_and_negative_ones_can_be_drawn(points: list[tuple[float, float]]) -> None:
     assert len(line(Chart("loss", [Series("training", points)], from_zero=True))) == len(points)
