@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,7 @@ def configuration(composed: DictConfig) -> Config:
 
 def show(pipeline: Pipeline, config: Config) -> None:
     """Each chosen stage with its state, and the commands of those that would run."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends as other filters do before ``| head``
     for stage in pipeline.chosen(config.stages, config.until):
         state = pipeline.state(stage)
         print(f"{stage.name}: {state}")
@@ -94,10 +96,10 @@ def sentence(error: Exception) -> str:
 
 def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
     for key in config:
-        yield f"{prefix}{key}"
+        yield f"{prefix}{key!s}"
         inner = config._get_node(key)
         if isinstance(inner, DictConfig) and not inner._is_none():
-            yield from _keys(inner, f"{prefix}{key}.")
+            yield from _keys(inner, f"{prefix}{key!s}.")
 
 
 def main() -> None:

@@ -106,7 +106,7 @@ def main() -> None:
     try:
         others, named = systems_in(sys.argv[1:])
         arguments = parser.parse_args(others)
-        lines = list(Reading().lines(arguments.input))[: arguments.lines or None]
+        lines = [line or "" for line in Reading().lines(arguments.input)][: arguments.lines or None]
         systems = {name: System(options) for name, options in named.items()}
         write_json(arguments.output, measured(systems, lines, arguments.rounds))
     except NMTError as error:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.bleu import BLEU
 
 from nmt.data.text import Reading
 from nmt.errors import DataError, NMTError, UsageError
@@ -27,7 +27,7 @@ from nmt.storage.files import atomic_write
 
 
 def lines_of(path: Path) -> list[str]:
-    return list(Reading().lines(path))
+    return [line or "" for line in Reading().lines(path)]
 
 
 def write(path: Path, lines: Iterable[str]) -> None:
@@ -46,7 +46,7 @@ def parallel(*paths: Path) -> list[tuple[str, ...]]:
 
 
 def objects(path: Path) -> Iterator[Any]:
-    for number, line in enumerate(Reading().lines(path), 1):
+    for number, line in enumerate(lines_of(path), 1):
         try:
             yield json.loads(line)
         except ValueError as error:

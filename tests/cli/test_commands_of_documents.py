@@ -42,6 +42,7 @@ INSTALLS = "would change the environment that these tests run in; an installatio
 MEASURES = "measures for hours; tests/cli/test_benchmarks.py runs the script in its smallest size"
 FOREIGN = "reads what another toolkit trained; tests/unit/formats makes such models and imports them"
 SERVES = "listens until it is stopped; tests/serving/test_document.py sends the requests to a server"
+STAGES = "trains five models; tests/unit/examples/test_student.py composes their commands, and at night runs them small"
 MACHINES = "needs several machines or a batch system; tests/cli/test_documents.py composes it"
 
 # Document and beginning of a command line that is not run, and why.
@@ -69,6 +70,7 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("docs/serving.md", "nmt-serve --path runs/de-en,runs/en-de"): SERVES,
     ("docs/serving.md", "curl "): SERVES,
     ("docs/training.md", "srun "): MACHINES,
+    ("examples/student/README.md", "python examples/student/pipeline.py"): STAGES,
     ("examples/plugin/README.md", "pip install ./examples/plugin"): INSTALLS,
 }
 # What a line needs that is not everywhere.
