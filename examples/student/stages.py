@@ -12,6 +12,7 @@ that come from elsewhere, and of the stages that it reads: where one of these di
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import hashlib
 import json
@@ -33,6 +34,7 @@ from nmt.storage.files import read_json, sha256, write_json
 
 HERE = Path(__file__).resolve().parent
 STAMP, BEGUN, LOG = "stage.json", "begun.json", "log"
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _TOLD = 3  # lines of a failed command that its error repeats
 
 
@@ -207,6 +209,7 @@ class Pipeline:
                     stderr=subprocess.PIPE,
                     start_new_session=True,
                     pass_fds=[lock],
+                    preexec_fn=_end_with_the_pipeline,
                 )
             except OSError as error:
                 raise CommandFailed(f"{stage.name} cannot start {command.words[0]}: {error.strerror}") from None
@@ -221,7 +224,7 @@ class Pipeline:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[int]:
-        """Commands inherit the lock: those of a pipeline that was killed keep it until they end."""
+        """Commands inherit the lock: those of a pipeline that was killed keep it until they have saved."""
         self.output.mkdir(parents=True, exist_ok=True)
         with open(self.output / ".lock", "a", encoding="utf-8") as file:
             try:
@@ -251,6 +254,12 @@ class Pipeline:
 
 def _script(command: Command) -> tuple[str, ...]:
     return str(HERE / command.words[0]), *command.words[1:]
+
+
+def _end_with_the_pipeline() -> None:
+    """Linux sends SIGTERM to a command whose pipeline was killed, so that it saves and ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _follow(process: subprocess.Popen[bytes], log: Any, name: str) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -250,18 +250,12 @@ def test_stopped_at_any_time_it_goes_on_where_it_stopped(tmp_path: Path, number:
     process = start(tmp_path)
     slow = number_of_the_slow_command(tmp_path)
     process.send_signal(number)
-    if number is signal.SIGKILL:
-        process.communicate()
-        pipeline = stages.Pipeline(tmp_path, [])
-        with pytest.raises(OutputError, match="another pipeline works in .*, or a command that one started"):
-            pipeline.run([])  # the slow command lives on
-        os.kill(slow, signal.SIGTERM)
-        while Path(f"/proc/{slow}/stat").exists() and Path(f"/proc/{slow}/stat").read_text().split()[2] != "Z":
-            time.sleep(0.05)
-    else:
-        _, said = process.communicate()
+    _, said = process.communicate()
+    if number is signal.SIGINT:
         assert process.returncode == 130 and "made was interrupted; run the same command again to go on" in said
-        assert (tmp_path / "made.partial" / "saved").exists()  # the command was asked to stop, and could save
+    while Path(f"/proc/{slow}").exists() and Path(f"/proc/{slow}/stat").read_text().split()[2] != "Z":
+        time.sleep(0.05)
+    assert (tmp_path / "made.partial" / "saved").exists()  # the command was asked to stop, and could save
     assert not (tmp_path / "made").exists()
     assert json.loads((tmp_path / "made.partial" / "begun.json").read_text())["ended"] == 1
     (tmp_path / "may_end").touch()
@@ -270,6 +264,15 @@ def test_stopped_at_any_time_it_goes_on_where_it_stopped(tmp_path: Path, number:
     assert process.returncode == 0 and "made: goes on" in said
     assert (tmp_path / "told").read_text() == "first\n"
     assert (tmp_path / "made" / "stage.json").exists()
+
+
+def test_two_pipelines_do_not_work_in_one_folder(made: Made) -> None:
+    made.output.mkdir()
+    with open(made.output / ".lock", "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OutputError, match="another pipeline works in .*, or a command that one started"):
+            made.run()
+    assert made.run() == ["a", "b", "c"]
 
 
 def test_commands_of_ours_are_those_of_this_python() -> None:
