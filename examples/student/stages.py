@@ -126,10 +126,11 @@ class Pipeline:
         partial, folder, recipe = self._partial(stage), self.output / stage.name, self._recipe(stage)
         if (partial / STAMP).exists():  # whole, and stopped before it took its name
             folder = partial
-        stamp = _read(folder / STAMP)
+        stamp, begun = _read(folder / STAMP), _read(partial / BEGUN)
+        if begun and begun["recipe"] == recipe and (stamp is None or stamp["recipe"] != recipe):
+            return State(Standing.begun)
         if stamp is None:
-            begun = _read(partial / BEGUN)
-            return State(Standing.begun if begun and begun["recipe"] == recipe else Standing.to_do)
+            return State(Standing.to_do)
         if stamp["recipe"] != recipe:
             return State(Standing.stale, _difference(stamp["recipe"], recipe))
         for name, size in stamp["files"].items():

@@ -190,6 +190,25 @@ def test_what_was_begun_with_other_options_is_begun_afresh(tmp_path: Path) -> No
     assert {path.name for path in (tmp_path / "made").iterdir()} == {"good", "log", "stage.json"}
 
 
+def test_what_replaces_a_stale_folder_goes_on_too_and_the_folder_stays_until_it_is_whole(tmp_path: Path) -> None:
+    def pipeline(option: str) -> Any:
+        commands = (shell(f"echo {option} > made"), shell(f"test {option} = 1 -o -e {tmp_path / 'mended'}"))
+        return stages.Pipeline(tmp_path, [stages.Stage("made", commands)])
+
+    def state(option: str) -> str:
+        made = pipeline(option)
+        return str(made.state(made.stages["made"]))
+
+    pipeline("1").run(pipeline("1").chosen())
+    with pytest.raises(NMTError):
+        pipeline("2").run(pipeline("2").chosen())
+    assert (state("1"), state("2")) == ("done", "begun")
+    assert (tmp_path / "made" / "made").read_text() == "1\n"
+    (tmp_path / "mended").touch()
+    pipeline("2").run(pipeline("2").chosen())
+    assert state("2") == "done" and (tmp_path / "made" / "made").read_text() == "2\n"
+
+
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     pipeline = stages.Pipeline(tmp_path, [stages.Stage("made", (stages.Command(("no-such-program",)),))])
     with pytest.raises(NMTError, match="made cannot start no-such-program: No such file"):
