@@ -16,6 +16,7 @@ from nmt.devices import kind_of, parameter_type, require_precision, require_tran
 from nmt.errors import UsageError
 from nmt.models.transformer.config import (
     WITHOUT_SELF_ATTENTION,
+    DecoderKind,
     FeedForwardKind,
     NormKind,
     ScoreKind,
@@ -105,6 +106,7 @@ class GraphsKind(EngineKind):
 # Options of a Transformer, and their values that C knows.
 IN_C = {
     **WITHOUT_SELF_ATTENTION,
+    "decoder": (DecoderKind.self_attention, DecoderKind.ssru),
     "norm_kind": (NormKind.layer_norm,),
     "feed_forward": (FeedForwardKind.relu, FeedForwardKind.gelu, FeedForwardKind.swish),
     "attention_score": (ScoreKind.scaled_dot, ScoreKind.dot),

@@ -29,6 +29,7 @@ from nmt.models.transformer.weights import (
     LayerWeights,
     Linear,
     Norm,
+    Recurrence,
     StackWeights,
     TransformerWeights,
 )
@@ -124,6 +125,7 @@ class _Layer(ctypes.Structure):
         *[(name, _Norm) for name in ("look_norm", "read_norm", "feed_norm")],
         ("norm_first", ctypes.c_int64),
         ("activation", ctypes.c_int64),
+        ("recurrent", ctypes.c_int64),
         ("heads", ctypes.c_int64),
         ("width", ctypes.c_int64),
         ("look_scale", ctypes.c_float),
@@ -180,15 +182,21 @@ class NativeModel:
 
     def _layer(self, layer: LayerWeights, norm_first: bool) -> _Layer:
         look, read, feed = layer.self_attention, layer.cross_attention, layer.feed_forward
+        looking: list[tuple[Linear, ...]]
+        if isinstance(look, Recurrence):
+            looking, scale = [(look.forget, look.input), ()], 0.0
+        else:
+            looking, scale = [(look.query, look.key, look.value), (look.output,)], look.scale
         reading = [(), (), ()] if read is None else [(read.query,), (read.key, read.value), (read.output,)]
-        parts = [(look.query, look.key, look.value), (look.output,), *reading, (feed.inner,), (feed.outer,)]
+        parts = [*looking, *reading, (feed.inner,), (feed.outer,)]
         return _Layer(
             *(self._packed(*linears).matrix if linears else Matrix() for linears in parts),
             *map(self._norm, (layer.self_norm, layer.cross_norm, layer.feed_forward_norm)),
             norm_first,
             _ACTIVATIONS[feed.activation],
+            isinstance(look, Recurrence),
             *self._shape,
-            look.scale,
+            scale,
             0.0 if read is None else read.scale,
         )
 

@@ -121,6 +121,8 @@ def _specification(model: PortableModel, longest: int) -> Any:
 
     weights = map_arrays(np.array, model.weights)  # copies: quantisation writes into them
     first, positions = weights.source.layers[0], weights.source.positions
+    if weights.is_recurrent:
+        raise UsageError("CTranslate2 knows no SSRUs (model.decoder=ssru); export to safetensors")
     if positions is PositionsInHeads.alibi:
         raise UsageError("CTranslate2 knows positions by slopes (alibi) in decoders alone; export to another format")
     if weights.head_size * weights.num_heads != weights.width:
@@ -135,7 +137,7 @@ def _specification(model: PortableModel, longest: int) -> Any:
         "relative_position": positions is PositionsInHeads.relative,
         "rotary_dim": weights.head_size if positions is PositionsInHeads.rotary else None,
     }
-    distances = first.self_attention.distances
+    distances = first.attention.distances
     reach = 0 if distances is None else distances.keys.shape[1] // 2  # of the encoder's, in both directions
     encoder, decoder = (
         kind(len(stack.layers), weights.num_heads, pre_norm=stack.norm_first, **common)
@@ -172,7 +174,7 @@ def _vocabulary(spec: Any, model: PortableModel) -> None:
 
 
 def _layer(layer: Any, given: LayerWeights, head_size: int, reach: int) -> None:
-    look = given.self_attention
+    look = given.attention
     _attention(layer.self_attention, look, [[look.query, look.key, look.value], [look.output]], head_size, reach)
     _norm(layer.self_attention.layer_norm, given.self_norm)
     if given.cross_attention is not None and given.cross_norm is not None:

@@ -49,6 +49,10 @@ def _require(weights: TransformerWeights) -> None:
     there, first, positions = "Hugging Face's Marian and Pegasus", weights.source.layers[0], weights.source.positions
     complaints = [
         (
+            weights.is_recurrent,
+            f"{there} have self-attention in the decoder, and the model has SSRUs; export it to safetensors",
+        ),
+        (
             not isinstance(positions, Sinusoids),
             f"{there} have sinusoidal positions, and the model has others; export it to ctranslate2",
         ),
@@ -150,7 +154,7 @@ def _tensors(weights: TransformerWeights) -> dict[str, Array]:
 
 
 def _layer(name: str, layer: LayerWeights, head_size: int) -> dict[str, Array]:
-    made = _attention(f"{name}.self_attn", layer.self_attention, head_size)
+    made = _attention(f"{name}.self_attn", layer.attention, head_size)
     made |= _norm(f"{name}.self_attn_layer_norm", layer.self_norm)
     if layer.cross_attention is not None and layer.cross_norm is not None:
         made |= _attention(f"{name}.encoder_attn", layer.cross_attention, head_size)

@@ -36,6 +36,7 @@ from nmt.models.transformer.weights import (
     LayerWeights,
     Norm,
     PositionsInHeads,
+    Recurrence,
     StackWeights,
     TransformerWeights,
     arrays_of,
@@ -134,7 +135,7 @@ def _described(model: PortableModel, same: dict[str, str]) -> Description:
         num_heads=weights.num_heads,
         start=weights.start,
         activation=first.feed_forward.activation,
-        attention_scale=first.self_attention.scale,
+        attention_scale=first.attention.scale,
         norm_epsilon=first.self_norm.epsilon,
         source=_stack(weights.source),
         target=_stack(weights.target),
@@ -232,13 +233,21 @@ class _Reader:
 
     def _layer(self, name: str, *, reads: bool) -> LayerWeights:
         return LayerWeights(
-            self._attention(f"{name}.self_attention"),
+            self._look(f"{name}.self_attention", reads=reads),
             self._norm(f"{name}.self_norm"),
             self._attention(f"{name}.cross_attention") if reads else None,
             self._norm(f"{name}.cross_norm") if reads else None,
             self._feed_forward(f"{name}.feed_forward"),
             self._norm(f"{name}.feed_forward_norm"),
         )
+
+    def _look(self, name: str, *, reads: bool) -> Attention | Recurrence:
+        if not reads or f"{name}.forget.weight" not in self.tensors:
+            return self._attention(name)
+        forget, written = (
+            self.tensors.linear(f"{name}.{part}", self.width, self.width) for part in ("forget", "input")
+        )
+        return Recurrence(forget, written)
 
     def _attention(self, name: str) -> Attention:
         query = self.tensors.linear(f"{name}.query", None, self.width)

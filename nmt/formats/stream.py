@@ -40,9 +40,7 @@ def interleaved(weights: TransformerWeights) -> TransformerWeights:
 def without_zero_biases(weights: TransformerWeights) -> TransformerWeights:
     """The same model without biases in its attention, if they are all zero."""
     stacks = weights.source, weights.target
-    attentions = [
-        part for one in stacks for layer in one.layers for part in (layer.self_attention, layer.cross_attention)
-    ]
+    attentions = [part for one in stacks for layer in one.layers for part in (layer.attention, layer.cross_attention)]
     linears = [linear for one in attentions if one for linear in (one.query, one.key, one.value, one.output)]
     if any(linear.bias is not None and linear.bias.any() for linear in linears):
         return weights
@@ -57,7 +55,7 @@ def without_zero_biases(weights: TransformerWeights) -> TransformerWeights:
 
     def layer(one: LayerWeights) -> LayerWeights:
         read = None if one.cross_attention is None else bare(one.cross_attention)
-        return replace(one, self_attention=bare(one.self_attention), cross_attention=read)
+        return replace(one, self_attention=bare(one.attention), cross_attention=read)
 
     return replace(weights, source=stack(weights.source), target=stack(weights.target))
 
@@ -96,7 +94,7 @@ class _Stream:
     def _layer(self, layer: LayerWeights) -> LayerWeights:
         read, norm = layer.cross_attention, layer.cross_norm
         return LayerWeights(
-            self._attention(layer.self_attention),
+            self._attention(layer.attention),
             self._norm(layer.self_norm),
             None if read is None else self._attention(read),
             None if norm is None else self._norm(norm),

@@ -34,7 +34,7 @@ typedef struct {
     int64_t *offsets; /* [B + 1] of the sources */
     int64_t *laid;    /* [B + 1] where the keys of each source begin */
     float **sources;  /* by layer: keys of the sources, laid out, then values [positions, D] */
-    float **keys;     /* by layer: [caches, room, K, D] */
+    float **keys;     /* by layer: [caches, room, K, D]; cells, of an SSRU, which has no values */
     float **values;
     int32_t *slots;       /* [N, room] */
     int32_t *other_slots; /* where the next ones are made */
@@ -145,6 +145,7 @@ static int grow(Decoding *d) {
     }
     for (int64_t i = 0; i < 2 * d->model->target.count; i++) {
         float **which = i % 2 ? d->values + i / 2 : d->keys + i / 2;
+        if (i % 2 && d->model->target.layers[i / 2].recurrent) continue;
         float *larger = array(d->sentences * room * step, sizeof(float));
         if (!larger) return 0;
         for (int64_t b = 0; b < d->sentences && d->steps; b++)

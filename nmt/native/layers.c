@@ -99,15 +99,41 @@ void encoder_layer(const Layer *layer, float *x, int64_t B, const int64_t *offse
     feed(layer, x, rows);
 }
 
+/* One step of an SSRU: f = sigmoid(forget), the cell c = f c' + (1 - f) input after that of the step before, and relu(c).
+   Row by row, as with swish. */
+FOR_EACH_PROCESSOR
+static void recur(const float *projected, int64_t B, int64_t K, int64_t width, const Past *past, float *result) {
+    const int64_t step = past->beam * width, now = past->steps - 1;
+    for (int64_t n = 0; n < B * K; n++, projected += 2 * width, result += width) {
+        float *sentence = past->keys + past->places[n / K] * past->room * step;
+        const int32_t *slots = past->slots + (n / K * past->beam + n % K) * past->slots_row;
+        const float *before = now ? sentence + (now - 1) * step + slots[now - 1] * width : NULL;
+        float *cell = sentence + now * step + n % K * width;
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) {
+            const float power = exponential(-fabsf(projected[i]));
+            const float forget = (projected[i] < 0.0f ? power : 1.0f) / (1.0f + power);
+            const float kept = before ? forget * before[i] : 0.0f;
+            cell[i] = kept + (1.0f - forget) * projected[width + i];
+            result[i] = cell[i] > 0.0f ? cell[i] : 0.0f;
+        }
+    }
+}
+
 void decoder_step(const Layer *layer, float *x, int64_t B, int64_t K, const Past *past, const Source *source) {
     const int64_t width = layer->width, rows = B * K, head = width / layer->heads;
     float *normed = floats(NORMED, rows * width), *projected = floats(PROJECTED, rows * 3 * width);
     float *seen = floats(SEEN, rows * width), *said = floats(SAID, rows * width);
 
     const float *read = before(layer, &layer->look_norm, x, rows, normed);
-    multiply(&layer->projection, read, width, rows, projected, 3 * width, 0);
-    attend_past(projected, 3 * width, B, K, past, layer->heads, head, layer->look_scale, seen);
-    multiply(&layer->look_output, seen, width, rows, said, width, 0);
+    if (layer->recurrent) {
+        multiply(&layer->projection, read, width, rows, projected, 2 * width, 0);
+        recur(projected, B, K, width, past, said);
+    } else {
+        multiply(&layer->projection, read, width, rows, projected, 3 * width, 0);
+        attend_past(projected, 3 * width, B, K, past, layer->heads, head, layer->look_scale, seen);
+        multiply(&layer->look_output, seen, width, rows, said, width, 0);
+    }
     after(layer, &layer->look_norm, x, said, rows);
 
     multiply(&layer->query, before(layer, &layer->read_norm, x, rows, normed), width, rows, projected, width, 0);

@@ -14,18 +14,19 @@ enum { RELU, GELU, SWISH };
 
 /* The parts of a layer, in the order in which they run. An encoder's has no attention over a memory. */
 typedef struct {
-    Matrix projection, look_output;    /* projection: queries, keys, values */
+    Matrix projection, look_output;    /* projection: queries, keys, values; of an SSRU forget gates and inputs, no output */
     Matrix query, memory, read_output; /* memory: keys, values */
     Matrix inner, outer;
     Norm look_norm, read_norm, feed_norm;
     int64_t norm_first; /* before the sublayer, not after it */
     int64_t activation; /* between inner and outer */
+    int64_t recurrent;  /* an SSRU in place of a decoder's self-attention */
     int64_t heads, width;
     float look_scale, read_scale;
 } Layer;
 
 /* What the hypotheses of a sentence wrote: keys and values by sentence, step and slot. Row n went through
-   slots[n * slots_row + t] at step t; sentence b stands at places[b]. */
+   slots[n * slots_row + t] at step t; sentence b stands at places[b]. An SSRU keeps its cells in place of the keys. */
 typedef struct {
     float *keys, *values;
     const int64_t *places;

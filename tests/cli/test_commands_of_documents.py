@@ -47,6 +47,7 @@ ENGLISH = "looks for English words; tests/unit/examples/test_figures.py has sent
 COUNTS = (
     "counts the operations of models of full size for minutes; tests/unit/examples/test_wmt14_costs.py has small ones"
 )
+STAGES = "trains five models; tests/unit/examples/test_student.py composes their commands, and at night runs them small"
 MACHINES = "needs several machines or a batch system; tests/cli/test_documents.py composes it"
 
 # Document and beginning of a command line that is not run, and why.
@@ -77,6 +78,7 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("examples/figures/README.md", "examples/figures/run.sh"): ENGLISH,
     ("examples/figures/README.md", "export "): ENGLISH,
     ("examples/table1/README.md", "examples/table1/run.sh"): MEASURES,
+    ("examples/student/README.md", "python examples/student/pipeline.py"): STAGES,
     ("examples/plugin/README.md", "pip install ./examples/plugin"): INSTALLS,
     ("examples/wmt14/README.md", "pip install '.[moses]'"): INSTALLS,
     ("examples/wmt14/README.md", "examples/wmt14/run.sh "): DOWNLOADS,

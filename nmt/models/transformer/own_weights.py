@@ -15,6 +15,7 @@ from nmt.models.config import shares_embeddings
 from nmt.models.transformer.config import (
     START_IDS,
     WITHOUT_SELF_ATTENTION,
+    DecoderKind,
     FeedForwardKind,
     NormKind,
     NormOrder,
@@ -33,6 +34,7 @@ from nmt.models.transformer.weights import (
     Linear,
     Norm,
     PositionsInHeads,
+    Recurrence,
     StackWeights,
     TransformerWeights,
     arrays_of,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 # Options, and their values that have a place in the description.
 _DESCRIBED = {name: values for name, values in WITHOUT_SELF_ATTENTION.items() if name != "positions"} | {
+    "decoder": (DecoderKind.self_attention, DecoderKind.ssru),
     "attention_score": (ScoreKind.scaled_dot, ScoreKind.dot),
 }
 IN_HEADS = {PositionKind[one.name]: one for one in PositionsInHeads}
@@ -156,13 +159,21 @@ class _Layout:
 
     def _layer(self, name: str, reads: bool) -> LayerWeights:
         return LayerWeights(
-            self._self_attention(f"{name}.self_attention", ahead=not reads),
+            self._look(f"{name}.self_attention", ahead=not reads),
             self._norm(f"{name}.self_residual.norm"),
             self._cross_attention(f"{name}.cross_attention") if reads else None,
             self._norm(f"{name}.cross_residual.norm") if reads else None,
             self._feed_forward(f"{name}.feed_forward"),
             self._norm(f"{name}.feed_forward_residual.norm"),
         )
+
+    def _look(self, name: str, *, ahead: bool) -> Attention | Recurrence:
+        """What sees the other positions."""
+        if ahead or self.config.decoder is not DecoderKind.ssru:
+            return self._self_attention(name, ahead=ahead)
+        width = self.config.d_model
+        forget = self._linear(f"{name}.forget", width, width, bias=True)
+        return Recurrence(forget, self._linear(f"{name}.input", width, width, bias=False))
 
     def _self_attention(self, name: str, *, ahead: bool) -> Attention:
         config, heads, distances = self.config, self.config.head_sizes(), None
@@ -225,7 +236,8 @@ def configuration(weights: TransformerWeights, sizes: VocabularySizes) -> Transf
         if len(set(values)) > 1:
             shown = " and ".join(str(value) for value in dict.fromkeys(values))
             raise DataError(f"the model has {what} {shown}; ours are the same in all layers")
-    attentions = [part for layer in layers for part in (layer.self_attention, layer.cross_attention) if part]
+    parts = [part for layer in layers for part in (layer.self_attention, layer.cross_attention)]
+    attentions = [part for part in parts if isinstance(part, Attention)]
     biases = [one.bias for part in attentions for one in (part.query, part.key, part.value, part.output)]
     positions = source.positions
     kind = next((kind for kind, one in IN_HEADS.items() if one is positions), PositionKind.learned)
@@ -243,7 +255,7 @@ def configuration(weights: TransformerWeights, sizes: VocabularySizes) -> Transf
             f"the model's embeddings are scaled by {source.scale:g}; ours are by 1 or the root of their width"
         )
     all_shared = source.embedding is target.embedding is weights.output.weight
-    distances = first.self_attention.distances
+    distances = first.attention.distances
     orders = [NormOrder.pre if stack.norm_first else NormOrder.post for stack in (source, target)]
     return TransformerConfig(
         encoder_layers=len(source.layers),
@@ -252,7 +264,7 @@ def configuration(weights: TransformerWeights, sizes: VocabularySizes) -> Transf
         d_ff=len(first.feed_forward.inner.weight),
         num_heads=weights.num_heads,
         d_k=_unless_even(weights, weights.head_size),
-        d_v=_unless_even(weights, len(first.self_attention.value.weight) // weights.num_heads),
+        d_v=_unless_even(weights, len(first.attention.value.weight) // weights.num_heads),
         positions=kind,
         max_positions=1024 if isinstance(positions, (Sinusoids, PositionsInHeads)) else len(positions),
         sinusoid_layout=formula.layout,
@@ -264,13 +276,14 @@ def configuration(weights: TransformerWeights, sizes: VocabularySizes) -> Transf
         embedding_scale=source.scale != 1.0,
         output_bias=weights.output.bias is not None,
         start_symbol=next(symbol for symbol, number in START_IDS.items() if number == weights.start),
+        decoder=DecoderKind.ssru if weights.is_recurrent else DecoderKind.self_attention,
         norm=orders[0],
         decoder_norm=orders[1] if orders[1] is not orders[0] else None,
         norm_epsilon=first.self_norm.epsilon,
         norm_kind=NormKind.rms_norm if first.self_norm.bias is None else NormKind.layer_norm,
         feed_forward=feed_forward,
         attention_bias=any(bias is not None for bias in biases),
-        attention_score=ScoreKind.dot if first.self_attention.scale == 1.0 else ScoreKind.scaled_dot,
+        attention_score=ScoreKind.dot if first.attention.scale == 1.0 else ScoreKind.scaled_dot,
         relative_distance=16 if distances is None else distances.keys.shape[1] // 2,
     )
 
@@ -291,6 +304,7 @@ def _same_everywhere(weights: TransformerWeights) -> Iterator[tuple[str, list[ob
     yield "scales of embeddings", [stack.scale for stack in stacks]
     yield "epsilons of norms", [norm.epsilon for norm in norms]
     yield "norms", ["without a shift" if norm.bias is None else "with a shift" for norm in norms]
+    yield "decoders with", [type(layer.self_attention).__name__ for layer in weights.target.layers]
     yield "positions", [_kind(stack.positions) for stack in stacks]
 
 

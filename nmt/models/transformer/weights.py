@@ -78,6 +78,15 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Recurrence:
+    """An SSRU in place of a decoder's self-attention: f = sigmoid(forget(x)), the cell c = f c' + (1 - f) input(x) with that
+    of the position before, and relu(c)."""
+
+    forget: Linear  # [D, D]
+    input: Linear
+
+
+@dataclass(frozen=True)
 class FeedForward:
     """outer(activation(inner(x))), or outer(activation(inner(x)) * gate(x))."""
 
@@ -91,12 +100,18 @@ class FeedForward:
 class LayerWeights:
     """A layer with the norm of each sublayer; an encoder's reads no memory."""
 
-    self_attention: Attention
+    self_attention: Attention | Recurrence
     self_norm: Norm
     cross_attention: Attention | None
     cross_norm: Norm | None
     feed_forward: FeedForward
     feed_forward_norm: Norm
+
+    @property
+    def attention(self) -> Attention:
+        """The self-attention of a layer that has some, as every layer of an encoder has."""
+        assert isinstance(self.self_attention, Attention)
+        return self.self_attention
 
 
 @dataclass(frozen=True)
@@ -128,7 +143,12 @@ class TransformerWeights:
     @property
     def head_size(self) -> int:
         """Of queries and keys."""
-        return len(self.source.layers[0].self_attention.query.weight) // self.num_heads
+        return len(self.source.layers[0].attention.query.weight) // self.num_heads
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the decoder has SSRUs in place of self-attention."""
+        return isinstance(self.target.layers[0].self_attention, Recurrence)
 
 
 Node = TypeVar("Node")

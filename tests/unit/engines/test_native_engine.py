@@ -16,6 +16,7 @@ from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.layers.sinusoids import SinusoidLayout, Wavelengths
 from nmt.models import models
 from nmt.models.transformer.config import (
+    DecoderKind,
     FeedForwardKind,
     NormOrder,
     PositionKind,
@@ -66,6 +67,8 @@ MODELS: dict[str, tuple[dict[str, Any], VocabularySizes]] = {
         },
         APART,
     ),
+    "recurrent decoder": ({"decoder": DecoderKind.ssru, "d_model": 36, "num_heads": 3}, JOINT),
+    "recurrent decoder, norms first": ({"decoder": DecoderKind.ssru, "norm": NormOrder.pre}, APART),
     "scores without scale": ({"attention_score": ScoreKind.dot, "share_all_embeddings": False}, JOINT),
 }
 COUNT, BEAM = 6, 3
@@ -150,7 +153,7 @@ SEARCHES = {
 
 
 @pytest.mark.parametrize("asked", SEARCHES)
-@pytest.mark.parametrize("name", ["paper", "norms first"])
+@pytest.mark.parametrize("name", ["paper", "norms first", "recurrent decoder"])
 def test_searches_find_what_they_find_with_the_model(name: str, asked: str) -> None:
     model, native = made(name)
     config, requests = SEARCHES[asked]
@@ -192,7 +195,9 @@ def test_lists_of_pieces_are_a_part_of_the_vocabulary(name: str, number_format: 
 
 
 @pytest.mark.parametrize("number_format", NumberFormat)
-@pytest.mark.parametrize("name", ["paper", "gelu, which looks as fairseq's", "swish, which looks as Marian's"])
+@pytest.mark.parametrize(
+    "name", ["paper", "gelu, which looks as fairseq's", "swish, which looks as Marian's", "recurrent decoder"]
+)
 def test_batch_mates_change_no_bit(number_format: NumberFormat, name: str) -> None:
     _, native = made(name, number_format)
     search = BeamSearch(BeamConfig(beam_size=4), nbest=2)

@@ -14,6 +14,7 @@ from nmt.formats import packages
 from nmt.formats.exporting import Comparison, export_model
 from nmt.layers.sinusoids import SinusoidLayout, Wavelengths
 from nmt.models.transformer.config import (
+    DecoderKind,
     FeedForwardKind,
     NormKind,
     NormOrder,
@@ -74,6 +75,7 @@ def test_it_says_the_same(tmp_path: Path, name: str) -> None:
     ("options", "says"),
     [
         ({"positions": PositionKind.alibi}, "knows positions by slopes"),
+        ({"decoder": DecoderKind.ssru}, "knows no SSRUs .*; export to safetensors"),
         ({"positions": PositionKind.relative}, "once for all heads, and the model has them for each"),
         ({"d_k": 5}, "numbers, and the model's have 5"),
     ],

@@ -19,7 +19,7 @@ from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats.exporting import export_model
 from nmt.formats.importing import import_model
 from nmt.models.stored import load_model
-from nmt.models.transformer.config import NormOrder, PositionKind
+from nmt.models.transformer.config import DecoderKind, NormOrder, PositionKind
 from tests.unit.formats.stored import scores, store
 
 pytestmark = pytest.mark.slow
@@ -172,6 +172,7 @@ def test_a_model_comes_back_tensor_by_tensor(tmp_path: Path, options: dict[str, 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        ({"decoder": DecoderKind.ssru}, "the model has SSRUs; export it to safetensors"),
         ({"positions": PositionKind.learned}, "sinusoidal positions, and the model has others"),
         ({"position_offset": 2}, "sinusoids from position 0 on"),
         ({"decoder_norm": NormOrder.pre}, "one order of norms"),

@@ -16,7 +16,7 @@ from nmt.formats import safetensors
 from nmt.formats.exporting import Comparison, export_model
 from nmt.formats.importing import import_model
 from nmt.models.stored import load_model
-from nmt.models.transformer.config import FeedForwardKind, NormOrder, PositionKind
+from nmt.models.transformer.config import DecoderKind, FeedForwardKind, NormOrder, PositionKind
 from nmt.models.transformer.own_weights import describe
 from nmt.models.transformer.weights import arrays_of
 from tests.unit.formats.stored import store
@@ -24,6 +24,7 @@ from tests.unit.formats.test_ctranslate2 import HELD
 
 pytestmark = pytest.mark.slow
 MORE: dict[str, dict[str, Any]] = {
+    "recurrence": {"decoder": DecoderKind.ssru},
     "slopes": {"positions": PositionKind.alibi},
     "distances of each head": {"positions": PositionKind.relative, "relative_distance": 3},
     "wide heads": {"d_k": 10, "d_v": 7, "feed_forward": FeedForwardKind.geglu, "decoder_norm": NormOrder.pre},

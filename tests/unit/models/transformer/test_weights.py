@@ -30,7 +30,7 @@ from nmt.models.transformer.weights import Activation, arrays_of, map_arrays
 JOINT, APART = VocabularySizes(20, 20, True), VocabularySizes(20, 17, False)
 
 MISSING = {
-    "model.decoder=ssru": TransformerConfig(decoder=DecoderKind.ssru),
+    "model.decoder=average_attention": TransformerConfig(decoder=DecoderKind.average_attention),
     "model.layers=universal": TransformerConfig(layers=LayerKind.universal),
     "model.attention_score=additive": TransformerConfig(attention_score=ScoreKind.additive),
     "model.encoder_neighbourhood=3": TransformerConfig(encoder_neighbourhood=3),
@@ -45,6 +45,7 @@ DESCRIBED: dict[str, tuple[dict[str, Any], VocabularySizes]] = {
     "learned positions": ({"positions": PositionKind.learned}, JOINT),
     "distances": ({"positions": PositionKind.relative, "d_k": 5, "d_v": 7}, JOINT),
     "rotation": ({"positions": PositionKind.rotary, "norm_kind": NormKind.rms_norm}, JOINT),
+    "recurrence": ({"decoder": DecoderKind.ssru, "norm": NormOrder.pre}, APART),
     "slopes": ({"positions": PositionKind.alibi, "feed_forward": FeedForwardKind.geglu}, JOINT),
     "as fairseq": (
         {
@@ -95,9 +96,10 @@ def test_a_description_leads_back_to_the_same_model(name: str) -> None:
     for key, array in before.items():
         np.testing.assert_array_equal(after[key], array, err_msg=key)
     assert describe(found, sizes, after, "there").target.scale == weights.target.scale
-    for key in (
-        "d_model d_ff num_heads positions feed_forward embedding_scale output_bias start_symbol attention_bias".split()
-    ):
+    named = (
+        "d_model d_ff num_heads positions decoder feed_forward embedding_scale output_bias start_symbol attention_bias"
+    )
+    for key in named.split():
         assert getattr(found, key) == getattr(config, key)
     assert found.sinusoids() == config.sinusoids()
     assert found.norm_orders() == config.norm_orders() and found.epsilon() == config.epsilon()

@@ -1,0 +1,118 @@
+"""Sentences a second of several systems on one core, in turns, so that what else the machine does meets all of them.
+
+    python speed.py --input test.en --rounds 5 --output speed.json \
+        --system teacher --path runs/teacher --beam 5 --end \
+        --system student --path runs/student --search greedy --dtype int8 --shortlist shortlist.safetensors --end
+
+What stands between a system's name and ``--end`` is what nmt-generate is given. Every system is loaded once and
+translates the text once unmeasured; then each one in its turn, round after round. The file has, by system, sentences a
+second of CPU time, which other programs change little, and of the clock: the median and all rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from nmt import Translator, load
+from nmt.data.text import Reading
+from nmt.errors import NMTError, UsageError
+from nmt.storage.files import write_json
+
+_OF_LOADING = ("path", "dtype", "shortlist")
+
+
+def systems_in(arguments: list[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """The words that are of no system, and the options of each."""
+    others, systems, place = list[str](), dict[str, dict[str, Any]](), 0
+    while place < len(arguments):
+        if arguments[place] != "--system":
+            others.append(arguments[place])
+            place += 1
+            continue
+        if "--end" not in arguments[place:] or place + 1 == len(arguments):
+            raise UsageError("--system NAME begins a system, and --end ends it")
+        end = arguments.index("--end", place)
+        systems[arguments[place + 1]] = options_in(arguments[place + 2 : end])
+        place = end + 1
+    return others, systems
+
+
+def options_in(words: list[str]) -> dict[str, Any]:
+    """Flags as the keywords of Python: ``--beam 5`` is ``beam=5``; one without a value is true."""
+    found: dict[str, Any] = {}
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name = word.removeprefix("--").replace("-", "_")
+            found[name] = True
+        else:
+            found[name] = _value(word)
+    return found
+
+
+def _value(word: str) -> Any:
+    try:
+        return json.loads(word)  # a number
+    except ValueError:
+        return word
+
+
+class System:
+    """A translator with its search."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        loading = {name: options[name] for name in _OF_LOADING if name in options}
+        self._search = {name: value for name, value in options.items() if name not in _OF_LOADING}
+        self._translator: Translator = load(loading.pop("path"), device="cpu", workers=1, **loading)
+        self.by_cpu: list[float] = []
+        self.by_clock: list[float] = []
+
+    def translate(self, lines: list[str]) -> None:
+        self._translator.translate(lines, **self._search)
+
+    def measure(self, lines: list[str]) -> None:
+        cpu, clock = time.process_time(), time.perf_counter()
+        self.translate(lines)
+        self.by_cpu.append(len(lines) / (time.process_time() - cpu))
+        self.by_clock.append(len(lines) / (time.perf_counter() - clock))
+
+    def figures(self) -> dict[str, Any]:
+        named = {"cpu": self.by_cpu, "clock": self.by_clock}
+        return {name: {"median": statistics.median(rounds), "rounds": rounds} for name, rounds in named.items()}
+
+
+def measured(systems: dict[str, System], lines: list[str], rounds: int) -> dict[str, Any]:
+    for system in systems.values():
+        system.translate(lines)
+    for number in range(rounds):
+        for name, system in systems.items():
+            system.measure(lines)
+            print(f"round {number + 1} | {name} | {system.by_cpu[-1]:.1f} sentences a CPU second", file=sys.stderr)
+    return {name: system.figures() for name, system in systems.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Sentences a second of several systems, in turns.")
+    parser.add_argument("--input", type=Path, required=True, help="text to translate")
+    parser.add_argument("--lines", type=int, default=0, help="its first lines alone; 0: all of it (0)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, of which the median counts (5)")
+    parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
+    try:
+        others, named = systems_in(sys.argv[1:])
+        arguments = parser.parse_args(others)
+        lines = [line or "" for line in Reading().lines(arguments.input)][: arguments.lines or None]
+        systems = {name: System(options) for name, options in named.items()}
+        write_json(arguments.output, measured(systems, lines, arguments.rounds))
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()

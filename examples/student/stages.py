@@ -1,0 +1,316 @@
+"""Stages: command lines that fill a folder each, done once and again only when something that they depend on has changed.
+
+    OUTPUT/<stage>/stage.json   the stamp: what the stage was made of, and which files it wrote
+    OUTPUT/<stage>/log          what its commands said
+    OUTPUT/<stage>.partial/     a stage at work; it takes its name when all of its commands have ended well
+
+Commands run inside their folder and name others relative to it (``../clean/train.en``), so that a line of the log can be
+repeated by hand, and OUTPUT can be moved. A stage is known by the digest of its command lines, of the content of the files
+that come from elsewhere, and of the stages that it reads: where one of these differs, it is stale, and so is what reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from nmt.errors import Interrupted, NMTError, OutputError, UsageError, did_you_mean
+from nmt.storage.files import read_json, sha256, write_json
+
+HERE = Path(__file__).resolve().parent
+STAMP, BEGUN, LOG = "stage.json", "begun.json", "log"
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+_TOLD = 3  # lines of a failed command that its error repeats
+
+
+class CommandFailed(NMTError):
+    """A command of a stage ended with another status than 0."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line, and the file of its folder that receives its standard output."""
+
+    words: tuple[str, ...]
+    output: str | None = None
+
+    def __str__(self) -> str:
+        line = shlex.join(self.words)
+        return line if self.output is None else f"{line} > {shlex.quote(self.output)}"
+
+    def arguments(self) -> list[str]:
+        """What is started: the commands of this Python's nmt, and the scripts that stand beside this file."""
+        name, *others = self.words
+        if name.startswith("nmt-"):
+            return [sys.executable, "-m", f"nmt_cli.{name.removeprefix('nmt-').replace('-', '_')}", *others]
+        if name.endswith(".py"):
+            return [sys.executable, str(HERE / name), *others]
+        return list(self.words)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """``outside``: words of its commands that stand for files which no stage made, and these files."""
+
+    name: str
+    commands: tuple[Command, ...]
+    needs: tuple[str, ...] = ()
+    outside: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+
+
+class Standing(Enum):
+    """How far a stage is."""
+
+    done = "done"
+    begun = "begun"  # the same command goes on where it stopped
+    to_do = "to do"
+    stale = "stale"  # done, but of something else
+
+
+@dataclass(frozen=True)
+class State:
+    standing: Standing
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return self.standing.value + (f" ({self.reason})" if self.reason else "")
+
+
+class Pipeline:
+    """Stages in an order in which each one comes after those that it needs."""
+
+    def __init__(self, output: Path, stages: Sequence[Stage], environment: Mapping[str, str] | None = None) -> None:
+        self.output = output.resolve()
+        self.stages = {stage.name: stage for stage in stages}
+        self.environment = {**os.environ, **(environment or {})}
+        self._recipes: dict[str, dict[str, Any]] = {}
+        assert len(self.stages) == len(stages), "two stages have one name"
+        for place, stage in enumerate(stages):
+            assert set(stage.needs) <= {one.name for one in stages[:place]}, f"{stage.name} comes before what it needs"
+
+    def chosen(self, patterns: Sequence[str] = (), until: str | None = None) -> list[Stage]:
+        """The stages of these names (of ``teacher`` also ``teacher-1``); without any all, or those that ``until`` needs."""
+        if until is not None:
+            wanted = {stage.name for stage in self._named(until)}
+            for stage in reversed(self.stages.values()):
+                wanted |= set(stage.needs) if stage.name in wanted else set()
+        elif patterns:
+            wanted = {stage.name for pattern in patterns for stage in self._named(pattern)}
+        else:
+            wanted = set(self.stages)
+        return [stage for stage in self.stages.values() if stage.name in wanted]
+
+    def _named(self, pattern: str) -> list[Stage]:
+        found = [stage for name, stage in self.stages.items() if name == pattern or name.startswith(f"{pattern}-")]
+        if not found:
+            meant = did_you_mean(pattern, self.stages)
+            raise UsageError(f"there is no stage {pattern!r}{meant}; there are: {', '.join(self.stages)}")
+        return found
+
+    def state(self, stage: Stage) -> State:
+        partial, folder, recipe = self._partial(stage), self.output / stage.name, self._recipe(stage)
+        if (partial / STAMP).exists():  # whole, and stopped before it took its name
+            folder = partial
+        stamp, begun = _read(folder / STAMP), _read(partial / BEGUN)
+        if begun and begun["recipe"] == recipe and (stamp is None or stamp["recipe"] != recipe):
+            return State(Standing.begun)
+        if stamp is None:
+            return State(Standing.to_do)
+        if stamp["recipe"] != recipe:
+            return State(Standing.stale, _difference(stamp["recipe"], recipe))
+        for name, size in stamp["files"].items():
+            path = folder / name
+            if not path.is_file() or path.stat().st_size != size:
+                return State(Standing.stale, f"{name} is not what the stage wrote")
+        return State(Standing.done)
+
+    def run(self, stages: Sequence[Stage]) -> None:
+        """Do what is not done. One pipeline, with the commands that it started, works in a folder at a time."""
+        with self._alone() as lock:
+            for stage in self.stages.values():
+                if (self._partial(stage) / STAMP).exists():
+                    self._give_name(stage)
+            for stage in stages:
+                state = self.state(stage)
+                if state.standing is Standing.done:
+                    say(f"{stage.name}: done before")
+                    continue
+                missing = [name for name in stage.needs if self.state(self.stages[name]).standing is not Standing.done]
+                if missing:
+                    raise UsageError(
+                        f"{stage.name} needs {missing[0]}, which is {self.state(self.stages[missing[0]])}; name it in "
+                        f"stages= too, or say until={stage.name}"
+                    )
+                again = {Standing.stale: "is done again", Standing.begun: "goes on"}.get(state.standing, "begins")
+                say(f"{stage.name}: {again}" + (f" ({state.reason})" if state.reason else ""))
+                self._do(stage, lock)
+
+    def _do(self, stage: Stage, lock: int) -> None:
+        folder, recipe = self._partial(stage), self._recipe(stage)
+        begun = _read(folder / BEGUN)
+        if begun is None or begun["recipe"] != recipe:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            begun = {"recipe": recipe, "ended": 0, "seconds": 0.0}
+            write_json(folder / BEGUN, begun)
+        for command in stage.commands[begun["ended"] :]:
+            start = time.monotonic()
+            self._start(stage, command, folder, lock)
+            begun = {**begun, "ended": begun["ended"] + 1, "seconds": begun["seconds"] + time.monotonic() - start}
+            write_json(folder / BEGUN, begun)
+        written = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(".")]
+        sizes = {str(path.relative_to(folder)): path.stat().st_size for path in written if path.name != BEGUN}
+        write_json(folder / STAMP, {"recipe": recipe, "files": sizes, "seconds": round(begun["seconds"], 1)})
+        self._give_name(stage)
+        say(f"{stage.name}: done, {begun['seconds'] / 60:.1f} minutes of work")
+
+    def _give_name(self, stage: Stage) -> None:
+        """The stamp says that the folder is whole: where this is cut short, the next start goes on with it."""
+        folder, final, old = self._partial(stage), self.output / stage.name, self.output / f"{stage.name}.old"
+        (folder / BEGUN).unlink(missing_ok=True)
+        if final.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            final.rename(old)
+        folder.rename(final)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def _start(self, stage: Stage, command: Command, folder: Path, lock: int) -> None:
+        """Its messages go to the log and to stderr; a request to stop reaches it once, and it may save first."""
+        shown = (
+            command if not command.words[0].endswith(".py") else Command(("python", *_script(command)), command.output)
+        )
+        say(f"{stage.name} $ cd {folder} && {shown}")
+        with contextlib.ExitStack() as files:
+            log = files.enter_context(open(folder / LOG, "ab"))
+            log.write(f"$ {command}\n".encode())
+            log.flush()
+            result = files.enter_context(open(folder / command.output, "wb")) if command.output else subprocess.DEVNULL
+            try:
+                process = subprocess.Popen(
+                    command.arguments(),
+                    cwd=folder,
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=result,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                    pass_fds=[lock],
+                    preexec_fn=_end_with_the_pipeline,
+                )
+            except OSError as error:
+                raise CommandFailed(f"{stage.name} cannot start {command.words[0]}: {error.strerror}") from None
+            told = _follow(process, log, stage.name)
+        if process.returncode != 0:
+            message = " / ".join(told[-_TOLD:]) or "it said nothing"
+            raise CommandFailed(
+                f"{stage.name} failed: {command.words[0]} ended with status {process.returncode}: {message} (its log is "
+                f"{folder / LOG}; run the same command again to go on)",
+                exit_status=process.returncode if process.returncode > 0 else 1,
+            )
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[int]:
+        """Commands inherit the lock: those of a pipeline that was killed keep it until they have saved."""
+        self.output.mkdir(parents=True, exist_ok=True)
+        with open(self.output / ".lock", "a", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OutputError(
+                    f"another pipeline works in {self.output}, or a command that one started; wait for it, or choose "
+                    f"another output="
+                ) from None
+            yield file.fileno()
+
+    def _partial(self, stage: Stage) -> Path:
+        return self.output / f"{stage.name}.partial"
+
+    def _recipe(self, stage: Stage) -> dict[str, Any]:
+        """All that the outputs of a stage depend on."""
+        if stage.name not in self._recipes:
+            digests = {word: _digest(paths) for word, paths in stage.outside.items()}
+            lines = [
+                [*(digests.get(word, word) for word in command.words), f"> {command.output or ''}"]
+                for command in stage.commands
+            ]
+            needs = {name: _known_by(self._recipe(self.stages[name])) for name in stage.needs}
+            self._recipes[stage.name] = {"commands": lines, "needs": needs}
+        return self._recipes[stage.name]
+
+
+def _script(command: Command) -> tuple[str, ...]:
+    return str(HERE / command.words[0]), *command.words[1:]
+
+
+def _end_with_the_pipeline() -> None:
+    """Linux sends SIGTERM to a command whose pipeline was killed, so that it saves and ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _follow(process: subprocess.Popen[bytes], log: Any, name: str) -> list[str]:
+    """The last lines that it said. Interrupted, it is asked to stop, and waited for."""
+    told: list[str] = []
+    assert process.stderr is not None
+    stopped: KeyboardInterrupt | None = None
+    while True:
+        try:
+            for line in process.stderr:
+                log.write(line)
+                log.flush()
+                text = line.decode("utf-8", "replace").rstrip("\n")
+                told = [*told[1 - _TOLD :], text] if text.strip() else told
+                say(text)
+            process.wait()
+            break
+        except KeyboardInterrupt as interrupt:
+            if stopped is not None:
+                process.kill()
+            stopped = interrupt
+            process.send_signal(signal.SIGTERM)
+    if stopped is not None:
+        raise Interrupted(f"{name} was interrupted; run the same command again to go on", exit_status=130) from stopped
+    return told
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    return "sha256:" + hashlib.sha256("".join(map(sha256, paths)).encode()).hexdigest()[:16]
+
+
+def _known_by(recipe: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _read(path: Path) -> Any:
+    return read_json(path) if path.exists() else None
+
+
+def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """In words, what of a recipe is new."""
+    if old["commands"] == new["commands"]:
+        changed = [name for name in new["needs"] if old["needs"].get(name) != new["needs"][name]]
+        return f"{', '.join(changed) or 'what it needs'} changed"
+    for before, now in zip(old["commands"], new["commands"]):
+        if before != now:
+            gone, come = [word for word in before if word not in now], [word for word in now if word not in before]
+            return f"{before[0]} had {' '.join(gone) or 'nothing'}, has {' '.join(come) or 'nothing'} now"
+    return "it has other commands now"
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,334 @@
+"""The stages from a corpus to a student: which commands each one gives, and the options that they come from.
+
+The options are dataclasses, which Hydra fills from conf/ and from the command line. A mapping of options is handed to a
+command as it stands: ``max_epoch: 8`` becomes ``--max-epoch 8``, ``true`` a flag alone, a key with a point in it
+(``model.d_model: 192``) stays an override, and ``null`` leaves an option out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stages import Command, Stage
+
+from nmt.errors import MissingInputError, UsageError
+
+PACKED = ("", ".gz", ".xz", ".zst")
+GROUPS = ("model", "criterion", "tokenizer", "optimizer", "scheduler")
+
+Options = dict[str, Any]
+
+
+@dataclass
+class Text:
+    """What there is to learn from."""
+
+    source_lang: str = "en"
+    target_lang: str = "de"
+    train: str = "???"  # files without the language and a packed file's ending
+    valid: str = "???"
+    tests: list[str] = field(default_factory=list)  # the first one's score is the student's
+    only_source: str | None = None  # a file of sentences of the source language; null: the next option
+    only_target: str | None = None
+    source_lines: int = 0  # pairs of train of which only the source is used
+    target_lines: int = 0  # pairs of train of which only the target is used
+
+
+@dataclass
+class BackTranslation:
+    tag: str = ""  # a word before each source that was back-translated
+    generate: Options = field(default_factory=dict)  # search=sampling or a beam
+
+
+@dataclass
+class Teacher:
+    seeds: list[int] = field(default_factory=lambda: [1, 2])
+    train: Options = field(default_factory=dict)
+
+
+@dataclass
+class Distillation:
+    nbest: int = 1  # translations that there is a choice among
+    choose_by: str = "search"  # or bleu: the nearest to the reference
+    generate: Options = field(default_factory=dict)
+    drop_share: float = 0.05  # of the pairs, those that the reverse model finds least likely
+
+
+@dataclass
+class Evaluation:
+    teacher: Options = field(default_factory=dict)  # of nmt-generate
+    student: Options = field(default_factory=dict)
+    rounds: int = 5
+    lines: int = 0  # of the first test, for the speed; 0: all
+
+
+@dataclass
+class Config:
+    """Everything that may be set on the command line."""
+
+    output: str = "???"
+    text: Text = field(default_factory=Text)
+    clean: Options = field(default_factory=dict)  # of nmt-preprocess
+    reverse: Options = field(default_factory=dict)  # of nmt-train
+    back_translation: BackTranslation = field(default_factory=BackTranslation)
+    teacher: Teacher = field(default_factory=Teacher)
+    distillation: Distillation = field(default_factory=Distillation)
+    align: Options = field(default_factory=dict)  # of nmt-align
+    student: Options = field(default_factory=dict)  # of nmt-train
+    shortlist: Options = field(default_factory=dict)  # of nmt-shortlist
+    export: Options = field(default_factory=dict)  # of nmt-export
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    experiment: str = "Student"  # of the results
+    threads: int = 1  # of each command
+    stages: list[str] = field(default_factory=list)  # these alone
+    until: str | None = None  # this one and what it needs
+    dry_run: bool = False
+
+
+def words(options: Mapping[str, Any]) -> list[str]:
+    """Options as the words of a command line."""
+    said = []
+    for name, value in options.items():
+        if value is None:
+            continue
+        shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        if "." in name or name in GROUPS:
+            said.append(f"{name}={'true' if value is True else 'false' if value is False else shown}")
+        elif isinstance(value, bool):
+            said.append(("--" if value else "--no-") + name.replace("_", "-"))
+        else:
+            said += [f"--{name.replace('_', '-')}", shown]
+    return said
+
+
+def file_of(prefix: str, language: str) -> Path:
+    """The file of one language, packed or not."""
+    found = [path for end in PACKED if (path := Path(f"{prefix}.{language}{end}")).exists()]
+    if not found:
+        raise MissingInputError(f"there is no {prefix}.{language}, plain or packed (.gz, .xz, .zst); name it in text=")
+    return found[0].resolve()
+
+
+class Steps:
+    """The stages of a configuration, in their order."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, text = config, config.text
+        self.source, self.target = text.source_lang, text.target_lang
+        if not text.tests:
+            raise UsageError("name a test text: text.tests=[PREFIX]")
+        if config.distillation.choose_by not in ("search", "bleu"):
+            raise UsageError(f"distillation.choose_by={config.distillation.choose_by} is none of search, bleu")
+        if not config.teacher.seeds:
+            raise UsageError("teacher.seeds=[] leaves no teacher; name one seed at least")
+        self.valid = str(Path(text.valid).resolve())
+        self.of_valid = {self.valid: [file_of(text.valid, self.source), file_of(text.valid, self.target)]}
+        self.teachers = [f"teacher-{number}" for number, _ in enumerate(config.teacher.seeds, 1)]
+        self.back = (text.target_lines > 0 or text.only_target is not None) and len(config.reverse) > 0
+        self.ensemble = ":".join(f"../{name}/run" for name in self.teachers)
+
+    def stages(self) -> list[Stage]:
+        made = [self.split(), self.clean(), self.reverse()]
+        made += [self.back_translate()] if self.back else []
+        made += [self.teacher(name, seed) for name, seed in zip(self.teachers, self.config.teacher.seeds)]
+        made += [self.distill(), self.filter(), self.align(), self.student(), self.shortlist()]
+        return [*made, self.export(), self.evaluate()]
+
+    def split(self) -> Stage:
+        text = self.config.text
+        read = {"--source": file_of(text.train, self.source), "--target": file_of(text.train, self.target)}
+        for flag, given in (("--only-source", text.only_source), ("--only-target", text.only_target)):
+            if given is not None:
+                if not Path(given).is_file():
+                    raise MissingInputError(f"there is no file {given} ({flag.strip('-').replace('-', '_')})")
+                read[flag] = Path(given).resolve()
+        line = ["text.py", "split", *(word for flag, path in read.items() for word in (flag, str(path)))]
+        line += ["--languages", self.source, self.target]
+        line += ["--source-lines", str(text.source_lines), "--target-lines", str(text.target_lines), "--output", "."]
+        return stage("split", line, outside={str(path): [path] for path in read.values()})
+
+    def clean(self) -> Stage:
+        tag = self.config.back_translation.tag
+        symbols = ["--user-defined-symbols", tag] if tag else []
+        corpus = self._preprocess(self.source, self.target, "../split/train", *symbols, *words(self.config.clean))
+        keep = [
+            [
+                "text.py",
+                "keep",
+                "--text",
+                f"../split/train.{side}",
+                "--dropped",
+                "dropped.tsv",
+                "--output",
+                f"train.{side}",
+            ]
+            for side in (self.source, self.target)
+        ]
+        return stage("clean", [*corpus, "--keep-dropped", "dropped.tsv"], *keep, needs=["split"], outside=self.of_valid)
+
+    def reverse(self) -> Stage:
+        corpus = self._preprocess(self.target, self.source, "../clean/train", *self._vocabulary())
+        train = self._train(self.config.reverse, "corpus", seed=1)
+        return stage("reverse", corpus, train, needs=["clean"], outside=self.of_valid)
+
+    def back_translate(self) -> Stage:
+        config, only = self.config.back_translation, f"../split/only.{self.target}"
+        line = ["nmt-generate", "--path", "../reverse/run", "--input", only, "--output", f"only.{self.source}"]
+        pair = ["text.py", "pair", "--source", f"only.{self.source}", "--target", only]
+        pair += ["--tag", config.tag] if config.tag else []
+        return stage(
+            "back-translate",
+            [*line, "--resume-output", *words(config.generate)],
+            [*pair, "--output", f"pairs.{self.source}", f"pairs.{self.target}"],
+            self._preprocess(self.source, self.target, "pairs", *self._vocabulary()),
+            needs=["split", "clean", "reverse"],
+            outside=self.of_valid,
+        )
+
+    def teacher(self, name: str, seed: int) -> Stage:
+        corpora = ["../clean/corpus", *(["../back-translate/corpus"] if self.back else [])]
+        needs = ["clean", *(["back-translate"] if self.back else [])]
+        return stage(name, self._train(self.config.teacher.train, *corpora, seed=seed), needs=needs)
+
+    def distill(self) -> Stage:
+        """All sources that there are, translated by the teachers together."""
+        config, sides = self.config.distillation, [f"distilled.{self.source}", f"distilled.{self.target}"]
+        line = [
+            "nmt-generate",
+            "--path",
+            self.ensemble,
+            "--input",
+            "sources",
+            "--output",
+            "nbest.jsonl",
+            "--resume-output",
+        ]
+        line += ["--format", "jsonl", "--nbest", str(config.nbest), *words(config.generate)]
+        choose = ["text.py", "choose", "--nbest", "nbest.jsonl", "--references", f"../clean/train.{self.target}"]
+        return Stage(
+            "distill",
+            (
+                Command(("cat", f"../clean/train.{self.source}", f"../split/only.{self.source}"), "sources"),
+                Command(tuple(line)),
+                Command((*choose, "--by", config.choose_by, "--output", *sides)),
+            ),
+            ("split", "clean", *self.teachers),
+        )
+
+    def filter(self) -> Stage:
+        sides = ["--source", f"../distill/distilled.{self.source}", "--target", f"../distill/distilled.{self.target}"]
+        score = ["nmt-generate", "--path", "../reverse/run", "--input", "reversed.jsonl", "--input-format", "jsonl"]
+        score += ["--score-reference", "--length-penalty", "power", "--lenpen", "1", "--format", "jsonl"]
+        drop = [
+            "text.py",
+            "drop",
+            "--scores",
+            "scores.jsonl",
+            "--share",
+            str(self.config.distillation.drop_share),
+            *sides,
+        ]
+        return stage(
+            "filter",
+            ["text.py", "reversed", *sides, "--output", "reversed.jsonl"],
+            [*score, "--output", "scores.jsonl", "--resume-output"],
+            [*drop, "--output", f"kept.{self.source}", f"kept.{self.target}"],
+            needs=["reverse", "distill"],
+        )
+
+    def align(self) -> Stage:
+        """The text that the student learns from, with the links of its words, as a corpus."""
+        kept = [f"../filter/kept.{side}" for side in (self.source, self.target)]
+        line = ["nmt-align", "--path", f"../{self.teachers[0]}/run", "--src", kept[0], "--ref", kept[1]]
+        corpus = self._preprocess(self.source, self.target, "kept", *self._vocabulary(), "--align-suffix", "links")
+        return stage(
+            "align",
+            ["cp", *kept, "."],
+            [*line, "--output", "kept.links", "--overwrite", *words(self.config.align)],
+            corpus,
+            needs=["clean", self.teachers[0], "filter"],
+            outside=self.of_valid,
+        )
+
+    def student(self) -> Stage:
+        return stage("student", self._train(self.config.student, "../align/corpus", seed=1), needs=["align"])
+
+    def shortlist(self) -> Stage:
+        line = ["nmt-shortlist", "../align/corpus", "--output", "shortlist.safetensors", "--overwrite"]
+        return stage("shortlist", [*line, *words(self.config.shortlist)], needs=["align"])
+
+    def export(self) -> Stage:
+        line = [
+            "nmt-export",
+            "--path",
+            "../student/run",
+            "--output",
+            "model",
+            "--overwrite",
+            *words(self.config.export),
+        ]
+        return stage("export", [*line, "--sample", f"../filter/kept.{self.source}"], needs=["filter", "student"])
+
+    def evaluate(self) -> Stage:
+        outside = dict[str, list[Path]]()
+        commands = []
+        for number, prefix in enumerate(self.config.text.tests):
+            source, reference = file_of(prefix, self.source), file_of(prefix, self.target)
+            outside |= {str(path): [path] for path in (source, reference)}
+            for name, options in self._systems().items():
+                output = f"{number}.{name}"
+                line = ["nmt-generate", *options, "--input", str(source), "--output", output, "--overwrite"]
+                commands.append(Command(tuple(line)))
+                score = ["nmt-score", "--sys", output, "--ref", str(reference), "--metrics", "bleu,chrf"]
+                commands.append(Command((*score, "--format", "json"), f"{output}.json"))
+        first = str(file_of(self.config.text.tests[0], self.source))
+        commands += [*self._shown(first), *self._measured(first)]
+        needs = ["clean", *self.teachers, "student", "shortlist"]
+        return Stage("evaluate", tuple(commands), tuple(needs), outside)
+
+    def _systems(self) -> dict[str, list[str]]:
+        """What is compared, and how nmt-generate is told of it."""
+        evaluation = self.config.evaluation
+        teachers = {name: ["--path", f"../{name}/run", *words(evaluation.teacher)] for name in self.teachers}
+        if len(teachers) > 1:
+            teachers["ensemble"] = ["--path", self.ensemble, *words(evaluation.teacher)]
+        student = ["--path", "../student/run"]
+        plain = [*student, *words(evaluation.teacher)]
+        short = ["--shortlist", "../shortlist/shortlist.safetensors", *words(evaluation.student)]
+        return {**teachers, "student-searched-as-the-teacher": plain, "student": [*student, *short]}
+
+    def _shown(self, source: str) -> Iterator[Command]:
+        """The student's own links between the words of the first test and of its translations, by the attention that was
+        guided; where no layer is named, that is the last one's."""
+        layer = self.config.student.get("alignment_layer")
+        place = [] if layer is None else ["--layer", str(layer), "--head", "0", "--no-shift"]
+        line = ["nmt-align", "--path", "../student/run", "--src", source, "--ref", "0.student", *place]
+        yield Command((*line, "--output", "0.student.links", "--overwrite"))
+
+    def _measured(self, source: str) -> Iterator[Command]:
+        evaluation = self.config.evaluation
+        line = ["speed.py", "--input", source, "--lines", str(evaluation.lines), "--rounds", str(evaluation.rounds)]
+        systems = [word for name, said in self._systems().items() for word in ("--system", name, *said, "--end")]
+        yield Command((*line, "--output", "speed.json", *systems))
+        results = ["report.py", "--experiment", self.config.experiment, "--speeds", "speed.json"]
+        results += ["--teacher", self.teachers[0], "--tests", *(Path(prefix).name for prefix in self.config.text.tests)]
+        yield Command((*results, "--systems", *self._systems()), "report.md")
+
+    def _preprocess(self, source: str, target: str, prefix: str, *more: str) -> list[str]:
+        line = ["nmt-preprocess", "--source-lang", source, "--target-lang", target, "--trainpref", prefix]
+        return [*line, "--validpref", self.valid, "--destdir", "corpus", "--overwrite", "--joined-dictionary", *more]
+
+    def _vocabulary(self) -> list[str]:
+        return ["--srcdict", "../clean/corpus", "--tgtdict", "../clean/corpus"]
+
+    def _train(self, options: Options, *corpora: str, seed: int) -> list[str]:
+        return ["nmt-train", *corpora, "--save-dir", "run", "--seed", str(seed), *words(options)]
+
+
+def stage(
+    name: str, *lines: list[str], needs: list[str] | None = None, outside: Mapping[str, list[Path]] | None = None
+) -> Stage:
+    return Stage(name, tuple(Command(tuple(line)) for line in lines), tuple(needs or ()), outside or {})

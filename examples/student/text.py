@@ -1,0 +1,180 @@
+"""What the pipeline does to lines of text between the commands: parts of a corpus, pairs, choices among translations.
+
+    python text.py split --source train.en.gz --target train.de.gz --target-lines 5000 --source-lines 5000 --output .
+    python text.py keep --text train.en --dropped dropped.tsv --output kept.en
+    python text.py pair --source only.en --target only.de --tag '<bt>' --output pairs.en pairs.de
+    python text.py choose --nbest nbest.jsonl --references train.de --by bleu --output distilled.en distilled.de
+    python text.py reversed --source distilled.en --target distilled.de --output reversed.jsonl
+    python text.py drop --scores scores.jsonl --share 0.05 --source all.en --target all.de --output kept.en kept.de
+
+Every file is UTF-8 with a sentence a line; what is read may be packed (.gz, .xz, .zst).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sacrebleu.metrics.bleu import BLEU
+
+from nmt.data.text import Reading
+from nmt.errors import DataError, NMTError, UsageError
+from nmt.storage.files import atomic_write
+
+
+def lines_of(path: Path) -> list[str]:
+    return [line or "" for line in Reading().lines(path)]
+
+
+def write(path: Path, lines: Iterable[str]) -> None:
+    with atomic_write(path) as file:
+        for line in lines:
+            file.write(f"{line}\n".encode())
+
+
+def parallel(*paths: Path) -> list[tuple[str, ...]]:
+    """Lines of the same number; a file that is longer or shorter than the first one is an error."""
+    texts = [lines_of(path) for path in paths]
+    for path, text in zip(paths, texts):
+        if len(text) != len(texts[0]):
+            raise DataError(f"{path} has {len(text):,} lines, and {paths[0]} has {len(texts[0]):,}")
+    return list(zip(*texts))
+
+
+def objects(path: Path) -> Iterator[Any]:
+    for number, line in enumerate(lines_of(path), 1):
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{path}:{number} is not JSON: {error}") from None
+
+
+def split(arguments: argparse.Namespace) -> None:
+    """The pairs that are trained on; of the last ones the target side alone, of those before them the source side alone.
+    Given files of monolingual text take the place of either."""
+    pairs = parallel(arguments.source, arguments.target)
+    count = len(pairs) - arguments.target_lines - arguments.source_lines
+    if count < 1:
+        raise UsageError(
+            f"{arguments.target_lines:,} and {arguments.source_lines:,} lines are to be set aside, and {arguments.source} "
+            f"has {len(pairs):,}; set fewer aside"
+        )
+    end = count + arguments.source_lines
+    only_source, only_target = [pair[0] for pair in pairs[count:end]], [pair[1] for pair in pairs[end:]]
+    if arguments.only_source is not None:
+        only_source = lines_of(arguments.only_source)
+    if arguments.only_target is not None:
+        only_target = lines_of(arguments.only_target)
+    source, target = arguments.languages
+    write(arguments.output / f"train.{source}", (pair[0] for pair in pairs[:count]))
+    write(arguments.output / f"train.{target}", (pair[1] for pair in pairs[:count]))
+    write(arguments.output / f"only.{source}", filter(str.strip, only_source))
+    write(arguments.output / f"only.{target}", filter(str.strip, only_target))
+
+
+def keep(arguments: argparse.Namespace) -> None:
+    """The lines whose numbers nmt-preprocess --keep-dropped does not have."""
+    dropped = {int(line.split("\t")[1]) for line in lines_of(arguments.dropped)}
+    write(arguments.output, (line for number, line in enumerate(lines_of(arguments.text), 1) if number not in dropped))
+
+
+def pair(arguments: argparse.Namespace) -> None:
+    """Pairs without those that lack a side; ``tag`` is a word before each source (Caswell et al. 2019)."""
+    tag = f"{arguments.tag} " if arguments.tag else ""
+    whole = [pair for pair in parallel(arguments.source, arguments.target) if all(map(str.strip, pair))]
+    _write_pairs(arguments.output, [(tag + source, target) for source, target in whole])
+
+
+def choose(arguments: argparse.Namespace) -> None:
+    """Of each line's translations the best by the search, or by BLEU against the reference (Kim and Rush 2016, section 3.3)
+    where there is one: the first lines have references. A line without a translation is left out."""
+    references = [] if arguments.references is None else lines_of(arguments.references)
+    chosen = []
+    for number, found in enumerate(objects(arguments.nbest)):
+        texts = [one["text"] for one in found["hypotheses"] if one["text"].strip()]
+        if texts and arguments.by == "bleu" and number < len(references):
+            texts = [nearest(texts, references[number])]
+        chosen += [(found["source"], texts[0])] if texts else []
+    _write_pairs(arguments.output, chosen)
+
+
+def nearest(texts: Sequence[str], reference: str) -> str:
+    """The text with the highest smoothed sentence BLEU; of equals the first."""
+    bleu = BLEU(effective_order=True)
+    return max(texts, key=lambda text: bleu.sentence_score(text, [reference]).score)
+
+
+def reversed_pairs(arguments: argparse.Namespace) -> None:
+    """What nmt-generate --score-reference reads: how well a model of the other direction explains each source."""
+    pairs = parallel(arguments.source, arguments.target)
+    lines = (json.dumps({"text": target, "reference": source}, ensure_ascii=False) for source, target in pairs)
+    write(arguments.output, lines)
+
+
+def drop(arguments: argparse.Namespace) -> None:
+    """The pairs without the share of them whose score is lowest; their order stays. Sources and targets that are the same
+    as an earlier pair's are dropped too."""
+    if not 0 <= arguments.share < 1:
+        raise UsageError(f"--share {arguments.share:g} should be at least 0 and less than 1")
+    pairs = parallel(arguments.source, arguments.target)
+    scores = [found["hypotheses"][0]["score"] for found in objects(arguments.scores)]
+    if len(scores) != len(pairs):
+        raise DataError(f"{arguments.scores} has {len(scores):,} scores for {len(pairs):,} pairs")
+    lowest = set(sorted(range(len(pairs)), key=scores.__getitem__)[: int(arguments.share * len(pairs))])
+    kept = dict.fromkeys(pair for number, pair in enumerate(pairs) if number not in lowest)
+    print(f"kept {len(kept):,} of {len(pairs):,} pairs, {len(lowest):,} had the lowest scores", file=sys.stderr)
+    _write_pairs(arguments.output, list(kept))
+
+
+def _write_pairs(outputs: Sequence[Path], pairs: Sequence[tuple[str, ...]]) -> None:
+    for side, path in enumerate(outputs):
+        write(path, (pair[side] for pair in pairs))
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description="Work on lines of text between the commands of the pipeline.")
+    commands = made.add_subparsers(dest="command", required=True)
+
+    def command(name: str, function: Any, *files: str, outputs: int = 1) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=function.__doc__.split("\n")[0])
+        added.set_defaults(function=function)
+        for file in files:
+            added.add_argument(f"--{file}", type=Path, required=True, help="file to read")
+        added.add_argument(
+            "--output", type=Path, required=True, nargs=None if outputs == 1 else outputs, help="written"
+        )
+        return added
+
+    one = command("split", split, "source", "target")
+    one.add_argument("--languages", nargs=2, required=True, metavar=("SOURCE", "TARGET"), help="endings of the files")
+    one.add_argument("--source-lines", type=int, default=0, help="pairs of which only the source is used (0)")
+    one.add_argument("--target-lines", type=int, default=0, help="pairs of which only the target is used (0)")
+    one.add_argument("--only-source", type=Path, help="monolingual text in their place")
+    one.add_argument("--only-target", type=Path, help="monolingual text in their place")
+    command("keep", keep, "text", "dropped")
+    command("pair", pair, "source", "target", outputs=2).add_argument("--tag", default="", help="before each source")
+    one = command("choose", choose, "nbest", outputs=2)
+    one.add_argument("--references", type=Path, help="references of the first lines")
+    one.add_argument("--by", choices=("search", "bleu"), default="search", help="what chooses (search)")
+    command("reversed", reversed_pairs, "source", "target")
+    one = command("drop", drop, "scores", "source", "target", outputs=2)
+    one.add_argument("--share", type=float, default=0.05, help="share of the pairs that is dropped (0.05)")
+    return made
+
+
+def main() -> None:
+    made = parser()
+    arguments = made.parse_args()
+    try:
+        arguments.function(arguments)
+    except NMTError as error:
+        print(f"{made.prog} {arguments.command}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""The student's pipeline: what it does to lines, which commands it gives, and (at night) the smoke preset as a whole."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose as compose_by_hydra
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+from nmt.errors import DataError, MissingInputError, UsageError
+from tests.documents import COMMANDS, CommandLine, compose
+from tests.unit.examples.test_student_stages import FOLDER, load
+
+load("stages")
+steps, text, speed, report, pipeline = (load(name) for name in ("steps", "text", "speed", "report", "pipeline"))
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def read(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def run(*words: object) -> None:
+    arguments = text.parser().parse_args(list(map(str, words)))
+    arguments.function(arguments)
+
+
+def test_the_last_lines_give_one_side_alone(tmp_path: Path) -> None:
+    source, target = tmp_path / "t.en.gz", tmp_path / "t.de"
+    source.write_bytes(gzip.compress(b"a\nb\nc\nd\ne\n"))
+    write(target, *"ABCDE")
+    line = ["split", "--source", source, "--target", target, "--languages", "en", "de", "--output", tmp_path]
+    run(*line, "--source-lines", 1, "--target-lines", 2)
+    found = {name: read(tmp_path / name) for name in ("train.en", "train.de", "only.en", "only.de")}
+    assert found == {"train.en": ["a", "b"], "train.de": ["A", "B"], "only.en": ["c"], "only.de": ["D", "E"]}
+    run(*line, "--only-target", write(tmp_path / "given", "X", "", "Y"))
+    assert read(tmp_path / "only.de") == ["X", "Y"] and read(tmp_path / "train.en") == list("abcde")
+    with pytest.raises(UsageError, match="3 and 2 lines are to be set aside, and .* has 5"):
+        run(*line, "--source-lines", 2, "--target-lines", 3)
+    write(target, *"ABCD")
+    with pytest.raises(DataError, match="t.de has 4 lines, and .*t.en.gz has 5"):
+        run(*line)
+
+
+def test_what_the_cleaning_dropped_is_left_out(tmp_path: Path) -> None:
+    given = write(tmp_path / "text", *"abcd")
+    dropped = write(tmp_path / "dropped.tsv", "too long\t2\tb\tB", "the same text\t4\td\td")
+    run("keep", "--text", given, "--dropped", dropped, "--output", tmp_path / "kept")
+    assert read(tmp_path / "kept") == ["a", "c"]
+
+
+def test_back_translations_have_their_tag_and_no_empty_side(tmp_path: Path) -> None:
+    sides = ["--source", write(tmp_path / "s", "a", "", "c"), "--target", write(tmp_path / "t", "A", "B", "C")]
+    run("pair", *sides, "--tag", "<bt>", "--output", tmp_path / "p.en", tmp_path / "p.de")
+    assert read(tmp_path / "p.en") == ["<bt> a", "<bt> c"] and read(tmp_path / "p.de") == ["A", "C"]
+
+
+def test_of_several_translations_the_nearest_to_the_reference_is_chosen_where_there_is_one(tmp_path: Path) -> None:
+    lists = [("one", ["ein Hund", "ein Hund läuft"]), ("two", [""]), ("three", ["drei", "3"])]
+    lines = [json.dumps({"source": source, "hypotheses": [{"text": one} for one in texts]}) for source, texts in lists]
+    nbest, references = write(tmp_path / "nbest", *lines), write(tmp_path / "references", "ein Hund läuft", "zwei")
+    outputs = [tmp_path / "s", tmp_path / "t"]
+    run("choose", "--nbest", nbest, "--references", references, "--by", "bleu", "--output", *outputs)
+    assert [read(path) for path in outputs] == [["one", "three"], ["ein Hund läuft", "drei"]]
+    run("choose", "--nbest", nbest, "--output", *outputs)
+    assert read(outputs[1]) == ["ein Hund", "drei"]
+
+
+def test_the_pairs_with_the_lowest_scores_and_repetitions_are_dropped(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "s", *"abcac"), write(tmp_path / "t", *"ABCAD")
+    run("reversed", "--source", source, "--target", target, "--output", tmp_path / "reversed")
+    assert json.loads(read(tmp_path / "reversed")[0]) == {"text": "A", "reference": "a"}
+    scores = [json.dumps({"hypotheses": [{"score": score}]}) for score in (-1.0, -9.0, -2.0, -1.0, -3.0)]
+    line = ["drop", "--source", source, "--target", target, "--scores", write(tmp_path / "scores", *scores)]
+    line += ["--output", tmp_path / "k.s", tmp_path / "k.t", "--share"]
+    run(*line, 0.2)
+    assert read(tmp_path / "k.s") == list("acc") and read(tmp_path / "k.t") == list("ACD")
+    with pytest.raises(UsageError, match="--share 1 should be at least 0 and less than 1"):
+        run(*line, 1)
+    write(tmp_path / "scores", *scores[1:])
+    with pytest.raises(DataError, match="has 4 scores for 5 pairs"):
+        run(*line, 0.2)
+
+
+def test_options_become_words() -> None:
+    options = {"max_epoch": 8, "adam_betas": [0.9, 0.98], "model": "x", "model.norm": "pre", "drop_copies": True}
+    assert steps.words(options | {"async_checkpoints": False, "patience": None}) == [
+        *["--max-epoch", "8", "--adam-betas", "0.9,0.98", "model=x", "model.norm=pre", "--drop-copies"],
+        "--no-async-checkpoints",
+    ]
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> list[str]:
+    """Overrides that name small parallel texts of made-up words."""
+    draw = random.Random(1)
+    words = "a man woman dog cat boy girl runs sits jumps looks plays in on the red blue green street park".split()
+    (tmp_path / "text").mkdir()
+    for name, count in (("train", 400), ("valid", 30), ("test", 20)):
+        lines = [[draw.choice(words) for _ in range(draw.randint(3, 9))] for _ in range(count)]
+        write(tmp_path / "text" / f"{name}.en", *map(" ".join, lines))
+        write(tmp_path / "text" / f"{name}.de", *(" ".join(f"{word[::-1]}x" for word in line) for line in lines))
+    files = {name: tmp_path / "text" / name for name in ("train", "valid", "test")}
+    return [f"text.train={files['train']}", f"text.valid={files['valid']}", f"text.tests=[{files['test']}]"]
+
+
+def configured(preset: str, *overrides: str) -> Any:
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(version_base="1.3", config_dir=str(FOLDER / "conf")):
+        composed = compose_by_hydra("pipeline", [f"preset={preset}", "output=out", *overrides])
+        return pipeline.configuration(composed)
+
+
+@pytest.mark.parametrize("preset", ["multi30k", pytest.param("smoke", marks=pytest.mark.nightly)])
+def test_every_command_of_a_preset_composes(preset: str, texts: list[str]) -> None:
+    made = steps.Steps(configured(preset, *texts)).stages()
+    names = (
+        "split clean reverse back-translate teacher-1 teacher-2 distill filter align student shortlist export evaluate"
+    )
+    assert [stage.name for stage in made] == names.split()
+    lines = {  # of commands that differ in names alone, the last
+        (stage.name.rstrip("-12"), command.words[0], len(command.words)): command.words
+        for stage in made
+        for command in stage.commands
+        if command.words[0].startswith("nmt-")
+    }
+    programs = {f"nmt-{name}" for name in "preprocess train generate align shortlist export score".split()}
+    assert {program for program, *_ in lines.values()} == programs
+    for program, *arguments in lines.values():
+        line = CommandLine(f"preset {preset}", program, tuple(arguments))
+        assert isinstance(compose(line), COMMANDS[program][1])
+
+
+def test_without_text_to_translate_back_there_is_no_such_stage(texts: list[str]) -> None:
+    config = configured("smoke", *texts, "text.target_lines=0", "teacher.seeds=[5]")
+    made = {stage.name: stage for stage in steps.Steps(config).stages()}
+    assert "back-translate" not in made and "teacher-2" not in made
+    assert made["teacher-1"].needs == ("clean",)
+    assert made["teacher-1"].commands[0].words[:6] == (
+        "nmt-train",
+        "../clean/corpus",
+        "--save-dir",
+        "run",
+        "--seed",
+        "5",
+    )
+    assert not any("ensemble" in command.words for command in made["evaluate"].commands)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["text.train=/nowhere/train"], "there is no /nowhere/train.en, plain or packed"),
+        (["text.only_target=/nowhere/news"], "there is no file /nowhere/news"),
+        (["distillation.choose_by=luck"], "distillation.choose_by=luck is none of search, bleu"),
+        (["teacher.seeds=[]"], "leaves no teacher"),
+        (["text.tests=[]"], "name a test text"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is(texts: list[str], overrides: list[str], says: str) -> None:
+    with pytest.raises((UsageError, MissingInputError), match=says):
+        steps.Steps(configured("smoke", *texts, *overrides)).stages()
+
+
+def test_options_of_systems_are_told_apart() -> None:
+    line = "--rounds 2 --system a --path x:y --beam 5 --end --system b --path z --forbid-unk --lenpen 0.6 --end"
+    others, systems = speed.systems_in(line.split())
+    assert others == ["--rounds", "2"]
+    assert systems == {"a": {"path": "x:y", "beam": 5}, "b": {"path": "z", "forbid_unk": True, "lenpen": 0.6}}
+    with pytest.raises(UsageError, match="--end ends it"):
+        speed.systems_in(["--system", "a", "--path", "x"])
+
+
+def test_the_verdict_is_of_medians_and_of_the_first_test() -> None:
+    scores = {
+        name: [{"bleu": {"score": bleu}, "chrf": {"score": 60.0}}]
+        for name, bleu in (("teacher-1", 40.0), ("student", 39.4))
+    }
+    speeds = {
+        name: {"cpu": {"median": rate}, "clock": {"median": 1.0}}
+        for name, rate in (("teacher-1", 100), ("student", 620))
+    }
+    assert report.verdict(scores, speeds, ["test"], "teacher-1") == (
+        "The student keeps 98.5 % of the BLEU of teacher-1 on test, at 6.2 times its sentences a second."
+    )
+    assert (
+        report.table(scores, speeds, ["test"], "teacher-1").splitlines()[-1]
+        == "| student | 39.40 | 60.00 | 620.0 | 1.0 | 6.20 |"
+    )
+
+
+def started(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(FOLDER / "pipeline.py"), *arguments]
+    without = {name: value for name, value in os.environ.items() if name != "NMT_DATA"}
+    return subprocess.run(command, capture_output=True, text=True, env={**without, **environment}, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["output=x", "teacher.seed=3"], "there is no option teacher.seed (did you mean 'teacher.seeds'?); "),
+        (["output=x"], "NMT_DATA is not set: export NMT_DATA=FOLDER, or give text.train="),
+    ],
+)
+def test_a_wrong_configuration_is_one_sentence(arguments: list[str], says: str) -> None:
+    done = started(*arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"pipeline.py: {says}")
+
+
+def test_a_dry_run_shows_states_and_commands_and_makes_nothing(texts: list[str], tmp_path: Path) -> None:
+    done = started("preset=smoke", f"output={tmp_path / 'out'}", *texts, "dry_run=true", "until=clean")
+    assert done.returncode == 0 and not (tmp_path / "out").exists()
+    lines = done.stdout.split("\n")
+    assert lines[0] == "split: to do" and lines[1].startswith("    text.py split --source ") and "clean: to do" in lines
+    assert not any(line.startswith("reverse") for line in lines)
+
+
+@pytest.mark.nightly
+def test_the_smoke_preset_makes_a_student_and_is_then_passed_over(texts: list[str], tmp_path: Path) -> None:
+    arguments = ["preset=smoke", f"output={tmp_path / 'out'}", *texts]
+    first = started(*arguments, PYTHONPATH=str(FOLDER.parents[1]))
+    assert first.returncode == 0, first.stderr[-3000:]
+    assert first.stdout.split("\n")[-2].startswith("The student keeps ")
+    evaluated = tmp_path / "out" / "evaluate"
+    results = json.loads((evaluated / "results.json").read_text())
+    assert {result["row"] for result in results} >= {"teacher-1", "teacher-2", "ensemble", "student"}
+    assert len(read(evaluated / "0.student")) == len(read(evaluated / "0.student.links")) == 20
+    assert (tmp_path / "out" / "export" / "model" / "model.safetensors").exists()
+    again = started(*arguments, "until=student", PYTHONPATH=str(FOLDER.parents[1]))
+    assert again.returncode == 0 and again.stderr.count(": done before\n") == 10 == again.stderr.count("\n")
+    changed = started(*arguments, "+student.ema_decay=0.9", "dry_run=true", PYTHONPATH=str(FOLDER.parents[1]))
+    states = dict(line.split(": ", 1) for line in changed.stdout.split("\n") if line and not line.startswith(" "))
+    assert states["align"] == states["shortlist"] == "done"
+    assert states["student"] == "stale (nmt-train had nothing, has --ema-decay 0.9 now)"
+    assert states["export"] == states["evaluate"] == "stale (student changed)"

@@ -1,0 +1,305 @@
+"""Stages of made-up commands: what is done once, what again and why, and what is left when one is stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from nmt.errors import NMTError, OutputError, UsageError
+
+FOLDER = Path(__file__).resolve().parents[3] / "examples" / "student"
+
+
+def load(name: str) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module  # the scripts import each other by these names
+    specification.loader.exec_module(module)
+    return module
+
+
+stages = load("stages")
+Standing = stages.Standing
+
+NOTE = "echo {name} >> {told}"
+
+
+def shell(line: str) -> Any:
+    return stages.Command(("sh", "-c", line))
+
+
+class Made:
+    """Stages a, b, c, in which b reads a and a file from elsewhere, and c reads b; each notes that it ran."""
+
+    def __init__(self, folder: Path) -> None:
+        self.output, self.told, self.given = folder / "output", folder / "told", folder / "given"
+        self.options = {"a": "1", "b": "1", "c": "1"}
+        self.given.write_text("text\n")
+
+    def pipeline(self) -> Any:
+        lines = {
+            "a": ["echo {option} > made"],
+            "b": ["cat ../a/made > made; echo {option} >> made", "cat $0 >> made"],
+            "c": ["cat ../b/made > made"],
+        }
+        made, before = [], None
+        for name, commands in lines.items():
+            commands = [line.format(option=self.options[name]) for line in commands]
+            commands.append(NOTE.format(name=name, told=self.told))
+            if name == "c":  # options of the last stage are in a word of their own
+                commands[0] += f" # {self.options[name]}"
+            words = [stages.Command(("sh", "-c", line, str(self.given))) for line in commands]
+            outside = {str(self.given): [self.given]} if name == "b" else {}
+            if name != "b":
+                words = [shell(line) for line in commands]
+            made.append(stages.Stage(name, tuple(words), (before,) if before else (), outside))
+            before = name
+        return stages.Pipeline(self.output, made)
+
+    def run(self, *patterns: str, until: str | None = None) -> list[str]:
+        """The stages that ran."""
+        self.told.unlink(missing_ok=True)
+        pipeline = self.pipeline()
+        pipeline.run(pipeline.chosen(patterns, until))
+        return self.told.read_text().split() if self.told.exists() else []
+
+    def states(self) -> dict[str, str]:
+        pipeline = self.pipeline()
+        return {name: str(pipeline.state(stage)) for name, stage in pipeline.stages.items()}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return Made(tmp_path)
+
+
+def test_a_finished_stage_is_passed_over(made: Made) -> None:
+    assert made.states() == dict.fromkeys("abc", "to do")
+    assert made.run() == ["a", "b", "c"]
+    assert (made.output / "c" / "made").read_text() == "1\n1\ntext\n"
+    assert made.states() == dict.fromkeys("abc", "done")
+    assert made.run() == []
+
+
+def test_an_option_that_changed_is_named_and_all_that_depends_on_it_is_done_again(made: Made) -> None:
+    made.run()
+    made.options["b"] = "2"
+    states = made.states()
+    assert states["a"] == "done" and states["c"] == "stale (b changed)"
+    assert states["b"].startswith("stale (sh had ") and "echo 1" in states["b"] and "echo 2" in states["b"]
+    assert made.run() == ["b", "c"]
+    assert (made.output / "c" / "made").read_text() == "1\n2\ntext\n"
+    assert sorted(path.name for path in made.output.iterdir()) == [".lock", "a", "b", "c"]
+    made.options["b"] = "1"  # back again: what was made is not kept
+    assert made.run() == ["b", "c"]
+
+
+def test_the_last_stage_alone_is_done_again_for_its_own_option(made: Made) -> None:
+    made.run()
+    made.options["c"] = "2"
+    assert made.run() == ["c"]
+
+
+def test_a_file_from_elsewhere_counts_by_its_content(made: Made, tmp_path: Path) -> None:
+    made.run()
+    made.given = made.given.rename(tmp_path / "moved")
+    assert made.run() == []
+    made.given.write_text("other text\n")
+    assert made.run() == ["b", "c"]
+    assert (made.output / "c" / "made").read_text() == "1\n1\nother text\n"
+
+
+def test_a_folder_of_stages_can_be_moved(made: Made, tmp_path: Path) -> None:
+    made.run()
+    made.output = made.output.rename(tmp_path / "elsewhere")
+    assert made.run() == []
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("1")])
+def test_an_output_that_is_not_as_it_was_written_is_made_again(made: Made, damage: Any) -> None:
+    made.run()
+    damage(made.output / "b" / "made")
+    assert made.states()["b"] == "stale (made is not what the stage wrote)"
+    assert made.run() == ["b"]  # of the same things, so that c stays as it is
+
+
+def test_stages_are_chosen_by_name_or_up_to_one(made: Made) -> None:
+    assert made.run(until="b") == ["a", "b"]
+    made.options["a"] = "2"
+    with pytest.raises(UsageError, match=r"c needs b, which is stale \(a changed\); name it .* or say until=c"):
+        made.run("c")
+    with pytest.raises(UsageError, match=r"there is no stage 'd'.*; there are: a, b, c"):
+        made.run("d")
+    assert made.run("a") == ["a"]
+    assert made.run("b", "c") == ["b", "c"]
+
+
+def test_a_name_stands_for_its_numbers(tmp_path: Path) -> None:
+    pipeline = stages.Pipeline(tmp_path, [stages.Stage(name, ()) for name in ("teacher-1", "teacher-2", "student")])
+    assert [stage.name for stage in pipeline.chosen(["teacher"])] == ["teacher-1", "teacher-2"]
+
+
+def test_a_failed_command_leaves_its_message_and_its_status_and_the_next_start_goes_on_with_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told, mended = tmp_path / "told", tmp_path / "mended"
+    commands = (
+        shell(f"echo first >> {told}"),
+        shell(f"echo a reason >&2; test -e {mended} || exit 65"),
+        stages.Command(("echo", "result"), "result"),
+    )
+    made = stages.Stage("made", commands)
+
+    def run() -> None:
+        pipeline = stages.Pipeline(tmp_path / "output", [made])
+        pipeline.run(pipeline.chosen())
+
+    with pytest.raises(NMTError, match="made failed: sh ended with status 65: a reason") as caught:
+        run()
+    assert caught.value.exit_status == 65 and "a reason" in capfd.readouterr().err
+    pipeline = stages.Pipeline(tmp_path / "output", [made])
+    assert pipeline.state(made).standing is Standing.begun and not (tmp_path / "output" / "made").exists()
+    mended.touch()
+    run()
+    assert told.read_text() == "first\n"  # not twice
+    assert (tmp_path / "output" / "made" / "result").read_text() == "result\n"
+    log = (tmp_path / "output" / "made" / "log").read_text()
+    assert log.count("\na reason\n") == 2 and "$ echo result > result" in log
+
+
+def test_what_was_begun_with_other_options_is_begun_afresh(tmp_path: Path) -> None:
+    def run(option: str) -> Any:
+        made = stages.Stage("made", (shell(f"touch {option}"), shell(f"test {option} = good")))
+        pipeline = stages.Pipeline(tmp_path, [made])
+        pipeline.run(pipeline.chosen())
+
+    with pytest.raises(NMTError):
+        run("bad")
+    run("good")
+    assert {path.name for path in (tmp_path / "made").iterdir()} == {"good", "log", "stage.json"}
+
+
+def test_what_replaces_a_stale_folder_goes_on_too_and_the_folder_stays_until_it_is_whole(tmp_path: Path) -> None:
+    def pipeline(option: str) -> Any:
+        commands = (shell(f"echo {option} > made"), shell(f"test {option} = 1 -o -e {tmp_path / 'mended'}"))
+        return stages.Pipeline(tmp_path, [stages.Stage("made", commands)])
+
+    def state(option: str) -> str:
+        made = pipeline(option)
+        return str(made.state(made.stages["made"]))
+
+    pipeline("1").run(pipeline("1").chosen())
+    with pytest.raises(NMTError):
+        pipeline("2").run(pipeline("2").chosen())
+    assert (state("1"), state("2")) == ("done", "begun")
+    assert (tmp_path / "made" / "made").read_text() == "1\n"
+    (tmp_path / "mended").touch()
+    pipeline("2").run(pipeline("2").chosen())
+    assert state("2") == "done" and (tmp_path / "made" / "made").read_text() == "2\n"
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    pipeline = stages.Pipeline(tmp_path, [stages.Stage("made", (stages.Command(("no-such-program",)),))])
+    with pytest.raises(NMTError, match="made cannot start no-such-program: No such file"):
+        pipeline.run(pipeline.chosen())
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_stopped_before_a_whole_folder_has_its_name_it_gets_it_at_the_next_start(made: Made, stale: bool) -> None:
+    made.run()
+    if stale:  # what is replaced stands there still
+        made.options["a"] = "2"
+        (made.output / "a").rename(made.output / "before")
+        made.run("a")
+    (made.output / "a").rename(made.output / "a.partial")
+    if stale:
+        (made.output / "before").rename(made.output / "a")
+    assert made.states()["a"] == "done"
+    assert "a" not in made.run()
+    assert (made.output / "a" / "made").read_text() == ("2\n" if stale else "1\n")
+    assert not (made.output / "a.partial").exists() and not (made.output / "a.old").exists()
+
+
+DRIVER = f"""
+import signal, sys
+sys.path.insert(0, {str(FOLDER)!r})
+import stages
+from nmt.errors import NMTError
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def shell(line):
+    return stages.Command(("sh", "-c", line))
+
+# The second command says where it runs, and ends when it is told to, or when it may.
+slow = 'echo $$ > ../pid; trap "echo saved > saved; exit 75" TERM; while ! test -e ../may_end; do sleep 0.05; done'
+pipeline = stages.Pipeline(stages.Path(sys.argv[1]), [stages.Stage("made", (shell("echo first >> ../told"), shell(slow)))])
+try:
+    pipeline.run(pipeline.chosen())
+except NMTError as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_status)
+"""
+
+
+def start(output: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", DRIVER, str(output)], stderr=subprocess.PIPE, text=True)
+
+
+def number_of_the_slow_command(output: Path) -> int:
+    for _ in range(600):
+        if (output / "pid").exists() and (text := (output / "pid").read_text().strip()):
+            return int(text)
+        time.sleep(0.05)
+    raise AssertionError("the second command never began")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_at_any_time_it_goes_on_where_it_stopped(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(tmp_path)
+    slow = number_of_the_slow_command(tmp_path)
+    process.send_signal(number)
+    _, said = process.communicate()
+    if number is signal.SIGINT:
+        assert process.returncode == 130 and "made was interrupted; run the same command again to go on" in said
+    while Path(f"/proc/{slow}").exists() and Path(f"/proc/{slow}/stat").read_text().split()[2] != "Z":
+        time.sleep(0.05)
+    assert (tmp_path / "made.partial" / "saved").exists()  # the command was asked to stop, and could save
+    assert not (tmp_path / "made").exists()
+    assert json.loads((tmp_path / "made.partial" / "begun.json").read_text())["ended"] == 1
+    (tmp_path / "may_end").touch()
+    process = start(tmp_path)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0 and "made: goes on" in said
+    assert (tmp_path / "told").read_text() == "first\n"
+    assert (tmp_path / "made" / "stage.json").exists()
+
+
+def test_two_pipelines_do_not_work_in_one_folder(made: Made) -> None:
+    made.output.mkdir()
+    with open(made.output / ".lock", "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OutputError, match="another pipeline works in .*, or a command that one started"):
+            made.run()
+    assert made.run() == ["a", "b", "c"]
+
+
+def test_commands_of_ours_are_those_of_this_python() -> None:
+    assert stages.Command(("nmt-average-checkpoints", "--inputs", "x")).arguments() == [
+        sys.executable,
+        "-m",
+        "nmt_cli.average_checkpoints",
+        "--inputs",
+        "x",
+    ]
+    assert stages.Command(("text.py", "keep")).arguments() == [sys.executable, str(FOLDER / "text.py"), "keep"]
