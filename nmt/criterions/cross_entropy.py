@@ -5,6 +5,7 @@ Shapes: B sentences, H heads, T target positions, M real ones, S source position
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import torch
@@ -22,7 +23,7 @@ from nmt.criterions.config import (
 from nmt.data.batch import ALIGNMENTS
 from nmt.errors import UsageError, did_you_mean
 from nmt.interface import AttentionMaps, AttentionRequest, Batch, DecoderOutput, EncoderDecoder, LossReport
-from nmt.layers.linear_cross_entropy import linear_cross_entropy, smoothed_cross_entropy
+from nmt.layers.linear_cross_entropy import linear_agreement, linear_cross_entropy, smoothed_cross_entropy
 
 
 @criterions.register("cross_entropy", CrossEntropyConfig)
@@ -143,22 +144,42 @@ class RDrop(TokenCrossEntropy):
     runs_model_once = False
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
-        config = self.config
-        first, second = model(batch), model(batch)
-
-        def of_tokens(one: Tensor, other: Tensor, targets: Tensor) -> Tensor:
-            """[m, 3] smoothed loss of both, mean likelihood of both, mean divergence."""
-            scores = [log_probabilities(model.output.logits(hidden)) for hidden in (one, other)]
-            loss = torch.stack([smoothed_nll(each, targets, config.label_smoothing) for each in scores]).sum(0)
-            nll = torch.stack([smoothed_nll(each.detach(), targets, 0.0) for each in scores]).mean(0)
-            return torch.stack([loss, nll, symmetric_divergence(*scores) / 2], 1)
-
-        loss, nll, divergence = by_rows(of_tokens, first.hidden, second.hidden, batch.targets).sum(0)
-        auxiliary = {"divergence": config.divergence_weight * divergence}
-        for decoded in (first, second):
+        config, passes = self.config, (model(batch), model(batch))
+        loss, nll, divergence = agreement_sums(
+            model,
+            torch.stack([decoded.hidden for decoded in passes]),
+            batch.targets,
+            config.label_smoothing,
+            config.divergence_weight,
+        )
+        auxiliary = dict[str, Tensor]()
+        for decoded in passes:
             for name, value in weighted_auxiliary(config.auxiliary_weights, decoded, batch.num_tokens).items():
                 auxiliary[name] = auxiliary[name] + value if name in auxiliary else value
-        return token_report(batch, loss, nll.detach(), auxiliary)
+        report = token_report(batch, loss, nll / 2, auxiliary)
+        shown = {"divergence": config.divergence_weight * divergence, **report.auxiliary}
+        return dataclasses.replace(report, auxiliary=shown)
+
+
+def agreement_sums(
+    model: EncoderDecoder, passes: Tensor, targets: Tensor, label_smoothing: float, divergence_weight: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``token_sums`` over two passes [2, M, D], whose loss has ``divergence_weight`` times the third result too: the mean of
+    both divergences between them, summed over targets [M]."""
+    linear = model.output.linear()
+    if linear is not None:
+        product_type = model.output.product_type
+        return linear_agreement(passes, *linear, targets, label_smoothing, divergence_weight, product_type)
+
+    def of_tokens(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:
+        """[m, 3] smoothed loss of both, likelihood of both, mean divergence."""
+        scores = [log_probabilities(model.output.logits(hidden)) for hidden in (first, second)]
+        loss = torch.stack([smoothed_nll(each, targets, label_smoothing) for each in scores]).sum(0)
+        nll = torch.stack([smoothed_nll(each.detach(), targets, 0.0) for each in scores]).sum(0)
+        return torch.stack([loss, nll, symmetric_divergence(*scores) / 2], 1)
+
+    loss, nll, divergence = by_rows(of_tokens, *passes, targets).sum(0)
+    return loss + divergence_weight * divergence, nll.detach(), divergence.detach()
 
 
 @criterions.register("word_distillation", WordDistillationConfig)

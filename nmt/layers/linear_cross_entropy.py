@@ -3,7 +3,7 @@
 Scores of all M positions over V pieces are by far the largest tensor of a training step. Here they exist for a few
 rows at a time: the forward pass computes a chunk's scores, its loss and at once its gradient, and drops them.
 
-Shapes: M real target positions, D width, V vocabulary.
+Shapes: P passes, M real target positions, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -46,14 +46,62 @@ def linear_cross_entropy(
 
     Differentiable once. The products are in ``product_type``, or in autocast's where it is on, the sums in float32.
     """
-    device = hidden.device.type
-    autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-    dtype = product_type or autocast or hidden.dtype
-    with torch.autocast(device, enabled=False):
-        loss, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            hidden, weight, bias, targets, label_smoothing, dtype, torch.is_grad_enabled()
-        )
+    loss, nll, _ = _losses(hidden[None], weight, bias, targets, label_smoothing, 0.0, product_type)
     return loss, nll
+
+
+def linear_agreement(
+    passes: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    label_smoothing: float,
+    divergence_weight: float,
+    product_type: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same sums over two passes [2, M, D], and the divergence of the two: the mean of KL(first || second) and
+    KL(second || first), summed over M. The loss has it ``divergence_weight`` times; by itself it carries no gradient."""
+    return _losses(passes, weight, bias, targets, label_smoothing, divergence_weight, product_type)
+
+
+def _losses(
+    passes: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    label_smoothing: float,
+    divergence_weight: float,
+    product_type: torch.dtype | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    device = passes.device.type
+    autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    dtype = product_type or autocast or passes.dtype
+    with torch.autocast(device, enabled=False):
+        found: tuple[Tensor, Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            passes, weight, bias, targets, label_smoothing, divergence_weight, dtype, torch.is_grad_enabled()
+        )
+    return found
+
+
+def _divergence_and_gradient_(log_probabilities: Tensor, weight: float) -> Tensor:
+    """The summed divergence D of two passes, and in place of their log-probabilities [P, m, V] the gradient of the summed
+    log-normalisers and of ``weight`` times D to the scores. One pass has no divergence.
+
+    With p and q the two distributions and d = log p - log q, D = (KL(p || q) + KL(q || p)) / 2 has the gradient
+    (p (d - KL(p || q)) + p - q) / 2 to the scores of p, and likewise with p and q exchanged to those of q.
+    """
+    if len(log_probabilities) == 1:
+        return log_probabilities.exp_().new_zeros(())
+    half = weight / 2
+    difference = log_probabilities[0] - log_probabilities[1]  # [m, V]
+    first, second = log_probabilities.exp_()
+    to_first = torch.linalg.vecdot(first, difference)[:, None]  # [m, 1] KL(p || q)
+    to_second = -torch.linalg.vecdot(second, difference)[:, None]
+    difference *= half
+    of_first = (difference + (1 + half - half * to_first)).mul_(first).sub_(second, alpha=half)
+    of_second = difference.neg_().add_(1 + half - half * to_second).mul_(second).sub_(first, alpha=half)
+    torch.stack([of_first, of_second], out=log_probabilities)
+    return (to_first + to_second).sum() / 2
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -71,58 +119,64 @@ class _LinearCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         label_smoothing: float,
+        divergence_weight: float,
         dtype: torch.dtype,
         gradients: bool,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
         hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
-        wide = torch.promote_types(dtype, torch.float32)
-        nll, target_scores = hidden.new_zeros((), dtype=wide), hidden.new_zeros((), dtype=wide)
+        wide, passes = torch.promote_types(dtype, torch.float32), len(hidden)
+        nll, target_scores, divergence = (hidden.new_zeros((), dtype=wide) for _ in range(3))
         for_hidden, for_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=wide)
         for_bias = None if bias is None else torch.zeros_like(bias, dtype=wide)
         most = CHUNK_ELEMENTS.get(hidden.device.type, CHUNK_ELEMENTS_ELSEWHERE) // weight.size(0)
-        size = eighths_below(max(16, most))  # one of the numbers that need no room
-        for rows, chunk, goals in zip(*(torch.split(x, size) for x in (for_hidden, hidden, targets))):
+        size = eighths_below(max(16, most // passes))  # one of the numbers that need no room
+        of_rows = (torch.split(x, size, dim=-2) for x in (for_hidden, hidden))
+        for rows, chunk, goals in zip(*of_rows, torch.split(targets, size)):
+            chunk, goals = chunk.reshape(-1, chunk.size(-1)), goals.repeat(passes)
             roomy = hidden.device.type == "cpu" and dtype != wide
             chunk = with_room(chunk, dtype) if roomy else chunk
-            logits = half_product(chunk, weight, bias)[: len(goals)]  # [rows, V]
+            logits = half_product(chunk, weight, bias)[: len(goals)]  # [P rows, V]
             target_scores += logits.gather(-1, goals[:, None]).sum(dtype=wide)
             log_probabilities = torch.log_softmax(logits, dim=-1, dtype=wide)
             nll -= log_probabilities.gather(-1, goals[:, None]).sum()
+            divergence += _divergence_and_gradient_(
+                log_probabilities.view(passes, -1, weight.size(0)), divergence_weight
+            )
             if not gradients:
                 continue
             # d loss / d logits = softmax - (1 - e) [at the target]; what smoothing takes from every piece alike follows.
-            gradient = log_probabilities.exp_()
+            gradient = log_probabilities
             gradient.scatter_add_(-1, goals[:, None], gradient.new_full((len(goals), 1), label_smoothing - 1))
             if for_bias is not None:
                 for_bias += gradient.sum(0)
             if roomy:
                 gradient = with_room(gradient, dtype)
-                rows.copy_(half_product(gradient, weight.t())[: len(goals)])
+                rows.copy_(half_product(gradient, weight.t())[: len(goals)].view_as(rows))
             else:
                 gradient = gradient.to(dtype)
-                torch.mm(gradient, weight, out=rows)
+                rows.copy_((gradient @ weight).view_as(rows))
             if dtype == wide:
                 for_weight.addmm_(gradient.t(), chunk)
             else:
                 for_weight += half_product(gradient.t(), chunk.t())
-        loss = nll.clone()
+        loss = nll + divergence_weight * divergence
         if label_smoothing:
-            total, mean = hidden.sum(0, dtype=wide), weight.mean(0, dtype=wide)
+            total, mean = hidden.sum((0, 1), dtype=wide), weight.mean(0, dtype=wide)
             scores = target_scores - total @ mean
             if bias is not None:
-                scores = scores - hidden.size(0) * bias.mean(dtype=wide)
-            loss = nll + label_smoothing * scores
+                scores = scores - passes * len(targets) * bias.mean(dtype=wide)
+            loss = loss + label_smoothing * scores
             if gradients:
                 share = label_smoothing / weight.size(0)
                 for_hidden -= label_smoothing * mean
                 for_weight -= share * total
                 if for_bias is not None:
-                    for_bias -= share * hidden.size(0)
+                    for_bias -= share * passes * len(targets)
         if gradients:
             ctx.save_for_backward(for_hidden, for_weight, for_bias)
-        ctx.mark_non_differentiable(nll)
-        return loss, nll
+        ctx.mark_non_differentiable(nll, divergence)
+        return loss, nll, divergence
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -132,4 +186,4 @@ class _LinearCrossEntropy(torch.autograd.Function):
             None if gradient is None else (gradient.to(upstream[0].dtype) * upstream[0]).to(dtype)
             for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes)
         ]
-        return *scaled, None, None, None, None
+        return *scaled, None, None, None, None, None

@@ -22,6 +22,7 @@ from nmt.criterions.cross_entropy import WordDistillation
 from nmt.data.batch import Batch
 from nmt.errors import UsageError
 from nmt.interface import DecoderOutput, LossReport
+from nmt.models.output_layers import LinearOutput
 from tests.unit.criterions.tiny import WIDTH, TinyModel, assert_same_gradients, batch_of, gradients
 
 BATCH = batch_of(([4, 5, 6], [5, 4]), ([7], [6, 6, 7]))
@@ -53,9 +54,20 @@ class TwoPasses(TinyModel):
         return DecoderOutput(self.passes[self.calls - 1], auxiliary=dict(self.means.items()))
 
 
+class ScoresAlone(LinearOutput):
+    """An output layer that is not linear, as far as others know."""
+
+    def linear(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("linear", [True, False])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_r_drop_is_the_formula_of_its_paper(smoothing: float) -> None:
+def test_r_drop_is_the_formula_of_its_paper(smoothing: float, linear: bool) -> None:
     model = TwoPasses()
+    if not linear:
+        assert isinstance(model.output, LinearOutput)
+        model.output.__class__ = ScoresAlone
     report = criterions.build(RDropConfig(label_smoothing=smoothing, divergence_weight=0.7))(model, BATCH)
     logits = [model.output.logits(hidden) for hidden in model.passes]
     losses = [F.cross_entropy(each, BATCH.targets, label_smoothing=smoothing, reduction="sum") for each in logits]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.layers import linear_cross_entropy as module
-from nmt.layers.linear_cross_entropy import linear_cross_entropy, smoothed_cross_entropy
+from nmt.layers.linear_cross_entropy import linear_agreement, linear_cross_entropy, smoothed_cross_entropy
 
 M, D, V = 37, 5, 11
 SMOOTHING = [0.0, 0.1, 0.5]
@@ -145,3 +145,60 @@ def test_in_float16_a_large_vocabulary_and_a_large_loss_scale_do_no_harm() -> No
         assert torch.linalg.norm(rounded - exact) < 0.01 * torch.linalg.norm(exact)
     rare = [gradient[:1000] for gradient in (found[0][2], found[1][2])]
     assert torch.linalg.norm(rare[1] - rare[0]) < 0.02 * torch.linalg.norm(rare[0])
+
+
+# --- two passes that should agree
+
+
+def two_passes(bias: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    _, weight, offset, targets = inputs(bias)
+    passes = torch.randn(2, M, D, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    return passes.requires_grad_(), weight, offset, targets
+
+
+def plain_agreement(passes: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of both passes smoothed by 0.1, and the mean of both divergences."""
+    logits = [F.linear(hidden, weight, bias) for hidden in passes]
+    losses = [F.cross_entropy(scores, targets, label_smoothing=0.1, reduction="sum") for scores in logits]
+    first, second = (scores.log_softmax(-1) for scores in logits)
+    divergences = [
+        F.kl_div(there, here, reduction="sum", log_target=True) for here, there in ((first, second), (second, first))
+    ]
+    return torch.stack(losses).sum(), torch.stack(divergences).mean()
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_chunked_agreement_and_its_gradients_are_those_of_torch(bias: bool) -> None:
+    passes, weight, offset, targets = two_passes(bias)
+    plain, wanted = plain_agreement(passes, weight, offset, targets)
+    expected = plain + 3 * wanted
+    loss, nll, divergence = linear_agreement(passes, weight, offset, targets, 0.1, 3.0)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(divergence, wanted.detach(), rtol=1e-12, atol=1e-12)
+    alone = [linear_cross_entropy(hidden, weight, offset, targets, 0.0)[0] for hidden in passes]
+    torch.testing.assert_close(nll, torch.stack(alone).sum().detach(), rtol=1e-12, atol=1e-12)
+    assert not nll.requires_grad and not divergence.requires_grad
+    for found, wanted in zip(gradients(loss, passes, weight, offset), gradients(expected, passes, weight, offset)):
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_passes_that_agree_are_two_cross_entropies() -> None:
+    hidden, weight, bias, targets = inputs(bias=True)
+    with torch.no_grad():
+        loss, nll, divergence = linear_agreement(torch.stack([hidden, hidden]), weight, bias, targets, 0.1, 3.0)
+        alone, likelihood = linear_cross_entropy(hidden, weight, bias, targets, 0.1)
+    torch.testing.assert_close(loss, 2 * alone)
+    torch.testing.assert_close(nll, 2 * likelihood)
+    assert divergence.item() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_agreement_in_bf16_is_summed_in_float32() -> None:
+    passes, weight, bias, targets = two_passes(bias=True)
+    assert bias is not None
+    plain, divergence = plain_agreement(passes, weight, bias, targets)
+    leaves = [leaf.detach().float().requires_grad_() for leaf in (passes, weight, bias)]
+    loss, _, found = linear_agreement(leaves[0], leaves[1], leaves[2], targets, 0.1, 3.0, torch.bfloat16)
+    assert loss.dtype == found.dtype == torch.float32
+    assert loss.item() == pytest.approx((plain + 3 * divergence).item(), rel=2e-2)
+    for rounded, exact in zip(gradients(loss, *leaves), gradients(plain + 3 * divergence, passes, weight, bias)):
+        assert torch.linalg.norm(rounded - exact) < 0.03 * torch.linalg.norm(exact)
