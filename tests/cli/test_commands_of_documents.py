@@ -97,6 +97,8 @@ UNLEARNED = {
 }
 # The other examples take minutes even when they are shortened: whole experiments of many runs.
 QUICK_EXAMPLES = {"examples/date/README.md", "examples/plugin/README.md"}
+# Documents whose commands take half a minute and more together.
+LONG_DOCUMENTS = {"docs/adding-a-component.md", "docs/configuration.md", "docs/corpora.md", "docs/objectives.md"}
 
 
 @dataclass(frozen=True)
@@ -178,8 +180,9 @@ def documents_with_commands() -> list[Any]:
     for path in DOCUMENTS:
         document = str(path.relative_to(ROOT))
         if any(exception_of(document, line) is None for line in commands_of(document)):
-            is_slow = document.startswith("examples/") and document not in QUICK_EXAMPLES
-            found.append(pytest.param(document, marks=[pytest.mark.nightly] if is_slow else []))
+            is_example = document.startswith("examples/") and document not in QUICK_EXAMPLES
+            at_night = [pytest.mark.nightly] if is_example or document in LONG_DOCUMENTS else []
+            found.append(pytest.param(document, marks=at_night))
     return found
 
 

@@ -71,6 +71,7 @@ def run(tiny_run: MakeConfig, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_the_average_is_scored_as_the_model_that_is_written_and_its_parts_as_they_were(
     tiny_run: MakeConfig, tmp_path: Path, copy_corpus: Path
 ) -> None:
@@ -87,6 +88,7 @@ def test_the_average_is_scored_as_the_model_that_is_written_and_its_parts_as_the
     assert read_info(result.folder).scores == mean.scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", [Precision.fp32, Precision.bf16, Precision.bf16_output])
 @pytest.mark.parametrize("decay", [None, 0.5])
 def test_what_training_stored_is_measured_again_to_the_bit(

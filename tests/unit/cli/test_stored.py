@@ -127,6 +127,7 @@ def test_a_file_may_choose_nothing(tmp_path: Path) -> None:
     assert configuration("train", "--config", write(tmp_path / "none.yaml", "search: null\n")).search is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [

@@ -106,6 +106,7 @@ with Readers(bytes, 3) as readers:
 """
 
 
+@pytest.mark.slow
 def test_no_reader_outlives_a_training_process_that_is_killed() -> None:
     done = subprocess.run([sys.executable, "-c", KILLED], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL

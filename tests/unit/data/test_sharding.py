@@ -70,6 +70,7 @@ def shards(text: Text, count: int, **options: Any) -> str:
     return f"{text.folder}/shards"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 11])
 @pytest.mark.parametrize(
     "options", [{"keep_text": True}, {"filters": FilterConfig(), "workers": 2}], ids=["filtered, with text", "plain"]

@@ -335,6 +335,7 @@ def test_one_line_is_one_line_for_every_reader(line: str) -> None:
     assert single.splitlines() == ([single] if single else [])
 
 
+@pytest.mark.slow
 @given(st.text(min_size=1))
 def test_a_visible_piece_survives_splitting_at_spaces(piece: str) -> None:
     assert visible_spaces(piece).split() == [visible_spaces(piece)]

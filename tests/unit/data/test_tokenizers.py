@@ -85,6 +85,7 @@ def test_every_registered_tokenizer_is_tested_here() -> None:
     assert set(tokenizers.names()) == {name.partition(",")[0] for name in (*CONFIGS, *IMPORTED)}
 
 
+@pytest.mark.slow
 def test_known_text_survives_encoding_and_decoding(tokenizer: Tokenizer) -> None:
     @given(st.lists(KNOWN, max_size=5))
     def holds(lines: list[str]) -> None:
@@ -93,6 +94,7 @@ def test_known_text_survives_encoding_and_decoding(tokenizer: Tokenizer) -> None
     holds()
 
 
+@pytest.mark.slow
 def test_text_never_becomes_a_control_id(tokenizer: Tokenizer) -> None:
     @given(st.lists(st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_categories=["Cs"]))), max_size=4))
     def holds(lines: list[str]) -> None:
@@ -117,6 +119,7 @@ def test_lines_do_not_influence_each_other(tokenizer: Tokenizer) -> None:
     assert [ids.tolist() for ids in together] == [tokenizer.encode([line])[0].tolist() for line in lines]
 
 
+@pytest.mark.slow
 def test_many_lines_in_one_array_have_the_same_ids(tokenizer: Tokenizer) -> None:
     text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
     known = st.lists(st.sampled_from(" ".join(TEXT).split(" ") + [""])).map(" ".join)

@@ -110,6 +110,7 @@ def filled(corpus: Corpus, padded: bool, **options: Any) -> tuple[int, float, in
     return max(sizes), float(np.mean(sizes)) / 120, stayed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize("headroom", [None, 1.0, 1.2, 2.0])
 def test_batches_stay_within_their_budget(corpus: Corpus, headroom: float | None, padded: bool) -> None:
@@ -126,6 +127,7 @@ def test_an_epoch_that_is_drawn_beforehand_has_full_batches_and_keeps_every_draw
     assert full < 0.75 and stayed < 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("headroom", [None, 1.5])
 def test_a_pair_that_a_batch_of_its_own_cannot_hold_stays(corpus: Corpus, headroom: float | None) -> None:
     limit = int(corpus.split("train").source_lengths.max())
@@ -156,6 +158,7 @@ def test_readers_draw_an_epoch_as_training_does(corpus: Corpus) -> None:
     assert plans[0] == plans[1] and len(plans[0]) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("headroom", [None, 1.2])
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize("max_padding", [None, 0.05])

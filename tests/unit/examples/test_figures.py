@@ -112,6 +112,7 @@ def test_three_pictures_are_drawn(tmp_path: Path) -> None:
     assert all((tmp_path / line.split(":")[0]).read_text(encoding="utf-8").startswith("<svg") for line in lines)
 
 
+@pytest.mark.slow
 def test_a_layer_that_the_model_has_not_is_refused(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model", model="transformer", updates=1)
     source = some_lines(3)

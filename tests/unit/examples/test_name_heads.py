@@ -88,6 +88,7 @@ def even() -> SentenceAttention:
     return SentenceAttention(0, SOURCE, TARGET, ["<s>", *TARGET[:-1]], {**weights, "cross": np.full((1, 2, 4, 5), 0.2)})
 
 
+@pytest.mark.slow
 def test_the_script_prints_every_head_and_draws_one_of_each_kind(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model", model="transformer", num_heads=4, encoder_layers=2, decoder_layers=3)
     lines = ["", *some_lines(5, seed=3)]

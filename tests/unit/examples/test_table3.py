@@ -126,6 +126,7 @@ def test_the_last_validation_of_each_finished_run_is_collected(
     ]
 
 
+@pytest.mark.slow
 def test_the_script_writes_results_and_a_picture(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "sweep", REACHED)
     command = [sys.executable, str(FOLDER / "collect.py"), str(sweep), str(tmp_path)]

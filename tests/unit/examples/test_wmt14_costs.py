@@ -42,6 +42,7 @@ def test_a_count_is_that_of_the_formulas(tiny: None) -> None:
     assert costs.counted(costs.EXPERIMENTS["base"], 370, n) == pytest.approx(6 * (encoder + decoder), rel=0.02)
 
 
+@pytest.mark.slow
 def test_without_a_run_operations_are_counted(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     costs.main(["--results", str(tmp_path / "results.json")])
     published, ours = capsys.readouterr().out.split("\n\n")

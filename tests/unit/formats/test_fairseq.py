@@ -228,6 +228,7 @@ STRANGE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strange", STRANGE, ids=[str(getattr(one, "shape", one)) for one in STRANGE])
 def test_a_tensor_of_another_shape_is_refused_wherever_it_stands(tmp_path: Path, strange: Any) -> None:
     dictionaries(tmp_path)

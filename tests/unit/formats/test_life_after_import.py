@@ -83,6 +83,7 @@ def test_two_are_averaged(there: There, tmp_path: Path) -> None:
         np.testing.assert_allclose(array, (one[name] + two[name]) / 2, rtol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_model_is_fine_tuned_and_exported_again(there: There, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nmt-toolkit[ctranslate2]")
     start = ["--config", str(there.one), "--finetune-from-model", str(there.one)]

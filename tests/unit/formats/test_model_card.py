@@ -38,6 +38,7 @@ def card(run: Path, output: Path, name: str = "safetensors", **options: Any) -> 
     return (output / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NEEDED)
 @pytest.mark.parametrize("whole_words", [False, True], ids=["text", "pieces"])
 def test_the_example_of_a_card_translates(

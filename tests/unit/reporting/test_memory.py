@@ -29,6 +29,7 @@ print(*figures)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", ["/proc/self/status", "/nowhere"])
 def test_the_peak_contains_what_was_held_and_does_not_fall(status: str) -> None:
     """In a process of its own: one that held more before would notice nothing.
@@ -54,6 +55,7 @@ print(*figures, memory.peak_memory(torch.device("cpu")), memory.resident_memory(
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not memory._CLEAR.exists(), reason="the system cannot let a peak start again")
 @pytest.mark.parametrize("kept", ["0", str(2**33)])
 def test_a_peak_starts_again_after_giving_back(kept: str) -> None:

@@ -22,6 +22,7 @@ def diverse_search(options: Settings, groups: int, strength: float) -> DiverseBe
     return DiverseBeamSearch(config, options.nbest)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     model=some_models,

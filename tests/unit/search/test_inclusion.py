@@ -25,6 +25,7 @@ phrases = st.lists(st.sampled_from([1, 4, 5]), min_size=1, max_size=3).map(tuple
 some_phrases = st.lists(phrases, max_size=3).map(tuple)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     seed=st.integers(0, 10**6),
@@ -164,6 +165,7 @@ def test_attention_and_nbest_come_with_phrases() -> None:
         assert one.score >= other.score
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     seed=st.integers(0, 10**6),

@@ -50,6 +50,7 @@ def requests(wishes: Sequence[Wish]) -> list[Request]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=250)
 @given(model=some_models, asked=sentences, options=some_settings, rules=some_rules, data=st.data())
 def test_beam_search_under_rules_equals_the_slow_one(model, asked, options, rules, data):

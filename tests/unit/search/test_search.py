@@ -89,6 +89,7 @@ def assert_same(hypotheses: list[Hypothesis], expected: list[Found]) -> None:
 some_coverage = st.sampled_from([0.0, 0.0, 0.2, 1.0, 5.0])
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(model=some_models, sources=some_sources, options=some_settings, coverage=some_coverage, data=st.data())
 def test_beam_search_equals_the_slow_one(model, sources, options, coverage, data):

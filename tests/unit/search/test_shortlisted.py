@@ -57,6 +57,7 @@ def test_the_rest_of_the_vocabulary_is_impossible(name: str, search: str, option
 some_pieces = st.sets(st.integers(len(SPECIALS), SIZES.target - 1), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     name=st.sampled_from(["transformer", "conv_s2s", "lstm"]),

@@ -245,6 +245,7 @@ def test_a_tensor_that_the_format_does_not_know_is_named(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_writing_takes_no_copies_of_what_is_written(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib, torch\n"

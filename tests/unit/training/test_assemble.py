@@ -108,6 +108,7 @@ def test_epochs_can_limit_a_run(tiny_run: MakeConfig, tmp_path: Path) -> None:
     assert {"epoch", "final"} <= set(reasons[-1])
 
 
+@pytest.mark.slow
 def test_epochs_of_a_sort_window_are_planned_as_they_are_made(tiny_run: MakeConfig, tmp_path: Path) -> None:
     """Rates that end with the run end with its last update."""
     batching = BatchingConfig(max_tokens=150, sort_window=200)

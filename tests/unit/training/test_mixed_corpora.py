@@ -93,6 +93,7 @@ def test_a_run_in_stages_sees_the_corpora_in_their_shares(
     assert [corpus["in_epoch"] for corpus in start["data"]["stages"][1]["corpora"]] == [900, 300]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_in_any_stage_goes_on_as_if_it_had_not_been(
     mixed: MakeConfig, seen: list[list[int]]
 ) -> None:

@@ -181,6 +181,7 @@ def aligner(path: Path | str) -> Aligner:
     return Aligner(Translator.load(path, "cpu", engine="torch"), str(path))
 
 
+@pytest.mark.slow
 def test_every_place_of_a_model_reads_the_weights_that_attention_gives(model: Path) -> None:
     """Another way to the same: the weights of all heads of each sentence alone."""
     one = aligner(model)
@@ -219,6 +220,7 @@ def test_neither_order_nor_windows_nor_batches_change_anything(
     assert turned_round[::-1] == expected
 
 
+@pytest.mark.slow
 def test_an_ensemble_aligns_by_the_mean_of_its_models(transformer: Path, folder: Path) -> None:
     other = write_tiny_model(folder / "other", model="transformer", seed=2, **OPTIONS["transformer"])
     found = nmt.align(f"{transformer}:{other}", LINES, REFERENCES, device="cpu", layer=3, head=2, shift=False)

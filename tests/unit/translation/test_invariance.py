@@ -52,6 +52,7 @@ def assert_the_same(translator: Translator, found: list[TranslatedText], expecte
     assert ties < TIES * len(LINES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "way"),
     [

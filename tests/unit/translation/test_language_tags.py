@@ -90,6 +90,7 @@ def test_a_model_without_tags_reads_lines_as_they_are(tmp_path: Path) -> None:
         sources(plain, ["ein mann"], tag="en")
 
 
+@pytest.mark.slow
 def test_unknown_words_are_looked_for_behind_the_tag(tmp_path: Path) -> None:
     words = tuple(word for word in (*TAGS, *WORDS) if word != "snow")
     pair = dataclasses.replace(tiny_pair(words), tag="en")
@@ -128,6 +129,7 @@ def test_sentences_of_a_corpus_keep_their_tag_unless_another_is_asked_for(model:
     assert read(None) == ["ein mann", "zwei hunde laufen rot"]
 
 
+@pytest.mark.slow
 def test_the_command_chooses_a_tag_and_names_the_one_that_nobody_chose(model: Path) -> None:
     def run(*options: str, stdin: bytes = b"ein mann\n") -> tuple[int, str, str]:
         done = run_copy("generate", "--path", model, "--device", "cpu", "--format", "jsonl", *options, stdin=stdin)

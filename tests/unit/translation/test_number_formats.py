@@ -33,6 +33,7 @@ def scored(translator: Translator, lines: list[str], **options: Any) -> Scored:
     return [(one.text, list(one.token_scores)) for one in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*NumberFormat.__members__])
 def test_every_format_translates(folder: Path, name: str) -> None:
     translations = Translator.load(folder, device="cpu", dtype=name).translate(LINES, beam=3)

@@ -130,6 +130,7 @@ def test_what_the_kernel_cannot_do_keeps_its_padding(preset: str, options: dict[
     assert kernel.calls == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count_padding", "most", "of_usual"), [(True, 32, 0.7), (False, 10, 0.8)])
 def test_batches_of_a_budget_have_few_shapes(count_padding: bool, most: int, of_usual: float) -> None:
     """Sentences of 1 to 175 pieces, batches of 4,096: what a decoder layer sees of both sides."""

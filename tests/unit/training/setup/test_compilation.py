@@ -56,6 +56,7 @@ def weights(config: TrainConfig, folder: Path, **training: Any) -> dict[str, tor
     return read_checkpoint(checkpoints_in(folder)[-1]).model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.nightly)])  # a minute each
 def test_compiled_layers_learn_what_layers_learn(
     tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, again: bool
@@ -168,6 +169,7 @@ def without_dropout(tiny_run: MakeConfig) -> TrainConfig:
     return replace(config, model=replace(config.model, dropout=0.0))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_padding")
 def test_graphs_are_of_few_shapes_and_change_nothing(
     tiny_run: MakeConfig,

@@ -179,6 +179,7 @@ OBJECTIVES: list[tuple[Any, str | None]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("criterion", "figure"), OBJECTIVES, ids=lambda value: type(value).__name__)
 def test_training_half_way_and_going_on_gives_the_weights_of_training_at_once(
     tiny_run: MakeConfig, aligned_corpus: Path, criterion: Any, figure: str | None

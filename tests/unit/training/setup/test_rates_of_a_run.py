@@ -143,6 +143,7 @@ def test_a_prolonged_run_is_warned_of_a_validation_that_would_not_have_been(
     assert said == (warned and decides != "nothing")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimated", [False, True])
 @pytest.mark.parametrize(("interval", "warned"), [(1, False), (2, True)])
 def test_a_prolonged_run_is_warned_of_an_epoch_that_would_not_have_been_validated(

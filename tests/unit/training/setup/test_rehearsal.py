@@ -81,6 +81,7 @@ def test_what_does_not_fit_is_told_without_times() -> None:
     assert words(memory=Memory(10**9, False, None))["memory"] == "1.00 GB a process"
 
 
+@pytest.mark.slow
 def test_what_an_update_of_a_given_size_is_made_of_is_said(tiny_run: MakeConfig) -> None:
     rows = dry_run(tiny_run(batching=BatchingConfig(max_tokens=200, tokens_per_update=600)))
     assert rows["in an update"] == "3 batches of up to 200 tokens on 1 process: 600 tokens"
@@ -136,6 +137,7 @@ def test_training_does_not_take_a_dry_run_for_a_run(tiny_run: MakeConfig) -> Non
         train(tiny_run(dry_run=True))
 
 
+@pytest.mark.slow
 def test_batches_that_will_not_fit_are_not_tried(tiny_run: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process would be ended by the system."""
     made: list[int] = []

@@ -88,6 +88,7 @@ def test_a_failed_trial_holds_nothing_while_the_next_one_runs() -> None:
     assert alive == [0] * len(SIZES)
 
 
+@pytest.mark.slow
 def test_if_nothing_fits_that_is_said() -> None:
     card = Card(100)
     with pytest.raises(DeviceError, match="even batches of 512 tokens do not fit"):
@@ -230,6 +231,7 @@ def test_without_a_choice_nothing_is_tried() -> None:
     assert largest_by_forecast([512], process.attempt, process.peak, lambda: 0) == 512 and not process.tried
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_size_that_it_began_with(
     tiny_run: Callable[..., TrainConfig],
     tmp_path: Path,
@@ -299,6 +301,7 @@ def test_the_optimizers_state_is_there_before_anything_is_measured(
     assert states == [True] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asynchronous", "decay"), [(True, None), (True, 0.9), (False, None)])
 def test_room_is_kept_for_the_copy_of_a_checkpoint(
     tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch, asynchronous: bool, decay: float | None
