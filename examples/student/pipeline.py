@@ -16,7 +16,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import hydra
@@ -24,10 +24,10 @@ from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from stages import Pipeline, Standing, say
+from stages import Pipeline, Stage, Standing, say
 from steps import Config, Steps
 
-from nmt.errors import NMTError, UsageError, did_you_mean
+from nmt.errors import NMTError, OutputError, UsageError, did_you_mean
 from nmt_cli.process import Terminated, cleaning_up_on_sigterm, use_utf8
 
 ConfigStore.instance().store("schema", Config)
@@ -43,10 +43,10 @@ def configuration(composed: DictConfig) -> Config:
     return config
 
 
-def show(pipeline: Pipeline, config: Config) -> None:
+def show(pipeline: Pipeline, chosen: Sequence[Stage]) -> None:
     """Each chosen stage with its state, and the commands of those that would run."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends as other filters do before ``| head``
-    for stage in pipeline.chosen(config.stages, config.until):
+    for stage in chosen:
         state = pipeline.state(stage)
         print(f"{stage.name}: {state}")
         if state.standing is not Standing.done:
@@ -60,12 +60,16 @@ def compose(composed: DictConfig) -> None:
 
 
 def run(config: Config) -> None:
+    if config.stages and config.until is not None:
+        raise UsageError("give until= (a stage and what it needs) or stages= (these alone), not both")
     environment = {"OMP_NUM_THREADS": str(config.threads), "PYTHONUNBUFFERED": "1"}
     pipeline = Pipeline(Path(config.output), Steps(config).stages(), environment)
+    chosen = pipeline.chosen(config.stages, config.until)
+    pipeline.check(chosen)
     if config.dry_run:
-        show(pipeline, config)
+        show(pipeline, chosen)
         return
-    pipeline.run(pipeline.chosen(config.stages, config.until))
+    pipeline.run(chosen)
     report = pipeline.output / "evaluate" / "report.md"
     if report.exists() and pipeline.state(pipeline.stages["evaluate"]).standing is Standing.done:
         print(report.read_text(encoding="utf-8"), end="")
@@ -116,6 +120,9 @@ def main() -> None:
     except (HydraException, OmegaConfBaseException) as error:
         say(f"pipeline.py: {sentence(error)}")
         sys.exit(UsageError.exit_status)
+    except OSError as error:
+        say(f"pipeline.py: {error.filename or 'a file'}: {error.strerror or error}")
+        sys.exit(OutputError.exit_status)
     except KeyboardInterrupt as interrupt:
         say("pipeline.py: interrupted; run the same command again to go on")
         sys.exit(143 if isinstance(interrupt, Terminated) else 130)

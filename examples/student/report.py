@@ -95,8 +95,11 @@ def main() -> None:
     parser.add_argument("--tests", nargs="+", required=True, help="names of the tests, in their order")
     parser.add_argument("--systems", nargs="+", required=True, help="names of the systems, the student last")
     arguments = parser.parse_args()
-    scores = {name: scores_of(name, arguments.tests) for name in arguments.systems}
-    speeds = json.loads(arguments.speeds.read_text(encoding="utf-8"))
+    try:
+        scores = {name: scores_of(name, arguments.tests) for name in arguments.systems}
+        speeds = json.loads(arguments.speeds.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        parser.error(f"a figure is missing: {error}")
     keep(scores, speeds, arguments.tests, arguments.experiment)
     print(table(scores, speeds, arguments.tests, arguments.teacher))
     print(f"\n{verdict(scores, speeds, arguments.tests, arguments.teacher)}")

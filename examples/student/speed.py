@@ -38,19 +38,22 @@ def systems_in(arguments: list[str]) -> tuple[list[str], dict[str, dict[str, Any
         if "--end" not in arguments[place:] or place + 1 == len(arguments):
             raise UsageError("--system NAME begins a system, and --end ends it")
         end = arguments.index("--end", place)
-        systems[arguments[place + 1]] = options_in(arguments[place + 2 : end])
+        name, options = arguments[place + 1], options_in(arguments[place + 2 : end])
+        if "path" not in options:
+            raise UsageError(f"--system {name} names no model: give it a --path")
+        systems[name] = options
         place = end + 1
     return others, systems
 
 
 def options_in(words: list[str]) -> dict[str, Any]:
-    """Flags as the keywords of Python: ``--beam 5`` is ``beam=5``; one without a value is true."""
+    """Flags as the keywords of Python: ``--beam 5`` is ``beam=5``, ``--forbid-unk`` is true, ``--no-forbid-unk`` false."""
     found: dict[str, Any] = {}
     name = ""
     for word in words:
         if word.startswith("--"):
-            name = word.removeprefix("--").replace("-", "_")
-            found[name] = True
+            name = word.removeprefix("--").removeprefix("no-").replace("-", "_")
+            found[name] = not word.startswith("--no-")
         else:
             found[name] = _value(word)
     return found
@@ -106,6 +109,8 @@ def main() -> None:
     try:
         others, named = systems_in(sys.argv[1:])
         arguments = parser.parse_args(others)
+        if arguments.rounds < 1 or not named:
+            raise UsageError("there is nothing to measure: name a --system, and --rounds of 1 at least")
         lines = [line or "" for line in Reading().lines(arguments.input)][: arguments.lines or None]
         systems = {name: System(options) for name, options in named.items()}
         write_json(arguments.output, measured(systems, lines, arguments.rounds))

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -31,10 +32,12 @@ from typing import Any
 
 from nmt.errors import Interrupted, NMTError, OutputError, UsageError, did_you_mean
 from nmt.storage.files import read_json, sha256, write_json
+from nmt_cli.process import Terminated
 
 HERE = Path(__file__).resolve().parent
 STAMP, BEGUN, LOG = "stage.json", "begun.json", "log"
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+_FILES = {"--input", "--output", "--path", "--ref", "--sample", "--seed", "--src", "--sys", "--trainpref"}
 _TOLD = 3  # lines of a failed command that its error repeats
 
 
@@ -53,10 +56,18 @@ class Command:
         line = shlex.join(self.words)
         return line if self.output is None else f"{line} > {shlex.quote(self.output)}"
 
+    def is_ours(self) -> bool:
+        return self.words[0].startswith("nmt-")
+
+    def options(self) -> tuple[str, ...]:
+        """Its words without the files that it reads and writes: commands that differ in these alone have the same."""
+        pairs = zip(self.words, ("", *self.words))
+        return tuple(word for word, before in pairs if before not in _FILES)
+
     def arguments(self) -> list[str]:
         """What is started: the commands of this Python's nmt, and the scripts that stand beside this file."""
         name, *others = self.words
-        if name.startswith("nmt-"):
+        if self.is_ours():
             return [sys.executable, "-m", f"nmt_cli.{name.removeprefix('nmt-').replace('-', '_')}", *others]
         if name.endswith(".py"):
             return [sys.executable, str(HERE / name), *others]
@@ -138,6 +149,27 @@ class Pipeline:
             if not path.is_file() or path.stat().st_size != size:
                 return State(Standing.stale, f"{name} is not what the stage wrote")
         return State(Standing.done)
+
+    def check(self, stages: Sequence[Stage]) -> None:
+        """Whether the options of all commands that are to run are right, before hours are spent on the first ones."""
+        checks: dict[tuple[str, ...], tuple[Stage, Command]] = {}
+        for stage in stages:
+            if self.state(stage).standing is not Standing.done:
+                for command in filter(Command.is_ours, stage.commands):
+                    checks.setdefault(command.options(), (stage, command))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for error in pool.map(lambda check: self._wrong(*check), checks.values()):
+                if error is not None:
+                    raise error
+
+    def _wrong(self, stage: Stage, command: Command) -> UsageError | None:
+        done = subprocess.run(
+            [*command.arguments(), "--cfg", "job"], env=self.environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode == 0:
+            return None
+        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        return UsageError(f"{stage.name} cannot run: {said[-1]}")
 
     def run(self, stages: Sequence[Stage]) -> None:
         """Do what is not done. One pipeline, with the commands that it started, works in a folder at a time."""
@@ -284,7 +316,10 @@ def _follow(process: subprocess.Popen[bytes], log: Any, name: str) -> list[str]:
             stopped = interrupt
             process.send_signal(signal.SIGTERM)
     if stopped is not None:
-        raise Interrupted(f"{name} was interrupted; run the same command again to go on", exit_status=130) from stopped
+        status = 128 + (signal.SIGTERM if isinstance(stopped, Terminated) else signal.SIGINT)
+        raise Interrupted(
+            f"{name} was interrupted; run the same command again to go on", exit_status=status
+        ) from stopped
     return told
 
 

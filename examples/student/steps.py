@@ -31,6 +31,7 @@ class Text:
     train: str = "???"  # files without the language and a packed file's ending
     valid: str = "???"
     tests: list[str] = field(default_factory=list)  # the first one's score is the student's
+    lines: int = 0  # this many of the first pairs of train, the others are left out; 0: all
     only_source: str | None = None  # a file of sentences of the source language; null: the next option
     only_target: str | None = None
     source_lines: int = 0  # pairs of train of which only the source is used
@@ -146,6 +147,7 @@ class Steps:
                     raise MissingInputError(f"there is no file {given} ({flag.strip('-').replace('-', '_')})")
                 read[flag] = Path(given).resolve()
         line = ["text.py", "split", *(word for flag, path in read.items() for word in (flag, str(path)))]
+        line += ["--lines", str(text.lines)] if text.lines else []
         line += ["--languages", self.source, self.target]
         line += ["--source-lines", str(text.source_lines), "--target-lines", str(text.target_lines), "--output", "."]
         return stage("split", line, outside={str(path): [path] for path in read.values()})
@@ -249,7 +251,7 @@ class Steps:
             ["cp", *kept, "."],
             [*line, "--output", "kept.links", "--overwrite", *words(self.config.align)],
             corpus,
-            needs=["clean", self.teachers[0], "filter"],
+            needs=["clean", "reverse", self.teachers[0], "filter"],
             outside=self.of_valid,
         )
 

@@ -22,7 +22,7 @@ from typing import Any
 from sacrebleu.metrics.bleu import BLEU
 
 from nmt.data.text import Reading
-from nmt.errors import DataError, NMTError, UsageError
+from nmt.errors import DataError, NMTError, OutputError, UsageError
 from nmt.storage.files import atomic_write
 
 
@@ -45,23 +45,25 @@ def parallel(*paths: Path) -> list[tuple[str, ...]]:
     return list(zip(*texts))
 
 
-def objects(path: Path) -> Iterator[Any]:
+def hypotheses_of(path: Path, key: str) -> Iterator[tuple[str, list[Any]]]:
+    """Each source of nmt-generate's JSON lines, and of each of its hypotheses what stands under ``key``."""
     for number, line in enumerate(lines_of(path), 1):
         try:
-            yield json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{path}:{number} is not JSON: {error}") from None
+            found = json.loads(line)
+            yield found["source"], [one[key] for one in found["hypotheses"]]
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"{path}:{number} is no line of nmt-generate --format jsonl") from None
 
 
 def split(arguments: argparse.Namespace) -> None:
     """The pairs that are trained on; of the last ones the target side alone, of those before them the source side alone.
     Given files of monolingual text take the place of either."""
-    pairs = parallel(arguments.source, arguments.target)
+    pairs = parallel(arguments.source, arguments.target)[: arguments.lines or None]
     count = len(pairs) - arguments.target_lines - arguments.source_lines
     if count < 1:
         raise UsageError(
             f"{arguments.target_lines:,} and {arguments.source_lines:,} lines are to be set aside, and {arguments.source} "
-            f"has {len(pairs):,}; set fewer aside"
+            f"gives {len(pairs):,}; set fewer aside"
         )
     end = count + arguments.source_lines
     only_source, only_target = [pair[0] for pair in pairs[count:end]], [pair[1] for pair in pairs[end:]]
@@ -78,7 +80,11 @@ def split(arguments: argparse.Namespace) -> None:
 
 def keep(arguments: argparse.Namespace) -> None:
     """The lines whose numbers nmt-preprocess --keep-dropped does not have."""
-    dropped = {int(line.split("\t")[1]) for line in lines_of(arguments.dropped)}
+    rows = [line.split("\t") for line in lines_of(arguments.dropped)]
+    for number, row in enumerate(rows, 1):
+        if len(row) < 2 or not row[1].isdecimal():
+            raise DataError(f"{arguments.dropped}:{number} has no line number as its second of several columns")
+    dropped = {int(row[1]) for row in rows}
     write(arguments.output, (line for number, line in enumerate(lines_of(arguments.text), 1) if number not in dropped))
 
 
@@ -94,11 +100,11 @@ def choose(arguments: argparse.Namespace) -> None:
     where there is one: the first lines have references. A line without a translation is left out."""
     references = [] if arguments.references is None else lines_of(arguments.references)
     chosen = []
-    for number, found in enumerate(objects(arguments.nbest)):
-        texts = [one["text"] for one in found["hypotheses"] if one["text"].strip()]
+    for number, (source, found) in enumerate(hypotheses_of(arguments.nbest, "text")):
+        texts = list(filter(str.strip, found))
         if texts and arguments.by == "bleu" and number < len(references):
             texts = [nearest(texts, references[number])]
-        chosen += [(found["source"], texts[0])] if texts else []
+        chosen += [(source, texts[0])] if texts else []
     _write_pairs(arguments.output, chosen)
 
 
@@ -121,7 +127,7 @@ def drop(arguments: argparse.Namespace) -> None:
     if not 0 <= arguments.share < 1:
         raise UsageError(f"--share {arguments.share:g} should be at least 0 and less than 1")
     pairs = parallel(arguments.source, arguments.target)
-    scores = [found["hypotheses"][0]["score"] for found in objects(arguments.scores)]
+    scores = [found[0] for _, found in hypotheses_of(arguments.scores, "score")]
     if len(scores) != len(pairs):
         raise DataError(f"{arguments.scores} has {len(scores):,} scores for {len(pairs):,} pairs")
     lowest = set(sorted(range(len(pairs)), key=scores.__getitem__)[: int(arguments.share * len(pairs))])
@@ -151,6 +157,7 @@ def parser() -> argparse.ArgumentParser:
 
     one = command("split", split, "source", "target")
     one.add_argument("--languages", nargs=2, required=True, metavar=("SOURCE", "TARGET"), help="endings of the files")
+    one.add_argument("--lines", type=int, default=0, help="the first pairs alone; 0: all (0)")
     one.add_argument("--source-lines", type=int, default=0, help="pairs of which only the source is used (0)")
     one.add_argument("--target-lines", type=int, default=0, help="pairs of which only the target is used (0)")
     one.add_argument("--only-source", type=Path, help="monolingual text in their place")
@@ -174,6 +181,9 @@ def main() -> None:
     except NMTError as error:
         print(f"{made.prog} {arguments.command}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
+    except OSError as error:
+        print(f"{made.prog} {arguments.command}: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(OutputError.exit_status)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,9 @@ def test_the_last_lines_give_one_side_alone(tmp_path: Path) -> None:
     assert found == {"train.en": ["a", "b"], "train.de": ["A", "B"], "only.en": ["c"], "only.de": ["D", "E"]}
     run(*line, "--only-target", write(tmp_path / "given", "X", "", "Y"))
     assert read(tmp_path / "only.de") == ["X", "Y"] and read(tmp_path / "train.en") == list("abcde")
-    with pytest.raises(UsageError, match="3 and 2 lines are to be set aside, and .* has 5"):
+    run(*line, "--lines", 3, "--target-lines", 1)
+    assert read(tmp_path / "train.en") == ["a", "b"] and read(tmp_path / "only.de") == ["C"]
+    with pytest.raises(UsageError, match="3 and 2 lines are to be set aside, and .* gives 5"):
         run(*line, "--source-lines", 2, "--target-lines", 3)
     write(target, *"ABCD")
     with pytest.raises(DataError, match="t.de has 4 lines, and .*t.en.gz has 5"):
@@ -60,6 +62,9 @@ def test_what_the_cleaning_dropped_is_left_out(tmp_path: Path) -> None:
     dropped = write(tmp_path / "dropped.tsv", "too long\t2\tb\tB", "the same text\t4\td\td")
     run("keep", "--text", given, "--dropped", dropped, "--output", tmp_path / "kept")
     assert read(tmp_path / "kept") == ["a", "c"]
+    write(dropped, "too long\t2\tb\tB", "no number")
+    with pytest.raises(DataError, match="dropped.tsv:2 has no line number as its second"):
+        run("keep", "--text", given, "--dropped", dropped, "--output", tmp_path / "kept")
 
 
 def test_back_translations_have_their_tag_and_no_empty_side(tmp_path: Path) -> None:
@@ -77,13 +82,17 @@ def test_of_several_translations_the_nearest_to_the_reference_is_chosen_where_th
     assert [read(path) for path in outputs] == [["one", "three"], ["ein Hund läuft", "drei"]]
     run("choose", "--nbest", nbest, "--output", *outputs)
     assert read(outputs[1]) == ["ein Hund", "drei"]
+    for wrong in ("not JSON", '["a list"]', '{"source": "one"}'):
+        write(nbest, lines[0], wrong)
+        with pytest.raises(DataError, match="nbest:2 is no line of nmt-generate --format jsonl"):
+            run("choose", "--nbest", nbest, "--output", *outputs)
 
 
 def test_the_pairs_with_the_lowest_scores_and_repetitions_are_dropped(tmp_path: Path) -> None:
     source, target = write(tmp_path / "s", *"abcac"), write(tmp_path / "t", *"ABCAD")
     run("reversed", "--source", source, "--target", target, "--output", tmp_path / "reversed")
     assert json.loads(read(tmp_path / "reversed")[0]) == {"text": "A", "reference": "a"}
-    scores = [json.dumps({"hypotheses": [{"score": score}]}) for score in (-1.0, -9.0, -2.0, -1.0, -3.0)]
+    scores = [json.dumps({"source": "x", "hypotheses": [{"score": score}]}) for score in (-1.0, -9.0, -2.0, -1.0, -3.0)]
     line = ["drop", "--source", source, "--target", target, "--scores", write(tmp_path / "scores", *scores)]
     line += ["--output", tmp_path / "k.s", tmp_path / "k.t", "--share"]
     run(*line, 0.2)
@@ -176,12 +185,39 @@ def test_what_cannot_be_done_is_said_before_anything_is(texts: list[str], overri
 
 
 def test_options_of_systems_are_told_apart() -> None:
-    line = "--rounds 2 --system a --path x:y --beam 5 --end --system b --path z --forbid-unk --lenpen 0.6 --end"
+    line = "--rounds 2 --system a --path x:y --no-forbid-unk --beam 5 --end --system b --path z --forbid-unk --end"
     others, systems = speed.systems_in(line.split())
     assert others == ["--rounds", "2"]
-    assert systems == {"a": {"path": "x:y", "beam": 5}, "b": {"path": "z", "forbid_unk": True, "lenpen": 0.6}}
+    assert systems == {"a": {"path": "x:y", "beam": 5, "forbid_unk": False}, "b": {"path": "z", "forbid_unk": True}}
     with pytest.raises(UsageError, match="--end ends it"):
         speed.systems_in(["--system", "a", "--path", "x"])
+    with pytest.raises(UsageError, match="--system a names no model: give it a --path"):
+        speed.systems_in(["--system", "a", "--beam", "5", "--end"])
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "says"),
+    [
+        (
+            "speed",
+            ["--input", "x", "--output", "y", "--rounds", "0", "--system", "a", "--path", "p", "--end"],
+            "rounds of 1",
+        ),
+        (
+            "report",
+            ["--experiment", "x", "--speeds", "none", "--teacher", "a", "--tests", "t", "--systems", "a"],
+            "0.a.json",
+        ),
+        ("text", ["keep", "--text", "here", "--dropped", "here", "--output", "/dev/null/x"], "text.py keep: "),
+    ],
+)
+def test_a_wrong_argument_of_a_script_is_one_sentence(
+    script: str, arguments: list[str], says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "here").touch()
+    command = [sys.executable, str(FOLDER / f"{script}.py"), *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode not in (0, 1) and says in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
 
 
 def test_the_verdict_is_of_medians_and_of_the_first_test() -> None:
@@ -208,11 +244,22 @@ def started(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     return subprocess.run(command, capture_output=True, text=True, env={**without, **environment}, check=False)
 
 
+HERE = str(Path(__file__).with_suffix(""))
+TEXTS = [
+    f"text.train={HERE}",
+    f"text.valid={HERE}",
+    f"text.tests=[{HERE}]",
+    "text.source_lang=py",
+    "text.target_lang=py",
+]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["output=x", "teacher.seed=3"], "there is no option teacher.seed (did you mean 'teacher.seeds'?); "),
         (["output=x"], "NMT_DATA is not set: export NMT_DATA=FOLDER, or give text.train="),
+        (["output=x", "until=clean", "stages=[student]", *TEXTS], "give until= (a stage and what it needs) or stages="),
     ],
 )
 def test_a_wrong_configuration_is_one_sentence(arguments: list[str], says: str) -> None:
@@ -221,12 +268,24 @@ def test_a_wrong_configuration_is_one_sentence(arguments: list[str], says: str) 
     assert done.stderr.startswith(f"pipeline.py: {says}")
 
 
+def test_an_output_that_cannot_be_written_is_one_sentence() -> None:
+    done = started("output=/dev/null/x", *TEXTS, "until=split")
+    assert (done.returncode, done.stdout) == (73, "")
+    assert done.stderr == "pipeline.py: /dev/null/x: Not a directory\n"
+
+
 def test_a_dry_run_shows_states_and_commands_and_makes_nothing(texts: list[str], tmp_path: Path) -> None:
     done = started("preset=smoke", f"output={tmp_path / 'out'}", *texts, "dry_run=true", "until=clean")
     assert done.returncode == 0 and not (tmp_path / "out").exists()
     lines = done.stdout.split("\n")
     assert lines[0] == "split: to do" and lines[1].startswith("    text.py split --source ") and "clean: to do" in lines
     assert not any(line.startswith("reverse") for line in lines)
+
+
+def test_a_wrong_option_of_a_late_command_is_said_before_anything_runs(texts: list[str], tmp_path: Path) -> None:
+    done = started("preset=smoke", f"output={tmp_path / 'out'}", *texts, "+student.foo_bar=1", "stages=[student]")
+    assert (done.returncode, done.stdout, (tmp_path / "out").exists()) == (2, "", False)
+    assert done.stderr == "pipeline.py: student cannot run: nmt-train: unknown flag --foo-bar; --help lists them\n"
 
 
 @pytest.mark.nightly

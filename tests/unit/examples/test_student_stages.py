@@ -237,6 +237,8 @@ sys.path.insert(0, {str(FOLDER)!r})
 import stages
 from nmt.errors import NMTError
 
+from nmt_cli.process import cleaning_up_on_sigterm
+
 signal.signal(signal.SIGINT, signal.default_int_handler)
 def shell(line):
     return stages.Command(("sh", "-c", line))
@@ -245,7 +247,8 @@ def shell(line):
 slow = 'echo $$ > ../pid; trap "echo saved > saved; exit 75" TERM; while ! test -e ../may_end; do sleep 0.05; done'
 pipeline = stages.Pipeline(stages.Path(sys.argv[1]), [stages.Stage("made", (shell("echo first >> ../told"), shell(slow)))])
 try:
-    pipeline.run(pipeline.chosen())
+    with cleaning_up_on_sigterm():
+        pipeline.run(pipeline.chosen())
 except NMTError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_status)
@@ -264,14 +267,16 @@ def number_of_the_slow_command(output: Path) -> int:
     raise AssertionError("the second command never began")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopped_at_any_time_it_goes_on_where_it_stopped(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path)
     slow = number_of_the_slow_command(tmp_path)
     process.send_signal(number)
     _, said = process.communicate()
-    if number is signal.SIGINT:
-        assert process.returncode == 130 and "made was interrupted; run the same command again to go on" in said
+    if number is not signal.SIGKILL:
+        assert (
+            process.returncode == 128 + number and "made was interrupted; run the same command again to go on" in said
+        )
     while Path(f"/proc/{slow}").exists() and Path(f"/proc/{slow}/stat").read_text().split()[2] != "Z":
         time.sleep(0.05)
     assert (tmp_path / "made.partial" / "saved").exists()  # the command was asked to stop, and could save
