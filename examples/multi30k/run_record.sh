@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Multi30k English-German, lower-cased and tokenised as in run_tokenised.sh: recipe=multi30k_record, three seeds.
+#
+#     NMT_DATA=FOLDER examples/multi30k/run_record.sh [OUTPUT, default runs/multi30k_record]
+#
+# SEEDS="1" trains one. Stop it and run it again: training continues where it was. EPOCHS=2 trains for fewer epochs than 32.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k_tok/}/multi30k_tok
+output=${1:-runs/multi30k_record}
+python=${PYTHON:-python}
+epochs=${EPOCHS:-32}
+
+if [ ! -e "$output/corpus/manifest.json" ]; then
+    nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train.lc.norm.tok" \
+        --validpref "$text/val.lc.norm.tok" \
+        --testpref "$text/test_2016_flickr.lc.norm.tok,$text/test_2017_flickr.lc.norm.tok" \
+        --destdir "$output/corpus" --joined-dictionary --workers 2 \
+        tokenizer=bpe --vocab-size 10000 --normalization identity
+fi
+
+for seed in ${SEEDS:-1 2 3}; do
+    run="$output/seed-$seed"
+    nmt-train "$output/corpus" recipe=multi30k_record --save-dir "$run" --max-epoch "$epochs" --threads 1 --seed "$seed" \
+        --valid-metrics bleu --valid-tokenize none
+    for year in 2016 2017; do
+        test="test_${year}_flickr"
+        nmt-generate --path "$run" --input "$text/$test.lc.norm.tok.en.gz" --output "$run/$test.hypotheses" --overwrite
+        nmt-score --sys "$run/$test.hypotheses" --ref "$text/$test.lc.norm.tok.de.gz" --metrics bleu --tokenize none \
+            --format json > "$run/$test.json"
+    done
+done
+
+"$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, tokenised text" \
+    --row "test_2016_flickr, lightconv_tiny with R-Drop" --metric BLEU --score "$output"/seed-*/test_2016_flickr.json \
+    --published 41.02 --comparable --setting "$epochs epochs, recipe=multi30k_record; published is a Transformer-Tiny" \
+    --run "$output"/seed-*/
+"$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, tokenised text" \
+    --row "test_2017_flickr, lightconv_tiny with R-Drop" --metric BLEU --score "$output"/seed-*/test_2017_flickr.json \
+    --setting "$epochs epochs, recipe=multi30k_record" --run "$output"/seed-*/

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# What R-Drop is worth on Multi30k English-German: the same model with it and without, equal epochs, one seed or more.
+#
+#     NMT_DATA=FOLDER examples/r_drop/run.sh [OUTPUT, default runs/r_drop]
+#
+# SEEDS="1 2 3" trains with three seeds. EPOCHS=2 trains for fewer epochs than 16. Stop it and run it again: training
+# continues where it was.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k_tok/}/multi30k_tok
+output=${1:-runs/r_drop}
+python=${PYTHON:-python}
+epochs=${EPOCHS:-16}
+
+if [ ! -e "$output/corpus/manifest.json" ]; then
+    nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train.lc.norm.tok" \
+        --validpref "$text/val.lc.norm.tok" --destdir "$output/corpus" --joined-dictionary --workers 2 \
+        tokenizer=bpe --vocab-size 10000 --normalization identity
+fi
+
+for seed in ${SEEDS:-1}; do
+    nmt-train "$output/corpus" recipe=multi30k_record criterion=label_smoothed_cross_entropy --save-dir "$output/without-$seed" \
+        --max-epoch "$epochs" --threads 1 --seed "$seed" --valid-metrics bleu --valid-tokenize none
+    nmt-train "$output/corpus" recipe=multi30k_record --save-dir "$output/with-$seed" \
+        --max-epoch "$epochs" --threads 1 --seed "$seed" --valid-metrics bleu --valid-tokenize none
+    for system in without with; do
+        run="$output/$system-$seed"
+        for test in val test_2016_flickr; do
+            nmt-generate --path "$run" --input "$text/$test.lc.norm.tok.en.gz" --output "$run/$test.hypotheses" --overwrite
+            nmt-score --sys "$run/$test.hypotheses" --ref "$text/$test.lc.norm.tok.de.gz" --metrics bleu --tokenize none \
+                --format json > "$run/$test.json"
+        done
+    done
+done
+
+for system in without with; do
+    for test in val test_2016_flickr; do
+        "$python" "$here/../results.py" add "$output/results.json" --experiment "R-Drop" --row "$system R-Drop, $test" \
+            --metric BLEU --score "$output/$system"-*/"$test.json" \
+            --setting "Multi30k, tokenised text, lightconv_tiny, $epochs epochs" --run "$output/$system"-*/
+    done
+done
