@@ -48,6 +48,9 @@ COUNTS = (
     "counts the operations of models of full size for minutes; tests/unit/examples/test_wmt14_costs.py has small ones"
 )
 STAGES = "trains five models; tests/unit/examples/test_student.py composes their commands, and at night runs them small"
+KEEPS = (
+    "would change the results that stand here; tests/unit/examples/test_results.py keeps some in a folder of its own"
+)
 MACHINES = "needs several machines or a batch system; tests/cli/test_documents.py composes it"
 
 # Document and beginning of a command line that is not run, and why.
@@ -72,6 +75,7 @@ LEFT_OUT: dict[tuple[str, str], str] = {
         "docs/training.md",
         "nmt-train data-bin/x --save-dir runs/sweep --lr 0.0005,0.001 --save-interval-minutes",
     ): MACHINES,
+    ("docs/reproduction.md", "python examples/results.py "): KEEPS,
     ("docs/serving.md", "nmt-serve --path runs/de-en,runs/en-de"): SERVES,
     ("docs/serving.md", "curl "): SERVES,
     ("docs/training.md", "srun "): MACHINES,
