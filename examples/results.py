@@ -126,6 +126,14 @@ def added(results: Sequence[Result], new: Result) -> list[Result]:
     return [result for result in kept if not any(result is one for one in replaced)]
 
 
+def add_all(file: Path, new: Iterable[Result]) -> None:
+    """Several results to a file, one after the other."""
+    found = read(file)
+    for one in new:
+        found = added(found, one)
+    write(file, found)
+
+
 def keep(file: Path, example: Path) -> None:
     """The results of a file, in the file of an example's folder."""
     if not file.is_file():
@@ -133,10 +141,7 @@ def keep(file: Path, example: Path) -> None:
     if not (example / "README.md").is_file():
         names = ", ".join(sorted(path.parent.name for path in example.parent.glob("*/README.md")))
         raise UsageError(f"there is no example '{example.name}'; the examples are {names}")
-    kept = read(example / "results.json")
-    for new in read(file):
-        kept = added(kept, new)
-    write(example / "results.json", kept)
+    add_all(example / "results.json", read(file))
 
 
 def hardware() -> str:
@@ -298,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             file, runs, scores = (given.pop(name) for name in ("file", "run", "score"))
             new = Result(**(given | of_scores(scores)))
             facts = of_runs(runs) or ({"hardware": hardware()} if new.was_run else {})
-            write(file, added(read(file), replace(new, **facts)))
+            add_all(file, [replace(new, **facts)])
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

@@ -84,6 +84,7 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("examples/table1/README.md", "examples/table1/run.sh"): MEASURES,
     ("examples/student/README.md", "python examples/student/pipeline.py"): STAGES,
     ("examples/plugin/README.md", "pip install ./examples/plugin"): INSTALLS,
+    ("examples/table3/README.md", "pip install '.[plots]'"): INSTALLS,
     ("examples/wmt14/README.md", "pip install '.[moses]'"): INSTALLS,
     ("examples/wmt14/README.md", "examples/wmt14/run.sh "): DOWNLOADS,
     ("examples/wmt14/README.md", "DEVICES="): DOWNLOADS,
