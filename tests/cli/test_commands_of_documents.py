@@ -82,6 +82,7 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("examples/figures/README.md", "examples/figures/run.sh"): ENGLISH,
     ("examples/figures/README.md", "export "): ENGLISH,
     ("examples/table1/README.md", "examples/table1/run.sh"): MEASURES,
+    ("examples/parsing/README.md", "python examples/forecast.py "): COUNTS,
     ("examples/student/README.md", "python examples/student/pipeline.py"): STAGES,
     ("examples/plugin/README.md", "pip install ./examples/plugin"): INSTALLS,
     ("examples/table3/README.md", "pip install '.[plots]'"): INSTALLS,
