@@ -47,6 +47,7 @@ ENGLISH = "looks for English words; tests/unit/examples/test_figures.py has sent
 COUNTS = (
     "counts the operations of models of full size for minutes; tests/unit/examples/test_wmt14_costs.py has small ones"
 )
+TIMES = "trains for minutes by the clock; tests/unit/examples/test_wmt14_throughput.py runs the script for seconds"
 STAGES = "trains five models; tests/unit/examples/test_student.py composes their commands, and at night runs them small"
 KEEPS = (
     "would change the results that stand here; tests/unit/examples/test_results.py keeps some in a folder of its own"
@@ -89,6 +90,8 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("examples/wmt14/README.md", "pip install '.[moses]'"): INSTALLS,
     ("examples/wmt14/README.md", "examples/wmt14/run.sh "): DOWNLOADS,
     ("examples/wmt14/README.md", "DEVICES="): DOWNLOADS,
+    ("examples/wmt14/README.md", "CORPUS="): TIMES,
+    ("examples/wmt14/README.md", "examples/wmt14/throughput.sh "): TIMES,
     ("examples/wmt14/README.md", "python examples/wmt14/download.py "): DOWNLOADS,
     ("examples/wmt14/README.md", "python examples/wmt14/costs.py"): COUNTS,
 }
