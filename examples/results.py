@@ -157,7 +157,8 @@ def of_runs(folders: Sequence[Path]) -> dict[str, Any]:
     """Parameters, updates of the longest and minutes of all runs, and what they ran on, by their logs."""
     if not folders:
         return {}
-    parameters, updates, machines, seconds = [], [], [], 0.0
+    parameters, updates, seconds = [], [], 0.0
+    machines: list[str] = []
     for folder in folders:
         starts, end = _ends(folder / "log.jsonl")
         parameters.append(starts[0]["model"]["parameters"])
