@@ -2,7 +2,7 @@
 
     python benchmarks/complexity.py --output benchmarks/results
 
-Writes complexity.csv and complexity.png there and prints two Markdown tables.
+Writes complexity.csv there, with matplotlib complexity.png too, and prints two Markdown tables.
 
 Time and memory: the exponent b of cost = a * length^b, fitted from 1,024 positions up, beside the order that the paper
 gives. Memory is the peak of live tensors in a forward and a backward pass.
@@ -20,12 +20,12 @@ from __future__ import annotations
 import argparse
 import csv
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
 from live_bytes import LiveBytes
@@ -37,9 +37,6 @@ from nmt.models.transformer.attention import Attend, ScaledDotProduct, SelfAtten
 from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.local_attention import LocalSelfAttention
 from nmt.models.transformer.mask import Mask
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 WIDTH = 64
 KERNEL = 3
@@ -297,6 +294,11 @@ def table(costs: Sequence[Cost]) -> str:
 
 
 def plot(costs: Sequence[Cost], path: Path) -> None:
+    import matplotlib  # here: the tables need none
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
     panels = {"forward": "forward, CPU s", "both": "forward and backward, CPU s", "memory": "peak memory, bytes"}
     figure, axes = plt.subplots(1, len(panels), figsize=(15, 4.5), layout="constrained")
     for axis, (name, title) in zip(axes, panels.items()):
@@ -326,8 +328,11 @@ def main() -> None:
         writer = csv.writer(file)
         writer.writerow(["layer", "length", "forward_seconds", "forward_and_backward_seconds", "peak_bytes"])
         writer.writerows([cost.kind, cost.length, cost.forward, cost.both, cost.memory] for cost in costs)
-    plot(costs, arguments.output / "complexity.png")
-    print(f"{table(costs)}\n\n{paths()}")
+    print(f"{table(costs)}\n\n{paths()}", flush=True)
+    try:
+        plot(costs, arguments.output / "complexity.png")
+    except ImportError:
+        print("complexity.png was not drawn, which needs matplotlib: pip install '.[plots]'", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
     python examples/results.py add runs/results.json --experiment "Table 4" --row "WSJ only" --metric F1 --ours 71.2 \\
         --published 91.3 --setting "3,396 trees" --run runs/parser
+    python examples/results.py keep runs/results.json parsing
     python examples/results.py page docs/reproduction.md
 
-``add`` keeps the results of a file and replaces the one of the same experiment, row, metric and setting. With ``--run`` it
-takes parameters, updates and time of training from run folders, with ``--score`` the figure from what nmt-score wrote.
-``page`` reads examples/*/results.json.
+``add`` puts one result into a file, in place of the one of the same experiment, row, metric and setting. With ``--run`` it
+takes parameters, updates, time of training and hardware from run folders, with ``--score`` the figure from what nmt-score
+wrote. ``keep`` does so with all results of a file, for examples/parsing/results.json. Without a figure a result says that it
+was not run; it goes when one of the same experiment, row and metric comes that was. ``page`` reads examples/*/results.json.
 """
 
 from __future__ import annotations
@@ -14,17 +16,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import re
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from nmt.errors import DataError, NMTError
-from nmt.storage.files import atomic_write
+from nmt.devices import processor_name
+from nmt.errors import DataError, MissingInputError, NMTError, UsageError
+from nmt.storage.files import atomic_write, read_json, said_plainly
 
 EXAMPLES = Path(__file__).resolve().parent
 
@@ -34,23 +35,29 @@ EXPERIMENTS = (
     "Table 2",
     "Table 3",
     "Table 4",
-    "Figure 1",
-    "Figure 2",
     "Figures 3-5",
     "Positional encoding",
 )
 
 HEAD = """# Reproduction
 
-What the papers report, and what the examples of this project measured. This page is made from the files
-`examples/*/results.json` by `python examples/results.py page docs/reproduction.md`; do not edit it by hand. Tables and
-figures are those of "Attention Is All You Need" (Vaswani et al. 2017) unless the row says otherwise.
+What the papers report, and what the examples of this project measured. Tables and figures are those of "Attention Is All You
+Need" (Vaswani et al. 2017) unless the row says otherwise. Its figures 1 and 2 are drawings of the model and of attention,
+which are the code of `nmt/models/transformer/transformer.py` and `nmt/models/transformer/attention.py`.
+
+This page is made from the files `examples/*/results.json`; do not edit it by hand. The script of an example writes
+`results.json` into its output folder, and two commands bring that here:
+
+```bash
+python examples/results.py keep runs/parsing/results.json parsing
+python examples/results.py page docs/reproduction.md
+```
 
 Few of the rows are the paper's own experiment: what two processor cores train in minutes stands beside what eight GPUs
 trained in days. Read the setting before the difference; it is empty where the two figures measure different things.
 """
 
-COLUMNS = ("of", "row", "measure", "published", "ours", "difference", "setting", "time", "example")
+COLUMNS = ("table or figure", "row", "measure", "published", "ours", "difference", "setting", "time", "example")
 
 
 @dataclass(frozen=True)
@@ -74,8 +81,16 @@ class Result:
     parameters: int | None = None
 
     @property
+    def name(self) -> tuple[str, ...]:
+        return self.experiment, self.row, self.metric
+
+    @property
     def key(self) -> tuple[str, ...]:
-        return self.experiment, self.row, self.metric, self.setting
+        return *self.name, self.setting
+
+    @property
+    def was_run(self) -> bool:
+        return self.ours is not None or bool(self.picture)
 
 
 def read(path: Path) -> list[Result]:
@@ -83,8 +98,8 @@ def read(path: Path) -> list[Result]:
     if not path.exists():
         return []
     try:
-        return [Result(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
-    except (ValueError, TypeError) as error:
+        return [Result(**entry) for entry in read_json(path)]
+    except (DataError, TypeError) as error:
         raise DataError(f"{path} is not a file of results: {error}") from error
 
 
@@ -92,43 +107,79 @@ def write(path: Path, results: Iterable[Result]) -> None:
     """As JSON, without the fields that say nothing."""
     empty = {field.name: field.default for field in fields(Result)}
     entries = [{name: value for name, value in asdict(result).items() if value != empty[name]} for result in results]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with said_plainly(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         file.write((json.dumps(entries, ensure_ascii=False, indent=1) + "\n").encode("utf-8"))
 
 
 def added(results: Sequence[Result], new: Result) -> list[Result]:
-    """The results with the new one in the place of the one with its key, or at the end."""
-    if any(result.key == new.key for result in results):
-        return [new if result.key == new.key else result for result in results]
-    return [*results, new]
+    """The results with the new one in the place of the one with its key, or at the end. Of results with one name those
+    that were not run are left out as soon as one was."""
+    others = [result for result in results if result.name == new.name]
+    if not new.was_run and any(result.was_run for result in others):
+        return [*results]
+    replaced = [result for result in others if result.key == new.key or not result.was_run]
+    if not replaced:
+        return [*results, new]
+    kept = [new if result is replaced[0] else result for result in results]
+    return [result for result in kept if not any(result is one for one in replaced)]
+
+
+def add_all(file: Path, new: Iterable[Result]) -> None:
+    """Several results to a file, one after the other."""
+    found = read(file)
+    for one in new:
+        found = added(found, one)
+    write(file, found)
+
+
+def keep(file: Path, example: Path) -> None:
+    """The results of a file, in the file of an example's folder."""
+    if not file.is_file():
+        raise MissingInputError(f"{file} is missing: run the script of the example first, which writes it")
+    if not (example / "README.md").is_file():
+        names = ", ".join(sorted(path.parent.name for path in example.parent.glob("*/README.md")))
+        raise UsageError(f"there is no example '{example.name}'; the examples are {names}")
+    add_all(example / "results.json", read(file))
 
 
 def hardware() -> str:
-    """The GPUs of this machine, or its processor, and how many (cores) of them there are."""
-    if Path("/dev/nvidia0").exists():
-        import torch  # here, since it takes seconds
+    """The processor of this machine."""
+    return _cores(os.cpu_count(), processor_name())
 
-        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        name = re.findall(r"^model name\s*:\s*(.*)$", text, flags=re.MULTILINE)[0]
-    except (OSError, IndexError):
-        name = platform.processor() or platform.machine()
-    return f"{os.cpu_count()} cores of {name}"
+
+def _cores(count: int | None, processor: str) -> str:
+    return f"{count} cores of {processor}"
 
 
 def of_runs(folders: Sequence[Path]) -> dict[str, Any]:
-    """Parameters, updates of the longest and minutes of all runs, by their logs."""
+    """Parameters, updates of the longest and minutes of all runs, and what they ran on, by their logs."""
     if not folders:
         return {}
     parameters, updates, seconds = [], [], 0.0
+    machines: list[str] = []
     for folder in folders:
-        start, end = _ends(folder / "log.jsonl")
-        parameters.append(start["model"]["parameters"])
+        starts, end = _ends(folder / "log.jsonl")
+        parameters.append(starts[0]["model"]["parameters"])
         updates.append(end["update"])
+        machines += map(_machine, starts)
         seconds += end["seconds"]
-    return {"parameters": parameters[0], "updates": max(updates), "minutes": round(seconds / 60, 1)}
+    return {
+        "parameters": parameters[0],
+        "updates": max(updates),
+        "minutes": round(seconds / 60, 1),
+        "hardware": " and ".join(dict.fromkeys(machines)),
+    }
+
+
+def _machine(start: dict[str, Any]) -> str:
+    """What a run used of its machine from one of its starts on."""
+    environment = start.get("environment", {})
+    if "gpu" in environment:
+        return f"{start.get('devices') or 1} x {environment['gpu']}"
+    # Logs of earlier versions do not name the processor: it is taken to be this machine's.
+    return _cores(environment.get("processors") or os.cpu_count(), environment.get("processor") or processor_name())
 
 
 def of_scores(files: Sequence[Path]) -> dict[str, Any]:
@@ -138,9 +189,9 @@ def of_scores(files: Sequence[Path]) -> dict[str, Any]:
     scores = []
     for file in files:
         try:
-            scores.append(json.loads(file.read_text(encoding="utf-8"))["scores"][0])
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            raise DataError(f"{file} is not what nmt-score --format json prints: {error!r}") from error
+            scores.append(read_json(file)["scores"][0])
+        except (DataError, LookupError, TypeError) as error:
+            raise DataError(f"{file} is not what nmt-score --format json prints; score again") from error
     values = [score["score"] for score in scores]
     signatures = {score["signature"] for score in scores}
     if len(signatures) > 1:
@@ -155,8 +206,8 @@ def of_scores(files: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def _ends(log: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The first start and the last end of a run."""
+def _ends(log: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The starts and the last end of a run."""
     try:
         events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError) as error:
@@ -164,7 +215,7 @@ def _ends(log: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     ends = [event for event in events if event["event"] == "end"]
     if not ends:
         raise DataError(f"{log.parent} has not ended: train it to its end first")
-    return next(event for event in events if event["event"] == "start"), ends[-1]
+    return [event for event in events if event["event"] == "start"], ends[-1]
 
 
 def page(results: Sequence[tuple[str, Result]]) -> str:
@@ -214,7 +265,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Keep what examples measured, and make a page of it.")
     commands = parser.add_subparsers(dest="command", required=True)
     add = commands.add_parser("add", help="put a result into a file, in place of the one with the same names")
@@ -234,19 +285,26 @@ def main() -> None:
     add.add_argument("--signature", default="", help="signature of the score")
     add.add_argument("--picture", default="", help="picture under docs/, in place of a figure")
     add.add_argument("--run", type=Path, nargs="+", default=[], help="run folders that the result is from")
+    take = commands.add_parser("keep", help="put the results of a file into examples/EXAMPLE/results.json")
+    take.add_argument("file", type=Path, help="results.json that the script of the example wrote")
+    take.add_argument("example", help="name of the example's folder, such as parsing")
     make = commands.add_parser("page", help="make the page of examples/*/results.json")
     make.add_argument("page", type=Path, help="Markdown file to write")
-    arguments = vars(parser.parse_args())
+    given = vars(parser.parse_args(arguments))
     try:
-        if arguments.pop("command") == "page":
+        command = given.pop("command")
+        if command == "page":
             files = sorted(EXAMPLES.glob("*/results.json"))
             text = page([(file.parent.name, result) for file in files for result in read(file)])
-            with atomic_write(arguments["page"]) as opened:
+            with atomic_write(given["page"]) as opened:
                 opened.write(text.encode("utf-8"))
+        elif command == "keep":
+            keep(given["file"], EXAMPLES / given["example"])
         else:
-            file, runs, scores = (arguments.pop(name) for name in ("file", "run", "score"))
-            new = Result(**(arguments | of_scores(scores)), hardware=hardware(), **of_runs(runs))
-            write(file, added(read(file), new))
+            file, runs, scores = (given.pop(name) for name in ("file", "run", "score"))
+            new = Result(**(given | of_scores(scores)))
+            facts = of_runs(runs) or ({"hardware": hardware()} if new.was_run else {})
+            add_all(file, [replace(new, **facts)])
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import platform
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +31,7 @@ _SHARES_OF_TIME = (
 )
 
 _TOPOLOGY = Path("/sys/devices/system/cpu")
+_PROCESSORS = Path("/proc/cpuinfo")
 
 
 def choose_device(name: str) -> torch.device:
@@ -124,6 +127,15 @@ def _whole_cores() -> int:
     numbers = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     siblings = [_TOPOLOGY / f"cpu{number}" / "topology" / "thread_siblings_list" for number in numbers]
     return len({file.read_text() if file.exists() else number for number, file in zip(numbers, siblings)})
+
+
+def processor_name() -> str:
+    """As its maker calls it, or at least its kind of instructions."""
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", _PROCESSORS.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    except (OSError, UnicodeDecodeError):  # another system
+        found = None
+    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def usable_cores() -> int:

@@ -3,7 +3,7 @@
     python examples/table3/collect.py runs/table3/runs runs/table3
 
 reads the sweep of run.sh and writes ``results.json`` and ``table3.svg`` into the last folder. Perplexity per
-piece and BLEU are those of the validation at the end of each run: as in the paper, of the development set.
+piece and BLEU are those of the last validation of each run: as in the paper, of the development set.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ import json
 import math
 import re
 import statistics
-import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from results import Result, add_all, of_runs
 from rows import ROWS, Row
 
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
+from nmt.reporting.run_record import RunRecord
 
-RESULTS = Path(__file__).resolve().parents[1] / "results.py"
-SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"  # of sacreBLEU, and its version
+SETTING = "Multi30k, an eighth of the widths, half of the layers"
 
 
 @dataclass
@@ -34,6 +37,7 @@ class Runs:
     folders: list[Path] = field(default_factory=list)
     perplexity: list[float] = field(default_factory=list)
     bleu: list[float] = field(default_factory=list)
+    sacrebleu: str = ""  # its version
 
     def says(self, name: str) -> str:
         values = getattr(self, name)
@@ -48,28 +52,35 @@ def read(sweep: Path) -> dict[str, Runs]:
         raise MissingInputError(f"{sweep} has no sweep.jsonl: give the --save-dir of the sweep that run.sh starts")
     found: dict[str, dict[str, Path]] = {}
     for line in records.read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
-        recipe = re.search(r"recipe=table3_(\w+)", " ".join(record["overrides"]))
-        if recipe and record["status"] == "finished":
-            found.setdefault(recipe[1], {})[record["folder"]] = Path(record["folder"])
+        try:
+            record = json.loads(line)
+            chosen, folder, status = " ".join(record["overrides"]), record["folder"], record["status"]
+        except (ValueError, LookupError, TypeError) as error:
+            raise DataError(f"{records} is damaged: this line is no record of a run: {line}") from error
+        recipe = re.search(r"recipe=table3_(\w+)", chosen)
+        if recipe and status == "finished":
+            found.setdefault(recipe[1], {})[folder] = sweep / folder
     runs: dict[str, Runs] = {}
     for name, folders in found.items():
         runs[name] = Runs()
         for folder in folders.values():
-            last = _last_validation(folder / "log.jsonl")
-            runs[name].folders.append(folder)
-            runs[name].perplexity.append(last["ppl"])
-            runs[name].bleu.append(last["bleu"])
+            _read_run(folder, runs[name])
     return runs
 
 
-def _last_validation(log: Path) -> dict[str, float]:
-    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    validations = [event for event in events if event["event"] == "valid" and "bleu" in event]
-    if not validations:
-        raise DataError(f"{log} has no validation with BLEU: train with a recipe of examples/table3/miniatures")
-    last: dict[str, float] = validations[-1]
-    return last
+def _read_run(folder: Path, into: Runs) -> None:
+    record = RunRecord.read(folder)
+    last = next((event for event in reversed(record.of("valid")) if "bleu" in event), None)
+    if last is None:
+        raise DataError(
+            f"{folder} has no validation with BLEU in its log.jsonl: train with a recipe of examples/table3/miniatures"
+        )
+    if not isinstance(last["ppl"], float) or not math.isfinite(last["ppl"]):  # JSON has no NaN: it is null there
+        raise DataError(f"{folder} diverged: its perplexity is no number. Remove the folder and run run.sh again")
+    into.folders.append(folder)
+    into.perplexity.append(last["ppl"])
+    into.bleu.append(last["bleu"])
+    into.sacrebleu = str(record.last("start").get("environment", {}).get("sacrebleu", ""))
 
 
 def table(runs: Mapping[str, Runs]) -> str:
@@ -108,7 +119,7 @@ def draw(runs: Mapping[str, Runs], output: Path) -> None:
         matplotlib.use("Agg")
         import matplotlib.pyplot as plt
     except ImportError:
-        raise UsageError("the picture needs matplotlib: pip install 'nmt-toolkit[plots]'") from None
+        raise UsageError("the picture needs matplotlib: pip install '.[plots]' in the clone") from None
     rows = _present(runs)[::-1]
     figure, axes = plt.subplots(1, 2, figsize=(10, 0.8 + 0.32 * len(rows)), sharey=True, layout="constrained")
     for axis, name, title in zip(axes, ("bleu", "perplexity"), ("BLEU", "perplexity per piece")):
@@ -120,49 +131,50 @@ def draw(runs: Mapping[str, Runs], output: Path) -> None:
             axis.axvline(statistics.fmean(getattr(runs["base"], name)), color="#4a515b", linewidth=0.8, linestyle=":")
         axis.set_title(title)
         axis.grid(axis="x", alpha=0.3)
-    axes[0].set_yticks(
-        range(len(rows)), [f"{row.part}: {row.says}" if row.part != row.says else row.part for row in rows]
-    )
+    axes[0].set_yticks(range(len(rows)), [row.title for row in rows])
     axes[0].set_ylim(-0.6, len(rows) - 0.4)
     figure.savefig(output)
     plt.close(figure)
 
 
-def record(runs: Mapping[str, Runs], file: Path) -> None:
+def results(runs: Mapping[str, Runs]) -> Iterator[Result]:
     """Each row's perplexity and BLEU, beside the paper's."""
     for row in _present(runs):
         ours = runs[row.recipe]
-        for metric, values, published in (
-            ("perplexity", ours.perplexity, row.perplexity),
-            ("BLEU, development set", ours.bleu, row.bleu),
+        signature = SIGNATURE + ours.sacrebleu if ours.sacrebleu else ""
+        for metric, values, published, signed in (
+            ("perplexity", ours.perplexity, row.perplexity, ""),
+            ("BLEU, development set", ours.bleu, row.bleu, signature),
         ):
-            command = [sys.executable, str(RESULTS), "add", str(file), "--experiment", "Table 3"]
-            command += ["--row", f"{row.part}: {row.says}", "--metric", metric, "--published", str(published)]
-            command += ["--ours", f"{statistics.fmean(values):.4g}", "--runs", str(len(values))]
-            if len(values) > 1:
-                command += ["--spread", f"{statistics.stdev(values):.2g}"]
-            if metric.startswith("BLEU"):
-                command += ["--signature", SIGNATURE]
-            command += ["--setting", "Multi30k, an eighth of the widths, half of the layers"]
-            subprocess.run([*command, "--run", *map(str, ours.folders)], check=True)
+            yield Result(
+                "Table 3",
+                row.title,
+                metric,
+                ours=float(f"{statistics.fmean(values):.4g}"),
+                spread=float(f"{statistics.stdev(values):.2g}") if len(values) > 1 else None,
+                runs=len(values),
+                published=published,
+                setting=SETTING,
+                signature=signed,
+                **of_runs(ours.folders),
+            )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Collect what the reduced rows of Table 3 reached.")
     parser.add_argument("sweep", type=Path, help="folder of the sweep: the --save-dir of run.sh's nmt-train")
     parser.add_argument("output", type=Path, help="folder for results.json and table3.svg")
-    arguments = parser.parse_args()
+    given = parser.parse_args(arguments)
     try:
-        runs = read(arguments.sweep)
+        runs = read(given.sweep)
         if not runs:
-            raise DataError(f"{arguments.sweep} has no finished run of a row of Table 3")
-        assert all(math.isfinite(value) for one in runs.values() for value in one.perplexity)
-        record(runs, arguments.output / "results.json")
-        draw(runs, arguments.output / "table3.svg")
+            raise DataError(f"{given.sweep} has no finished run of a row of Table 3; run.sh goes on with the sweep")
+        print(table(runs), flush=True)
+        add_all(given.output / "results.json", results(runs))
+        draw(runs, given.output / "table3.svg")
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
-    print(table(runs))
 
 
 if __name__ == "__main__":

@@ -1,20 +1,27 @@
 """The rows of Table 3 of "Attention Is All You Need": what each changes, what was published, and how many parameters it has.
 
-    python examples/table3/rows.py [--pieces 37000]
+    python examples/table3/rows.py [--pieces 37000] [--results FILE]
 
 prints the table at the paper's sizes: the options that make each row of ``recipe=vaswani_base`` (or ``vaswani_big``), and
-its exact number of parameters beside the published one, which is rounded to millions.
+its exact number of parameters beside the published one, which is rounded to millions. With --results the counts that have
+a published one are kept in a file, see examples/results.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from results import Result, add_all
 
 from nmt.data.vocabulary import VocabularySizes
 from nmt.errors import NMTError, UsageError
@@ -37,6 +44,11 @@ class Row:
     bleu: float
     millions: float | None = None
     base: str = "vaswani_base"
+
+    @property
+    def title(self) -> str:
+        """Of the row, in files of results."""
+        return f"{self.part}: {self.says}"
 
 
 ROWS = (
@@ -90,14 +102,36 @@ def table(rows: Sequence[Row], pieces: int) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def results(rows: Sequence[Row], pieces: int) -> Iterator[Result]:
+    """The counts beside the published ones, for the rows that have one."""
+    for row in rows:
+        if row.millions is not None:
+            count = parameters(row, pieces)
+            yield Result(
+                "Table 3",
+                row.title,
+                "million parameters",
+                ours=round(count / 1e6, 1),
+                published=row.millions,
+                comparable=True,
+                setting=f"the paper's size, counted with {pieces:,} pieces",
+                parameters=count,
+            )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Print Table 3 with exact numbers of parameters.")
     parser.add_argument("--pieces", type=int, default=PIECES, help=f"size of the joint vocabulary ({PIECES})")
-    pieces = parser.parse_args().pieces
+    parser.add_argument("--results", type=Path, help="file of results (JSON) to keep the counts in")
+    given = parser.parse_args(arguments)
     try:
-        if pieces < 5:
-            raise UsageError(f"--pieces {pieces} is no vocabulary: give the number of its pieces, 5 at least")
-        print(table(ROWS, pieces))
+        if given.pieces < 5:
+            raise UsageError(f"--pieces {given.pieces} is no vocabulary: give the number of its pieces, 5 at least")
+        print(table(ROWS, given.pieces), flush=True)
+        if given.results is not None:
+            add_all(given.results, results(ROWS, given.pieces))
+    except BrokenPipeError:  # whoever reads the table has seen enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

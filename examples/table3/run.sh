@@ -3,8 +3,8 @@
 #
 #     NMT_DATA=FOLDER examples/table3/run.sh [OUTPUT, default runs/table3]
 #
-# SEEDS=1 trains one of each. LAUNCHER=joblib trains as many side by side as there are cores (pip install
-# 'nmt-toolkit[sweep]'). Stop it and run it again: finished runs are passed over, interrupted ones go on.
+# SEEDS=1 trains one of each. LAUNCHER=joblib trains as many side by side as there are cores (pip install '.[sweep]' in the
+# clone). Stop it and run it again: finished runs are passed over, interrupted ones go on.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
@@ -12,6 +12,11 @@ output=${1:-runs/table3}
 python=${PYTHON:-python}
 seeds=${SEEDS:-1,2,3}
 launcher=${LAUNCHER:-basic}
+
+if ! "$python" -c "import matplotlib" 2> /dev/null; then # better now than after hours
+    echo "run.sh: the picture needs matplotlib; pip install '.[plots]' in the clone" >&2
+    exit 1
+fi
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \

@@ -5,41 +5,35 @@
 
 A run has two figures: operations counted from the model, and estimated from its time as the paper does, which needs the rate
 of the device (--device-tflops of nmt-train). Without a run the operations of a target token are counted on sentences of
---length pieces, and multiplied by the paper's 25,000 target tokens an update. With --results the figures are kept in a
-file, see examples/results.py.
+--length pieces, and multiplied by the paper's 25,000 target tokens an update; --tflops and --devices forecast the hours that
+this takes (see examples/forecast.py for the rate assumed). With --results the figures are kept in a file, see
+examples/results.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import numpy as np
-import torch
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from nmt.config.choices import Precision
-from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
-from nmt.criterions.cross_entropy import TokenCrossEntropy
-from nmt.data.corpus import Split
-from nmt.data.vocabulary import EOS, SPECIALS
+from forecast import ASSUMED_TFLOPS, add_rate, check_rate, hours, operations_per_token, written
+from results import Result, add_all
+from results import of_runs as facts_of_runs
+
 from nmt.errors import DataError, NMTError, UsageError
 from nmt.interface import VocabularySizes
-from nmt.models import models
 from nmt.progress import going_on
 from nmt.reporting.run_record import RunRecord
+from nmt.storage.files import read_json
 from nmt.testing.subjects import load_preset
-from nmt.training.loop.learner import Arithmetic, Step
-from nmt.training.setup.trials import SUSTAINED_TFLOPS, flops_per_token
+from nmt.training.setup.trials import SUSTAINED_TFLOPS
 
-HERE = Path(__file__).resolve().parent
 TOKENS = 25_000  # of an update, on the target side
 SEARCH = "newstest2014, beam 4, alpha 0.6"
 
@@ -94,28 +88,25 @@ EXPERIMENTS = {
 PIECES = {DE: 37_000, FR: 32_000}
 
 
-class _Equal:
-    """Sentences of one length, eos included."""
-
-    def __init__(self, length: int) -> None:
-        self.lengths = np.full(16, length, dtype=np.int64)
-
-    def __getitem__(self, number: int) -> Any:
-        return np.array([*[len(SPECIALS)] * (int(self.lengths[number]) - 1), EOS])
-
-    def text(self) -> list[str] | None:
-        return None
-
-
 def counted(experiment: Experiment, pieces: int, length: int) -> float:
-    """Operations of training per target token, as nmt-train counts them, on sentences of ``length`` pieces."""
-    model = models.build(load_preset(experiment.preset), VocabularySizes(pieces, pieces, shared=True))
-    step = Step(model, TokenCrossEntropy(LabelSmoothedCrossEntropyConfig()))
-    arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
-    side: Any = _Equal(length)  # all that counting asks of the rows of a corpus
-    found = flops_per_token(step, Split("train", side, side), arithmetic, seed=1)
-    assert found is not None, "nmt's own models can be counted"
-    return found
+    """Operations of training per target token on sentences of ``length`` pieces."""
+    sizes = VocabularySizes(pieces, pieces, shared=True)
+    return operations_per_token(load_preset(experiment.preset), sizes, length, length)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Devices, and the 10^12 operations a second that each sustains."""
+
+    tflops: float
+    devices: int
+
+    def __str__(self) -> str:
+        return f"{self.tflops:g} TFLOPS" + (f" on each of {self.devices} devices" if self.devices > 1 else "")
+
+    def hours(self, experiment: Experiment, count: float) -> str:
+        """Of training that takes ``count`` operations a target token."""
+        return written(hours(count * TOKENS * experiment.updates, self.tflops, self.devices))
 
 
 @dataclass(frozen=True)
@@ -136,9 +127,20 @@ class Run:
         end = dict(RunRecord.read(folder / "run").last("end"))
         if not end:
             raise DataError(f"{folder / 'run'} has not ended: train it to its end first")
-        file = folder / "score.json"
-        scores = json.loads(file.read_text(encoding="utf-8"))["scores"] if file.exists() else []
-        return cls(EXPERIMENTS[model], pair, folder, {score["metric"]: score for score in scores}, end)
+        return cls(EXPERIMENTS[model], pair, folder, read_scores(folder / "score.json"), end)
+
+
+def read_scores(file: Path) -> dict[str, dict[str, Any]]:
+    """By metric; none if there is no such file."""
+    if not file.exists():
+        return {}
+    try:
+        return {
+            score["metric"]: {"score": float(score["score"]), "signature": str(score["signature"])}
+            for score in read_json(file)["scores"]
+        }
+    except (DataError, LookupError, TypeError, ValueError) as error:
+        raise DataError(f"{file} is not what nmt-score --format json prints; remove it and run run.sh again") from error
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -159,7 +161,7 @@ def published() -> str:
     return table([head, ["---"] * len(head), *rows])
 
 
-def of_counts(counts: dict[tuple[str, str], float]) -> str:
+def of_counts(counts: dict[tuple[str, str], float], rate: Rate) -> str:
     """``counts``: operations a target token, by model and pair."""
     head = [
         "counted, not trained",
@@ -168,13 +170,15 @@ def of_counts(counts: dict[tuple[str, str], float]) -> str:
         "FLOPs counted",
         "by the paper's time",
         "published",
+        f"hours at {rate}",
     ]
     rows = []
     for (model, pair), count in counts.items():
         experiment = EXPERIMENTS[model]
         figures = (power(count, 3), power(count * TOKENS * experiment.updates, 3), power(experiment.by_time, 3))
         stated = power(experiment.published.flops[pair])
-        rows.append([f"{experiment.name}, {pair}", f"{experiment.updates:,}", *figures, stated])
+        time = rate.hours(experiment, count)
+        rows.append([f"{experiment.name}, {pair}", f"{experiment.updates:,}", *figures, stated, time])
     return table([head, ["---"] * len(head), *rows])
 
 
@@ -200,13 +204,15 @@ def of_runs(runs: Sequence[Run]) -> str:
     return table([head, ["---"] * len(head), *rows])
 
 
-def results_of_counts(results: ModuleType, counts: dict[tuple[str, str], float], length: int) -> Iterator[Any]:
+def results_of_counts(counts: dict[tuple[str, str], float], length: int, rate: Rate) -> Iterator[Result]:
     """Also the scores that are published, not run."""
     for (model, pair), count in counts.items():
         experiment = EXPERIMENTS[model]
         row, stated = f"{experiment.name}, {pair}", experiment.published
-        yield results.Result("Table 2", row, "BLEU (paper's)", published=stated.bleu[pair], setting=SEARCH)
-        yield results.Result(
+        one = " (one A100)" if rate == Rate(ASSUMED_TFLOPS, 1) else ""
+        forecast = f"{SEARCH}; forecast: {rate.hours(experiment, count)} hours of training at {rate}{one}"
+        yield Result("Table 2", row, "BLEU (paper's)", published=stated.bleu[pair], setting=forecast)
+        yield Result(
             "Table 2",
             row,
             "training FLOPs, counted from the model",
@@ -217,14 +223,14 @@ def results_of_counts(results: ModuleType, counts: dict[tuple[str, str], float],
         )
 
 
-def results_of_runs(results: ModuleType, runs: Sequence[Run]) -> Iterator[Any]:
+def results_of_runs(runs: Sequence[Run]) -> Iterator[Result]:
     for run in runs:
         row, stated = f"{run.experiment.name}, {run.pair}", run.experiment.published
-        facts = {"hardware": results.hardware(), **results.of_runs([run.folder / "run"])}
+        facts = facts_of_runs([run.folder / "run"])
         for metric, name in (("paper_bleu", "BLEU (paper's)"), ("bleu", "sacreBLEU")):
             if metric in run.scores:
                 score, same = run.scores[metric], metric == "paper_bleu"
-                yield results.Result(
+                yield Result(
                     "Table 2",
                     row,
                     name,
@@ -238,17 +244,7 @@ def results_of_runs(results: ModuleType, runs: Sequence[Run]) -> Iterator[Any]:
         for key, name in (("flops_counted", "counted"), ("flops_estimated", "estimated")):
             if run.end.get(key) is not None:
                 ours, given = float(f"{run.end[key]:.3g}"), stated.flops[run.pair]
-                yield results.Result("Table 2", row, f"training FLOPs, {name}", ours=ours, published=given, **facts)
-
-
-def _results_module() -> ModuleType:
-    """examples/results.py, which is no package."""
-    specification = importlib.util.spec_from_file_location("examples_results", HERE.parent / "results.py")
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[specification.name] = module
-    specification.loader.exec_module(module)
-    return module
+                yield Result("Table 2", row, f"training FLOPs, {name}", ours=ours, published=given, **facts)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -257,24 +253,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--length", type=int, default=30, help="pieces of a sentence that operations are counted on (30)"
     )
+    add_rate(parser)
     parser.add_argument("--results", type=Path, help="file of results (JSON) to keep the figures in")
     given = parser.parse_args(arguments)
     if given.length < 2:
         parser.error(f"--length {given.length} leaves no room for a piece and the end of a sentence; give 2 or more")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        runs = [Run.read(folder) for folder in given.runs]
+        check_rate(given.tflops, given.devices)
+        runs, rate = [Run.read(folder) for folder in given.runs], Rate(given.tflops, given.devices)
         with going_on("counting operations"):
             counts = {} if runs else count_all(given.length)
         print(published())
-        print(of_runs(runs) if runs else of_counts(counts), end="")
+        print(of_runs(runs) if runs else of_counts(counts, rate), end="", flush=True)
         if given.results is not None:
-            results = _results_module()
-            found = results.read(given.results)
-            new = results_of_runs(results, runs) if runs else results_of_counts(results, counts, given.length)
-            for one in new:
-                found = results.added(found, one)
-            results.write(given.results, found)
+            add_all(given.results, results_of_runs(runs) if runs else results_of_counts(counts, given.length, rate))
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

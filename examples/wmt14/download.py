@@ -70,8 +70,12 @@ def read_list(path: Path, pair: str) -> list[Archive]:
         archives = [Archive(**{**entry, "pairs": tuple(entry["pairs"])}) for entry in entries]
     except OSError as error:
         raise MissingInputError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(f"{path} is no list of archives: {error}") from error
+    except ValueError as error:
+        raise DataError(f"{path} is no list of archives, for it is not JSON: {error}") from error
+    except (TypeError, KeyError) as error:
+        raise DataError(
+            f"{path} is no list of archives: each needs name, url, pairs and source, and may have size, sha256 and md5"
+        ) from error
     return [archive for archive in archives if pair in archive.pairs]
 
 

@@ -137,7 +137,13 @@ def _copy(content: IO[bytes], name: str, path: Path) -> int:
 
 def _blocks(content: IO[bytes], name: str) -> Iterator[bytes]:
     if name.endswith(".sgm"):
-        yield from (f"{line}\n".encode() for line in segments(content.read().decode("utf-8")))
+        try:
+            text = content.read().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name} of the archive is not UTF-8 at byte {error.start:,}; get the archive again"
+            ) from error
+        yield from (f"{line}\n".encode() for line in segments(text))
         return
     plain: IO[bytes] = gzip.GzipFile(fileobj=content) if name.endswith(".gz") else content  # type: ignore[assignment]
     while block := plain.read(BLOCK):
@@ -162,8 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
-    except (OSError, UnicodeDecodeError) as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"{parser.prog}: {error.filename}: {error.strerror}; run the same command again", file=sys.stderr)
         sys.exit(1)
 
 

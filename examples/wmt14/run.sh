@@ -52,6 +52,11 @@ if ! "$python" -c "import sacremoses" 2> /dev/null; then # better now than after
     exit 1
 fi
 
+if [[ ! $devices =~ ^[1-9][0-9]*$ ]]; then
+    echo "run.sh: DEVICES=$devices is no number of GPUs; give 1 or more" >&2
+    exit 2
+fi
+
 text=$folder/$pair/text
 corpus=$folder/$pair/corpus
 output=$folder/$pair/$model

@@ -41,6 +41,7 @@ GIVEN: dict[str, str] = {
     "examples/multi30k/README.md": "data",
     "examples/parsing/README.md": "data/treebank sentences.txt",
     "examples/plugin/README.md": "data-bin/x source.txt",
+    "examples/table3/README.md": "data",
 }
 
 # The same thing under several names.

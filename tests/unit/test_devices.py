@@ -15,6 +15,7 @@ from nmt.devices import (
     device_named,
     make_current,
     parameter_type,
+    processor_name,
     require_precision,
     set_threads,
     usable_cores,
@@ -154,3 +155,11 @@ def test_a_gpu_that_is_named_by_number_becomes_the_current_one(
     monkeypatch.setattr(torch.cuda, "set_device", set_to.append)
     make_current(torch.device(name))
     assert set_to == current
+
+
+def test_the_processor_has_the_name_that_the_system_gives_it(monkeypatch, tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: AMD EPYC 9\n\nprocessor\t: 1\n")
+    monkeypatch.setattr(devices, "_PROCESSORS", tmp_path / "cpuinfo")
+    assert processor_name() == "AMD EPYC 9"
+    monkeypatch.setattr(devices, "_PROCESSORS", tmp_path / "none")
+    assert processor_name() == (devices.platform.processor() or devices.platform.machine())

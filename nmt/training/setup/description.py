@@ -21,6 +21,7 @@ from nmt.data.corpus import Split
 from nmt.data.lengths import Lengths, length_counts
 from nmt.data.mixing import Stage
 from nmt.data.vocabulary import Ints
+from nmt.devices import processor_name
 from nmt.models import models
 from nmt.optim import default_warmup
 from nmt.training.loop.batches import TrainingBatches
@@ -139,6 +140,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "device": str(device),
         "threads": torch.get_num_threads(),
+        "processor": processor_name(),
         "processors": os.cpu_count(),
     }
     # The speed depends on what the user has decided about memory, see nmt/allocator.py.

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from nmt.errors import DataError
+from nmt.devices import processor_name
+from nmt.errors import DataError, MissingInputError, UsageError
 
 SCRIPT = Path(__file__).resolve().parents[3] / "examples" / "results.py"
 
@@ -29,8 +33,16 @@ results = load()
 Result = results.Result
 
 
-def write_run(folder: Path, *, seconds: float, updates: int, ended: bool = True) -> Path:
-    events = [{"event": "start", "model": {"parameters": 1000}}]
+TWO_CORES = {"device": "cpu", "processor": "Xeon", "processors": 2}
+
+
+def write_run(
+    folder: Path, *, seconds: float, updates: int, ended: bool = True, machines: Sequence[dict[str, Any]] = (TWO_CORES,)
+) -> Path:
+    """``machines``: the environment of each of its starts."""
+    events: list[dict[str, Any]] = [
+        {"event": "start", "model": {"parameters": 1000}, "environment": machine, "devices": 4} for machine in machines
+    ]
     if ended:
         events.append({"event": "end", "update": updates, "seconds": seconds})
     folder.mkdir()
@@ -50,6 +62,75 @@ def test_a_result_takes_the_place_of_the_one_with_its_names() -> None:
     assert results.added(results.added([first], second), again) == [again, second]
 
 
+def test_what_was_not_run_goes_when_something_was_and_does_not_come_back() -> None:
+    missing = Result("Table 4", "WSJ", "F1", published=91.3)
+    measured = Result("Table 4", "WSJ", "F1", ours=81.0, published=91.3, setting="3,396 trees")
+    other = Result("Table 4", "WSJ", "tagging")
+    assert results.added([missing, other], measured) == [measured, other]
+    assert results.added([measured, other], missing) == [measured, other]
+    assert results.added([missing, other], Result("Table 4", "WSJ", "F1", setting="later")) == [
+        Result("Table 4", "WSJ", "F1", setting="later"),
+        other,
+    ]
+    drawn = Result("Table 4", "WSJ", "tagging", picture="images/x.svg")
+    assert results.added([missing, other], drawn) == [missing, drawn]
+
+
+def test_results_of_other_settings_stand_side_by_side() -> None:
+    short, long = (Result("Table 4", "WSJ", "F1", ours=70.0, setting=f"{epochs} epochs") for epochs in (10, 30))
+    assert results.added([short], long) == [short, long]
+
+
+def example(folder: Path, *kept: Any) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text("", encoding="utf-8")
+    results.write(folder / "results.json", kept)
+    return folder
+
+
+def test_results_of_a_run_are_kept_for_its_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, missing = Result("Table 4", "LSTM", "F1", ours=70.0), Result("Table 4", "WSJ", "F1", published=91.3)
+    again, measured = Result("Table 4", "LSTM", "F1", ours=71.0), Result("Table 4", "WSJ", "F1", ours=81.0, setting="x")
+    folder = example(tmp_path / "examples/parsing", old, missing)
+    monkeypatch.setattr(results, "EXAMPLES", folder.parent)
+    results.write(tmp_path / "runs/results.json", [measured, again])
+    results.main(["keep", str(tmp_path / "runs/results.json"), "parsing"])
+    assert results.read(folder / "results.json") == [again, measured]
+    with pytest.raises(SystemExit):
+        results.main(["keep", str(tmp_path / "runs/results.json"), "pasing"])
+    assert "there is no example 'pasing'; the examples are parsing\n" in capsys.readouterr().err
+
+
+def test_what_cannot_be_kept_is_one_sentence(tmp_path: Path) -> None:
+    folder = example(tmp_path / "parsing")
+    with pytest.raises(MissingInputError, match="nothing.json is missing: run the script of the example first"):
+        results.keep(tmp_path / "nothing.json", folder)
+    with pytest.raises(UsageError, match="there is no example 'other'"):
+        results.keep(folder / "results.json", tmp_path / "other")
+
+
+@pytest.mark.parametrize("words", [["--ours", "1"], ["--picture", "images/x.svg"], []])
+def test_hardware_is_said_of_what_was_run(tmp_path: Path, words: list[str]) -> None:
+    file = tmp_path / "results.json"
+    results.main(["add", str(file), "--experiment", "E", "--row", "r", "--metric", "m", *words])
+    (result,) = results.read(file)
+    assert result.hardware == (f"{os.cpu_count()} cores of {processor_name()}" if words else "")
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(SystemExit) as stopped:
+        results.main(["add", str(tmp_path / "file/r.json"), *"--experiment E --row r --metric m --ours 1".split()])
+    assert stopped.value.code == 73 and capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_missing_score_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="score.json is missing"):
+        results.of_scores([tmp_path / "score.json"])
+
+
 def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
     kept = [Result("Table 4", "WSJ", "F1", ours=0.0, runs=3, spread=0.5), Result("Student", "speed", "ratio")]
     results.write(tmp_path / "deep" / "results.json", kept)
@@ -67,7 +148,24 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str) -> No
 
 def test_several_runs_add_their_minutes(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "a", seconds=90, updates=10), write_run(tmp_path / "b", seconds=60, updates=20)]
-    assert results.of_runs(runs) == {"parameters": 1000, "updates": 20, "minutes": 2.5}
+    assert results.of_runs(runs) == {
+        "parameters": 1000,
+        "updates": 20,
+        "minutes": 2.5,
+        "hardware": "2 cores of Xeon",
+    }
+
+
+def test_hardware_is_what_the_runs_say_of_theirs(tmp_path: Path) -> None:
+    """Not this machine's: a run on GPUs that a machine has besides, or one that went on elsewhere."""
+    gpu = {"device": "cuda:0", "gpu": "NVIDIA A100", "processor": "EPYC", "processors": 64}
+    run = write_run(tmp_path / "run", seconds=1, updates=1, machines=(TWO_CORES, gpu, gpu))
+    assert results.of_runs([run])["hardware"] == "2 cores of Xeon and 4 x NVIDIA A100"
+
+
+def test_a_log_that_names_no_processor_is_taken_to_be_of_this_machine(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", seconds=1, updates=1, machines=({"device": "cpu", "processors": 3},))
+    assert results.of_runs([run])["hardware"] == f"3 cores of {processor_name()}"
 
 
 def test_a_run_that_has_not_ended_gives_no_result(tmp_path: Path) -> None:
@@ -112,7 +210,7 @@ def test_the_script_adds_and_makes_the_page(tmp_path: Path) -> None:
     subprocess.run([sys.executable, SCRIPT, "page", str(page)], check=True)
     (result,) = results.read(file)
     assert (result.ours, result.minutes, result.updates) == (71.5, 2.0, 7)
-    assert "cores of" in result.hardware
+    assert result.hardware == "2 cores of Xeon"
     assert page.read_text(encoding="utf-8").startswith("# Reproduction\n")
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
+from nmt.data.tokenizers.sentencepiece import BpeConfig
 from nmt.errors import DataError, MissingInputError
+from tests.commands import run_copy
+from tests.tiny_models import write_tiny_corpus
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "table3"
 RECIPES = FOLDER / "miniatures/conf/recipe"
@@ -23,12 +28,13 @@ RECIPES = FOLDER / "miniatures/conf/recipe"
 @pytest.fixture(scope="module")
 def modules() -> Iterator[tuple[ModuleType, ModuleType]]:
     """``rows`` and ``collect``, which finds the former beside itself."""
+    before = [*sys.path]
     sys.path.insert(0, str(FOLDER))
     try:
         yield importlib.import_module("rows"), importlib.import_module("collect")
     finally:
-        sys.path.remove(str(FOLDER))
-        for name in ("rows", "collect"):
+        sys.path[:] = before
+        for name in ("rows", "collect", "results"):
             sys.modules.pop(name)
 
 
@@ -87,21 +93,66 @@ def test_every_row_has_a_recipe_and_is_trained(modules: tuple[ModuleType, Module
     assert stored == set(trained.split(","))
 
 
-def write_sweep(folder: Path, reached: dict[tuple[str, int], tuple[float, float]]) -> Path:
+def test_the_readme_has_the_table_that_the_script_prints(modules: tuple[ModuleType, ModuleType]) -> None:
+    rows, _ = modules
+    assert rows.table(rows.ROWS, rows.PIECES) in (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_counts_that_are_kept_are_those_of_the_script(
+    modules: tuple[ModuleType, ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, _ = modules
+    rows.main(["--results", str(tmp_path / "results.json")])
+    assert capsys.readouterr().out == rows.table(rows.ROWS, rows.PIECES) + "\n"
+    counted, kept = (
+        {one["row"]: one for one in json.loads(file.read_text(encoding="utf-8")) if one["metric"] == METRIC}
+        for file in (tmp_path / "results.json", FOLDER / "results.json")
+    )
+    assert len(counted) == 11 and counted == kept
+    big = counted["big: width 1024, dropout 0.3"]
+    assert (big["published"], big["ours"], big["parameters"], big["comparable"]) == (213, 214.2, 214_171_648, True)
+
+
+METRIC = "million parameters"
+
+
+def test_a_vocabulary_without_room_for_a_piece_is_refused(
+    modules: tuple[ModuleType, ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, _ = modules
+    with pytest.raises(SystemExit) as stopped:
+        rows.main(["--pieces", "3"])
+    assert stopped.value.code == 2 and "--pieces 3 is no vocabulary" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_reader_that_has_seen_enough_of_the_table_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "rows.py")], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def write_sweep(folder: Path, reached: dict[tuple[str, int], tuple[float | None, float]]) -> Path:
+    """As nmt-train -m writes it; test_a_real_sweep_is_collected shows that it does."""
+    folder.mkdir()
     records = []
     for (recipe, seed), (perplexity, bleu) in reached.items():
         run = folder / f"{recipe}-{seed}"
-        run.mkdir(parents=True)
+        run.mkdir()
         events: list[dict[str, Any]] = [
-            {"event": "start", "model": {"parameters": 7}},
-            {"event": "valid", "ppl": 2 * perplexity, "bleu": 0.0},
-            {"event": "valid", "ppl": perplexity, "bleu": bleu},
+            {"event": "start", "update": 0, "model": {"parameters": 7}, "environment": {"sacrebleu": "2.5.1"}},
+            {"event": "valid", "update": 5, "ppl": 77.0, "bleu": 0.0},
+            {"event": "valid", "update": 10, "ppl": perplexity, "bleu": bleu},
             {"event": "end", "update": 10, "seconds": 60.0},
         ]
         (run / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
         overrides = [f"recipe=table3_{recipe}", f"training.seed={seed}"]
         for status in ("running", "finished"):
-            records.append({"overrides": overrides, "folder": str(run), "status": status})
+            records.append({"overrides": overrides, "folder": run.name, "status": status})
     records.append({"overrides": ["recipe=table3_big"], "folder": "nowhere", "status": "failed"})
     (folder / "sweep.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return folder
@@ -127,6 +178,35 @@ def test_the_last_validation_of_each_finished_run_is_collected(
 
 
 @pytest.mark.slow
+def test_a_real_sweep_is_collected(tmp_path: Path, modules: tuple[ModuleType, ModuleType]) -> None:
+    """Two runs of two updates, with recipes of the miniatures; the second call starts elsewhere than the sweep."""
+    _, collect = modules
+    corpus = write_tiny_corpus(tmp_path, joint=BpeConfig(vocab_size=40, hard_vocab_limit=False))
+    options = ["--user-dir", str(FOLDER / "miniatures"), "--save-dir", "sweep", "--valid-subset", "train"]
+    options += [
+        "--max-update",
+        "2",
+        "--warmup-updates",
+        "1",
+        "--validate-interval-updates",
+        "2",
+        "validation.max_sentences=4",
+    ]
+    words = [*options, "--no-count-flops", "--no-html", "--device", "cpu", "recipe=table3_base,table3_b_keys_16", "-m"]
+    done = run_copy("train", str(corpus), *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    collect.main([str(tmp_path / "sweep"), str(tmp_path / "out")])
+    results = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))
+    assert [(one["row"], one["metric"]) for one in results] == [
+        (row, metric)
+        for row in ("base: 6 layers, width 512", "B: keys of 16")
+        for metric in ("perplexity", "BLEU, development set")
+    ]
+    assert all(one["updates"] == 2 and one["ours"] >= 0 and "cores of" in one["hardware"] for one in results)
+    assert results[1]["signature"].endswith(metadata.version("sacrebleu"))
+
+
+@pytest.mark.slow
 def test_the_script_writes_results_and_a_picture(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "sweep", REACHED)
     command = [sys.executable, str(FOLDER / "collect.py"), str(sweep), str(tmp_path)]
@@ -140,6 +220,7 @@ def test_the_script_writes_results_and_a_picture(tmp_path: Path) -> None:
         ("A: 1 head of 512", "BLEU, development set", 29.0),
     ]
     assert results[0]["minutes"] == 2.0
+    assert results[1]["signature"] == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"
     assert (tmp_path / "table3.svg").read_text(encoding="utf-8").count("<svg") == 1
 
 
@@ -155,3 +236,50 @@ def test_a_run_that_was_not_scored_is_refused(tmp_path: Path, modules: tuple[Mod
     (sweep / "base-1/log.jsonl").write_text('{"event": "valid", "ppl": 3.0}\n', encoding="utf-8")
     with pytest.raises(DataError, match="no validation with BLEU"):
         collect.read(sweep)
+
+
+def test_a_run_that_diverged_is_named(tmp_path: Path, modules: tuple[ModuleType, ModuleType]) -> None:
+    _, collect = modules
+    with pytest.raises(DataError, match=r"a_1_head-2 diverged: its perplexity is no number\. Remove the folder"):
+        collect.read(write_sweep(tmp_path / "sweep", REACHED | {("a_1_head", 2): (None, 0.0)}))
+
+
+@pytest.mark.parametrize("line", ["{", "3", '{"status": "finished"}'])
+def test_a_damaged_record_is_shown(tmp_path: Path, modules: tuple[ModuleType, ModuleType], line: str) -> None:
+    _, collect = modules
+    (tmp_path / "sweep.jsonl").write_text(f"{line}\n", encoding="utf-8")
+    with pytest.raises(DataError, match="is damaged: this line is no record of a run: "):
+        collect.read(tmp_path)
+
+
+def test_without_a_finished_run_nothing_is_written(
+    tmp_path: Path, modules: tuple[ModuleType, ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, collect = modules
+    with pytest.raises(SystemExit) as stopped:
+        collect.main([str(write_sweep(tmp_path / "sweep", {})), str(tmp_path / "out")])
+    assert stopped.value.code == 65 and "has no finished run" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_matplotlib_all_but_the_picture_is_there(
+    tmp_path: Path,
+    modules: tuple[ModuleType, ModuleType],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, collect = modules
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit) as stopped:
+        collect.main([str(write_sweep(tmp_path / "sweep", REACHED)), str(tmp_path / "out")])
+    said = capsys.readouterr()
+    assert stopped.value.code == 2 and "pip install '.[plots]'" in said.err
+    assert said.out.startswith("| row | change |")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.json"]
+
+
+def test_the_sweep_does_not_begin_without_matplotlib(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHON": "false", "NMT_DATA": str(tmp_path)}
+    command = ["bash", str(FOLDER / "run.sh"), "runs"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "pip install '.[plots]'" in done.stderr and not [*tmp_path.iterdir()]

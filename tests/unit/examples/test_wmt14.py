@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import json
 import os
 import re
 import subprocess
@@ -30,6 +31,7 @@ class Server:
     folder: Path
     url: str = ""
     ranges: bool = True  # whether it knows them
+    begin_early: int = 0  # bytes before those that were asked for
     cut_after: list[int] = field(default_factory=list)  # bytes, of the answers to come
     status: int = 200
     asked: list[str] = field(default_factory=list)  # ranges, "" for all
@@ -50,7 +52,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
                 return
             content, begin = file.read_bytes(), 0
             if wanted and state.ranges:
-                begin = int(re.findall(r"bytes=(\d+)-", wanted)[0])
+                begin = int(re.findall(r"bytes=(\d+)-", wanted)[0]) - state.begin_early
                 if begin >= len(content):
                     self.send_error(416)
                     return
@@ -204,15 +206,54 @@ def test_a_byte_that_changed_on_the_disk_is_noticed(server: Server, folder: Path
     assert path.exists(), "what somebody put there is not removed"
 
 
+LISTED = {"name": "x.tgz", "url": "http://localhost/x.tgz", "pairs": ["en-de"], "source": "nobody"}
+
+
 @pytest.mark.parametrize(
-    ("text", "said"), [("{}x", "is no list of archives"), ('[{"name": "../x", "pairs": ["en-de"]}]', "no list|no name")]
+    ("text", "said"),
+    [
+        ("{}x", "is no list of archives, for it is not JSON"),
+        ('{"pairs": 1}', "each needs name, url, pairs and source"),
+        ('[{"name": "x.tgz", "pairs": ["en-de"]}]', "each needs name, url, pairs and source"),
+        (json.dumps([LISTED | {"crc": 1}]), "and may have size, sha256 and md5"),
+        (json.dumps([LISTED | {"name": "../x"}]), r"names '\.\./x', which is no name of a file"),
+    ],
 )
 def test_a_list_that_cannot_be_used_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "list.json").write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=said):
         download.read_list(tmp_path / "list.json", "en-de")
-    with pytest.raises(DataError, match="which is no name of a file"):
-        download.Archive("../x", "http://localhost/x", ("en-de",), "")
+
+
+def test_an_archive_of_another_list_may_have_no_checksum(
+    server: Server, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (server.folder / "x.tgz").write_bytes(CONTENT)
+    listed = server.folder / "list.json"
+    listed.write_text(json.dumps([LISTED | {"url": f"{server.url}/x.tgz"}]), encoding="utf-8")
+    download.main(["en-de", str(folder), "--list", str(listed)])
+    assert capsys.readouterr().out.endswith("bytes, of which no checksum is published\n")
+
+
+def test_other_bytes_than_those_asked_for_are_not_taken(server: Server, folder: Path) -> None:
+    """They would be appended in the wrong place."""
+    server.begin_early, server.cut_after = 1, [1000]
+    with pytest.raises(
+        MissingInputError, match="sent bytes from 999 on where those from 1000 on were asked for, 5 times"
+    ):
+        download.fetch(archive(server), folder, wait=0)
+    assert (folder / "some.tgz.part").read_bytes() == CONTENT[:1000]
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = write_archives(server.folder, "en-de", 30, server.url)
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(SystemExit) as stopped:
+        download.main(["en-de", str(tmp_path / "file/archives"), "--list", str(listed)])
+    said = capsys.readouterr().err
+    assert stopped.value.code == 1 and "Not a directory; run the same command again to go on" in said
 
 
 @pytest.mark.parametrize("pair", ["en-de", "en-fr"])
@@ -313,6 +354,21 @@ def test_sides_of_different_lengths_are_refused_and_not_kept(
     assert not [*(tmp_path / "text").glob("europarl-v7.??")]
 
 
+def test_a_test_set_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    name = "test-full/newstest2014-deen-src.en.sgm"
+    write_tar(tmp_path / "test.tar", {name: b"<seg>Stra\xdfe</seg>"})
+    with pytest.raises(DataError, match=rf"{name} of the archive is not UTF-8 at byte 9; get the archive again"):
+        extract.copy_members(tmp_path / "test.tar", {name: tmp_path / "out.en"})
+
+
+def test_a_text_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(SystemExit) as stopped:
+        extract.main(["en-de", str(tmp_path), str(tmp_path / "file/text")])
+    assert stopped.value.code == 1
+    assert "file/text: Not a directory; run the same command again\n" in capsys.readouterr().err
+
+
 def test_a_missing_archive_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         extract.main(["en-de", str(tmp_path), str(tmp_path / "text")])
@@ -348,3 +404,13 @@ def test_the_script_says_what_it_does_not_know(words: list[str], said: str, tmp_
     command = ["bash", str(FOLDER / "run.sh"), *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode != 0 and said in done.stderr and not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("devices", ["two", "0", "-1", "4 "])
+def test_a_number_of_devices_that_is_none_is_refused_before_anything_is_done(devices: str, tmp_path: Path) -> None:
+    """Otherwise one process would train for what several were meant to."""
+    command = ["bash", str(FOLDER / "run.sh"), "base", "en-de"]
+    environment = os.environ | {"PYTHON": "true", "DEVICES": devices}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and f"DEVICES={devices} is no number of GPUs" in done.stderr
+    assert not [*tmp_path.iterdir()]

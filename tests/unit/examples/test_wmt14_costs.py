@@ -44,7 +44,7 @@ def test_a_count_is_that_of_the_formulas(tiny: None) -> None:
 
 @pytest.mark.slow
 def test_without_a_run_operations_are_counted(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    costs.main(["--results", str(tmp_path / "results.json")])
+    costs.main(["--tflops", "50", "--devices", "2", "--results", str(tmp_path / "results.json")])
     published, ours = capsys.readouterr().out.split("\n\n")
     assert len(published.splitlines()) == 2 + 10 and "| GNMT + RL | 24.6 | 39.92 | 2.3e19 | 1.4e20 |" in published
     found = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
@@ -52,8 +52,10 @@ def test_without_a_run_operations_are_counted(tiny: None, tmp_path: Path, capsys
     count = costs.counted(costs.EXPERIMENTS["base"], 370, 30)
     assert "ours" not in found[0] and found[1]["ours"] == pytest.approx(count * 2.5e9, rel=0.01)
     total = costs.power(count * 25_000 * 100_000, 3)
-    row = f"| Transformer (base), en-de | 100,000 | {costs.power(count, 3)} | {total} | 3.28e18 | 3.3e18 |"
+    hours = f"{count * 2.5e9 / 3.6e17:.2g}"
+    row = f"| Transformer (base), en-de | 100,000 | {costs.power(count, 3)} | {total} | 3.28e18 | 3.3e18 | {hours} |"
     assert row in ours.splitlines() and len(ours.splitlines()) == 2 + 2
+    assert f"forecast: {hours} hours of training at 50 TFLOPS on each of 2 devices" in found[0]["setting"]
 
 
 def run_folder(folder: Path, **end: Any) -> Path:
@@ -104,3 +106,38 @@ def test_a_folder_that_says_nothing_is_refused(
     with pytest.raises(SystemExit) as stopped:
         costs.main([str(folder)])
     assert stopped.value.code == status and said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"scores": [{"metric": "bleu"}]}', '{"scores": [{"metric": 1, "score": "x"}]}']
+)
+def test_scores_of_something_else_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    folder = run_folder(tmp_path / "en-de/base", **FACTS)
+    (folder / "score.json").write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit) as stopped:
+        costs.main([str(folder)])
+    said = capsys.readouterr().err
+    assert stopped.value.code == 65 and "score.json is not what nmt-score --format json prints; remove it" in said
+
+
+def test_a_rate_of_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        costs.main(["--tflops", "0"])
+    assert stopped.value.code == 2 and "--tflops 0 --devices 1 is no rate" in capsys.readouterr().err
+
+
+def test_the_results_that_are_kept_have_the_forecast_of_the_readme() -> None:
+    """Each hour of the table stands in the setting of the score that was not run."""
+    readme = (costs.Path(costs.__file__).parent / "README.md").read_text(encoding="utf-8")
+    kept = json.loads((costs.Path(costs.__file__).parent / "results.json").read_text(encoding="utf-8"))
+    settings = {one["row"]: one["setting"] for one in kept if "ours" not in one}
+    assert len(settings) == 4
+    for experiment in costs.EXPERIMENTS.values():
+        for pair, title in (("en-de", "En-De"), ("en-fr", "En-Fr")):
+            size = experiment.name.split("(")[1].rstrip(")")
+            begin = f"| {size}, {title} | {experiment.updates:,} | "
+            (row,) = [line for line in readme.splitlines() if line.startswith(begin)]
+            hours = row.strip("| ").split(" | ")[-1]
+            assert f"forecast: {hours} hours of training at 104 TFLOPS" in settings[f"{experiment.name}, {pair}"]

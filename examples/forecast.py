@@ -1,0 +1,174 @@
+"""How long a recipe will train: operations counted from its model, over a rate that is assumed. Nothing is trained.
+
+    python examples/forecast.py vaswani_big --pieces 37000 --lengths 30 30
+    python examples/forecast.py parsing_wsj --pieces 16000 60 --lengths 25 63 --tflops 42 --devices 8
+
+--pieces are the sizes of the two vocabularies, or of the one that both languages share; --lengths the pieces of a source and
+of a target sentence, its end included. Updates and their size are those of the recipe.
+
+What a device sustains (--tflops) is far below what its maker prints, and less in small models than in large ones. The rate
+assumed by default is that of one NVIDIA A100 in mixed precision. Better is one's own: the speed of a short run in target
+tokens a second, times the operations a token that this script prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import hydra
+import numpy as np
+import torch
+from omegaconf import OmegaConf
+
+from nmt.config.choices import Precision
+from nmt.config.presets import preset_names
+from nmt.config.publish import publish
+from nmt.config.sections import TrainConfig
+from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
+from nmt.criterions.cross_entropy import TokenCrossEntropy
+from nmt.data.corpus import Split
+from nmt.data.vocabulary import EOS, SPECIALS
+from nmt.errors import NMTError, UsageError, did_you_mean
+from nmt.interface import VocabularySizes
+from nmt.models import models
+from nmt.progress import going_on
+from nmt.training.loop.learner import Arithmetic, Step
+from nmt.training.setup.trials import flops_per_token
+
+# NVIDIA's DeepLearningExamples (PyTorch/Translation/Transformer) report 82,059 target tokens a second of the big Transformer
+# on one A100-40GB with automatic mixed precision, at 33,708 pieces: 1.27e9 operations a token, as counted here.
+ASSUMED_TFLOPS = 104.0
+
+
+class _Equal:
+    """Sentences of one length, eos included."""
+
+    def __init__(self, length: int) -> None:
+        self.lengths = np.full(16, length, dtype=np.int64)
+
+    def __getitem__(self, number: int) -> Any:
+        return np.array([*[len(SPECIALS)] * (int(self.lengths[number]) - 1), EOS])
+
+    def text(self) -> list[str] | None:
+        return None
+
+
+def operations_per_token(model: Any, sizes: VocabularySizes, source: int, target: int) -> float:
+    """Of training, per target token, as nmt-train counts them, on pairs of these lengths. ``model``: its configuration."""
+    step = Step(models.build(model, sizes), TokenCrossEntropy(LabelSmoothedCrossEntropyConfig()))
+    arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
+    sides: Any = (_Equal(source), _Equal(target))  # all that counting asks of the rows of a corpus
+    found = flops_per_token(step, Split("train", *sides), arithmetic, seed=1)
+    assert found is not None, "nmt's own models can be counted"
+    return found
+
+
+def hours(operations: float, tflops: float, devices: int) -> float:
+    """Of devices that each sustain 10^12 operations a second so many times."""
+    return operations / (devices * tflops * 1e12) / 3600
+
+
+def written(time: float) -> str:
+    """Hours, to the digits that a forecast has."""
+    return f"{time:.2g}" if time < 10 else f"{time:,.0f}"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a recipe computes from its first update to its last."""
+
+    operations_per_token: float
+    tokens: float  # of the target, in an update
+    updates: int
+
+    @property
+    def operations(self) -> float:
+        return self.operations_per_token * self.tokens * self.updates
+
+
+def read_recipe(name: str) -> TrainConfig:
+    known = preset_names("recipe")
+    if name not in known:
+        raise UsageError(
+            f"there is no recipe '{name}'{did_you_mean(name, known)}; nmt-train --help says which there are"
+        )
+    primary = publish("train", TrainConfig)
+    with hydra.initialize_config_module("nmt.conf", version_base="1.3"):
+        composed = hydra.compose(primary, overrides=[f"recipe={name}", "data=[first,second]"])
+    config: TrainConfig = OmegaConf.to_object(composed)  # type: ignore[assignment]
+    return config
+
+
+def forecast(config: TrainConfig, sizes: VocabularySizes, source: int, target: int) -> Forecast:
+    """Of full updates: the limit of a batch counts the longer side."""
+    batching, updates = config.batching, config.training.last_update
+    if updates is None or not isinstance(batching.max_tokens, int):
+        raise UsageError(
+            "this recipe has no number of updates, or no size of batches; both must be known for a forecast"
+        )
+    places = batching.tokens_per_update or batching.max_tokens * batching.update_freq
+    count = operations_per_token(config.model, sizes, source, target)
+    return Forecast(count, places * target / max(source, target), updates)
+
+
+def table(recipe: str, found: Forecast, tflops: float, devices: int) -> str:
+    on = f"hours at {tflops:g} TFLOPS" + (f" on each of {devices} devices" if devices > 1 else "")
+    head = ("recipe", "updates", "target tokens an update", "operations a target token", "operations", on)
+    row = (
+        recipe,
+        f"{found.updates:,}",
+        f"{found.tokens:,.0f}",
+        f"{found.operations_per_token:.3g}",
+        f"{found.operations:.3g}",
+        written(hours(found.operations, tflops, devices)),
+    )
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), row))
+
+
+def add_rate(parser: argparse.ArgumentParser) -> None:
+    """The options of a forecast."""
+    parser.add_argument(
+        "--tflops",
+        type=float,
+        default=ASSUMED_TFLOPS,
+        help=f"10^12 operations a second that a device sustains; the default, {ASSUMED_TFLOPS:g}, is that of one A100 in "
+        f"mixed precision, by NVIDIA's figures for the big Transformer",
+    )
+    parser.add_argument("--devices", type=int, default=1, help="how many devices train together (1)")
+
+
+def check_rate(tflops: float, devices: int) -> None:
+    if not (tflops > 0 and devices > 0):
+        raise UsageError(f"--tflops {tflops:g} --devices {devices} is no rate; both must be above 0")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="Forecast the hours that a recipe trains, from counted operations.")
+    parser.add_argument("recipe", help="such as vaswani_big")
+    parser.add_argument("--pieces", type=int, nargs="+", required=True, help="sizes of the vocabularies; one: shared")
+    parser.add_argument("--lengths", type=int, nargs=2, required=True, help="pieces of a source and a target sentence")
+    add_rate(parser)
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        check_rate(given.tflops, given.devices)
+        if len(given.pieces) > 2 or min(given.pieces) <= len(SPECIALS) or min(given.lengths) < 2:
+            raise UsageError(
+                f"--pieces takes one or two sizes above {len(SPECIALS)}, and --lengths two numbers from 2 on"
+            )
+        sizes = VocabularySizes(given.pieces[0], given.pieces[-1], shared=len(given.pieces) == 1)
+        with going_on("counting operations"):
+            found = forecast(read_recipe(given.recipe), sizes, *given.lengths)
+        print(table(given.recipe, found, given.tflops, given.devices))
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    main()
