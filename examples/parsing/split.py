@@ -3,7 +3,7 @@
     python examples/parsing/split.py ~/nltk_data/corpora/treebank/combined data/treebank
 
 The sample is 199 files of bracketed trees, wsj_0001.mrg to wsj_0199.mrg. The last twenty are for the test, the twenty before
-them for dev, all others for training; each part becomes one file, train.mrg.gz and so on, with the trees in the files' order.
+them for dev, all others for training. Each part becomes one file, train.mrg.gz and so on, with the trees in their order.
 """
 
 from __future__ import annotations

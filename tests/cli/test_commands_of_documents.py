@@ -43,7 +43,6 @@ MEASURES = "measures for hours; tests/cli/test_benchmarks.py runs the script in 
 FOREIGN = "reads what another toolkit trained; tests/unit/formats makes such models and imports them"
 SERVES = "listens until it is stopped; tests/serving/test_document.py sends the requests to a server"
 DOWNLOADS = "downloads gigabytes; tests/unit/examples/test_wmt14_run.py runs the script with archives of its own"
-ENGLISH = "looks for English words; tests/unit/examples/test_figures.py has sentences with them"
 COUNTS = (
     "counts the operations of models of full size for minutes; tests/unit/examples/test_wmt14_costs.py has small ones"
 )
@@ -75,8 +74,6 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("docs/serving.md", "nmt-serve --path runs/de-en,runs/en-de"): SERVES,
     ("docs/serving.md", "curl "): SERVES,
     ("docs/training.md", "srun "): MACHINES,
-    ("examples/figures/README.md", "examples/figures/run.sh"): ENGLISH,
-    ("examples/figures/README.md", "export "): ENGLISH,
     ("examples/table1/README.md", "examples/table1/run.sh"): MEASURES,
     ("examples/student/README.md", "python examples/student/pipeline.py"): STAGES,
     ("examples/plugin/README.md", "pip install ./examples/plugin"): INSTALLS,

@@ -36,6 +36,7 @@ GIVEN: dict[str, str] = {
     "examples/addition/README.md": "addition.txt.gz",
     "examples/characters/README.md": "data",
     "examples/date/README.md": "date.txt.gz",
+    "examples/figures/README.md": "data",
     "examples/finetuning/README.md": "data",
     "examples/multilingual/README.md": "data",
     "examples/multi30k/README.md": "data",
@@ -103,7 +104,7 @@ def _write_texts(folder: Path) -> None:
     (folder / "text").mkdir()
     letters = string.ascii_lowercase + "E"
     lexicon = [["".join(chance.choices(letters, k=chance.randint(3, 6))) for _ in range(WORDS)] for _ in range(2)]
-    known = {"de": "Ein Hund das zwei Hunde".split(), "en": "a dog the two dogs".split()}
+    known = {"de": "Ein Hund das zwei Hunde".split(), "en": "a dog the two dogs his".split()}
     sizes = {"train": LINES, "few": FEW, "valid": TESTED, "test": TESTED, "test1": TESTED, "test2": TESTED}
     for split, size in sizes.items():
         longest = 8 if split == "train" else 3
