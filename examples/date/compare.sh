@@ -32,9 +32,9 @@ nmt-train "$folder/corpus" recipe=textbook model=transformer_tiny --save-dir "$f
 # The textbook's code reports the figures that are called published, about.
 "$python" "$here/compare.py" "$folder/comparison.svg" \
     "$folder/lstm_plain" "$folder/lstm_peeky" "$folder/lstm_attention" "$folder/transformer_tiny" \
-    --rows "LSTM" "LSTM, last state at every step" "LSTM with attention" "Transformer" \
+    --epochs 1 2 6 --rows "LSTM" "LSTM, last state at every step" "LSTM with attention" "Transformer" \
     --results "$folder/results.json" --setting "the textbook's data, its last tenth for validation" \
     --published "LSTM with attention" 1 9 --published "LSTM with attention" 2 99.9
 "$python" "$here/../results.py" add "$folder/results.json" --experiment "Textbook: dates" --metric picture \
-    --row "exact match by epoch" --picture images/date.svg \
+    --row "exact match by epoch" --picture images/date.png --setting "four models, ten epochs" \
     --run "$folder/lstm_plain" "$folder/lstm_peeky" "$folder/lstm_attention" "$folder/transformer_tiny"
