@@ -33,9 +33,7 @@ def read(folder: Path, names: Sequence[str]) -> list[Pair]:
     """The sentence pairs of these files, in their order."""
     pairs: list[Pair] = []
     for name in names:
-        sides = [
-            [line or "" for line in Reading().lines(folder / f"{name}.{language}.gz")] for language in LANGUAGES
-        ]
+        sides = [[line or "" for line in Reading().lines(folder / f"{name}.{language}.gz")] for language in LANGUAGES]
         if len(sides[0]) != len(sides[1]):
             raise DataError(f"{folder / name}: {len(sides[0])} lines of en, {len(sides[1])} of de")
         pairs += zip(*sides)

@@ -147,6 +147,14 @@ def test_the_readme_states_the_result_of_its_settings() -> None:
     assert signature.replace("\\", "") in readme and f"after {minutes} CPU minutes" in readme
 
 
+def test_the_index_of_the_examples_has_every_folder_and_is_linked() -> None:
+    index = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(\w+)\]\((\w+)/README\.md\) \| \S.* \| \S.* \|$", index, flags=re.MULTILINE)
+    folders = [path.name for path in (ROOT / "examples").iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert sorted(rows) == [(name, name) for name in sorted(folders)]
+    assert "](examples/README.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_readme_counts_the_commands_of_its_table() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(nmt-[\w-]+)` \|", text, flags=re.MULTILINE)
