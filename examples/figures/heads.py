@@ -203,6 +203,8 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=500, help="so many sentences are looked at (500)")
     parser.add_argument("--layer", type=int, help="encoder layer, counted from 1; default: the best for each")
     arguments = parser.parse_args()
+    if arguments.lines < 1:
+        parser.error(f"--lines must be at least 1, not {arguments.lines}")
     try:
         sources, translations = (
             [line or "" for line in islice(Reading().lines(path), arguments.lines)]

@@ -94,6 +94,11 @@ UNLEARNED = {
 }
 # The other examples take minutes even when they are shortened: whole experiments of many runs.
 QUICK_EXAMPLES = {"examples/date/README.md", "examples/plugin/README.md"}
+# All of their scripts run here, so that these must keep every result that is committed.
+WHOLE_EXAMPLES = {
+    f"examples/{name}/README.md"
+    for name in ("addition", "characters", "figures", "finetuning", "multi30k", "multilingual", "parsing")
+}
 # Documents whose commands take half a minute and more together.
 LONG_DOCUMENTS = {"docs/adding-a-component.md", "docs/configuration.md", "docs/corpora.md", "docs/objectives.md"}
 
@@ -194,6 +199,30 @@ def test_every_command_of_a_document_runs(
     assert not failed, "\n\n".join(failed)
     for command in done:
         check_output(command, document, tmp_path, shims)
+    if document in WHOLE_EXAMPLES:
+        check_results(document, tmp_path)
+
+
+@pytest.mark.nightly
+def test_the_textbook_s_comparison_keeps_its_rows(shims: Shims, prepared: Path, tmp_path: Path, notes: Path) -> None:
+    """It trains four models, which is too much for the quick document that names it."""
+    document = "examples/date/README.md"
+    furnish(document, tmp_path, prepared)
+    for done in run(["examples/date/run.sh demo", "examples/date/compare.sh date.txt.gz"], tmp_path, shims, notes):
+        assert done.succeeded, done
+    check_results(document, tmp_path)
+
+
+def check_results(document: str, folder: Path) -> None:
+    """The scripts of an example keep every figure and picture that is committed, under the same name."""
+    written = [rows for path in folder.rglob("results.json") for rows in rows_measured(path)]
+    assert set(rows_measured(ROOT / document.replace("README.md", "results.json"))) <= set(written)
+
+
+def rows_measured(path: Path) -> list[tuple[str, str]]:
+    """Experiment and row of each result; what was not run has neither figure nor picture."""
+    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return [(one["experiment"], one["row"]) for one in results if "ours" in one or "picture" in one]
 
 
 @pytest.mark.parametrize("word", NEEDED)

@@ -115,7 +115,7 @@ def test_what_a_fairseq_table_calls_the_same_is_looked_up_too() -> None:
     assert {("nmt-train", "--reset-meters"), ("nmt-generate", "--no-repeat-ngram-size")} <= set(flags_of_ours())
 
 
-# What the README's run and that of the script need not share: names of files, what is done to an old one, and how scores look.
+# What the README's run and that of the script need not share: names of files, what is done to old ones, the form of scores.
 PLACES = {"trainpref", "validpref", "testpref", "destdir", "data", "save_dir", "path", "input", "output", "overwrite"}
 PLACES |= {"sys", "ref", "format"}
 

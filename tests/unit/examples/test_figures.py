@@ -142,7 +142,7 @@ def test_the_script_draws_and_says_what_is_drawn(model: Path, tmp_path: Path) ->
     ("output", "options", "status", "message"),
     [
         ("pictures", ["--layer", "9"], 2, "--layer 9: the encoder has layers 1 to"),
-        ("pictures", ["--lines", "0"], 2, "the text no sentence"),
+        ("pictures", ["--lines", "-1"], 2, "--lines must be at least 1, not -1"),
         ("source/pictures", [], 73, "source/pictures/figure3.svg: Not a directory"),
     ],
 )
