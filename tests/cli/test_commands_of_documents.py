@@ -184,6 +184,7 @@ def documents_with_commands() -> list[Any]:
         if any(exception_of(document, line) is None for line in commands_of(document)):
             is_example = document.startswith("examples/") and document not in QUICK_EXAMPLES
             at_night = [pytest.mark.nightly] if is_example or document in LONG_DOCUMENTS else []
+            at_night += [pytest.mark.timeout(1800)] if is_example else []  # up to twenty trainings, on a busy machine
             found.append(pytest.param(document, marks=at_night))
     return found
 
@@ -208,6 +209,9 @@ def test_the_textbook_s_comparison_keeps_its_rows(shims: Shims, prepared: Path, 
     """It trains four models, which is too much for the quick document that names it."""
     document = "examples/date/README.md"
     furnish(document, tmp_path, prepared)
+    dates = tmp_path / "date.txt.gz"
+    more = gzip.decompress(dates.read_bytes()) * 20  # the Transformer warms up for 400 updates
+    dates.write_bytes(gzip.compress(more))
     for done in run(["examples/date/run.sh demo", "examples/date/compare.sh date.txt.gz"], tmp_path, shims, notes):
         assert done.succeeded, done
     check_results(document, tmp_path)
