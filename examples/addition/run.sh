@@ -3,7 +3,7 @@
 #
 #     examples/addition/run.sh addition.txt.gz [FOLDER, default addition]
 #
-# Run it again to continue where it was stopped. EPOCHS=5 trains for fewer epochs than 25.
+# Run it again to continue where it was stopped. EPOCHS=5 trains for fewer epochs than 25. Figures are in FOLDER/results.json.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 file=${1:?name the file addition.txt or addition.txt.gz}
@@ -30,5 +30,10 @@ nmt-train "$folder/corpus" recipe=textbook model=lstm_peeky model.reverse_source
     --save-dir "$folder/reversed_peeky" --max-epoch "$epochs" --valid-samples 0 --seed 1
 
 "$python" "$here/../date/compare.py" "$folder/comparison.svg" --title "Addition, exact match in per cent" \
+    "$folder/as_written" "$folder/reversed" "$folder/reversed_peeky" \
+    --rows "read as written" "read backwards" "read backwards, last state at every step" --epochs 1 5 10 \
     --results "$folder/results.json" --experiment "Textbook: addition" \
-    "$folder/as_written" "$folder/reversed" "$folder/reversed_peeky"
+    --setting "the textbook's data, its last tenth for validation; LSTM of 128"
+"$python" "$here/../results.py" add "$folder/results.json" --experiment "Textbook: addition" --metric picture \
+    --row "exact match by epoch" --picture images/addition.svg \
+    --run "$folder/as_written" "$folder/reversed" "$folder/reversed_peeky"

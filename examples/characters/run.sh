@@ -3,7 +3,8 @@
 #
 #     NMT_DATA=FOLDER examples/characters/run.sh [OUTPUT, default runs/characters]
 #
-# Stop it and run it again: training continues where it was. EPOCHS=1 trains for fewer epochs than 10.
+# Stop it and run it again: training continues where it was. EPOCHS=1 trains for fewer epochs than 10. Results are
+# in OUTPUT/results.json.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k

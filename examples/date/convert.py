@@ -1,4 +1,4 @@
-"""The textbook's date task, from its one file to train and valid as ``.src`` and ``.tgt`` files.
+"""A task of the textbook (dates, sums), from its one file to train and valid as ``.src`` and ``.tgt`` files.
 
     python examples/date/convert.py date.txt.gz demo-textbook/text
 
@@ -15,26 +15,29 @@ both parts, in another spelling or in the same one; the project's own generator 
 from __future__ import annotations
 
 import argparse
-import gzip
 import sys
 from pathlib import Path
 
 import numpy as np
 
+from nmt.data.text import Reading
+from nmt.errors import DataError, NMTError
+from nmt.storage.files import atomic_write, said_plainly
+
 SEED = 1984
+FEWEST = 10  # lines, a tenth of which is one
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
-    """Source and target of each line; the file may be compressed with gzip."""
-    content = path.read_bytes()
-    if content[:2] == b"\x1f\x8b":
-        content = gzip.decompress(content)
+    """Source and target of each line; the file may be compressed."""
     pairs = []
-    for number, line in enumerate(content.decode("utf-8").rstrip("\n").split("\n"), start=1):
-        source, underscore, target = line.partition("_")
+    for number, line in enumerate(Reading().lines(path), start=1):
+        source, underscore, target = (line or "").partition("_")
         if not underscore:
-            raise ValueError(f"{path}:{number}: no underscore between source and target: {line!r}")
+            raise DataError(f"{path}:{number}: no underscore between source and target: {line!r}")
         pairs.append((source.rstrip(), target.rstrip()))
+    if len(pairs) < FEWEST:
+        raise DataError(f"{path} has {len(pairs)} lines; a tenth is for validation, so give {FEWEST} at least")
     return pairs
 
 
@@ -48,19 +51,21 @@ def split(pairs: list[tuple[str, str]], seed: int = SEED) -> dict[str, list[tupl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Split the textbook's date task into train and valid, .src and .tgt.")
-    parser.add_argument("file", type=Path, help="date.txt or date.txt.gz")
+    parser = argparse.ArgumentParser(description="Split a task of the textbook into train and valid, .src and .tgt.")
+    parser.add_argument("file", type=Path, help="date.txt or addition.txt, compressed or not")
     parser.add_argument("folder", type=Path, help="where the files are written")
     arguments = parser.parse_args()
     try:
         sets = split(read_pairs(arguments.file))
-    except (OSError, ValueError) as error:
-        sys.exit(f"{parser.prog}: {error}")
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    for name, pairs in sets.items():
-        for suffix, side in (("src", 0), ("tgt", 1)):
-            lines = "".join(f"{pair[side]}\n" for pair in pairs)
-            (arguments.folder / f"{name}.{suffix}").write_text(lines, encoding="utf-8", newline="\n")
+        with said_plainly(arguments.folder):
+            arguments.folder.mkdir(parents=True, exist_ok=True)
+        for name, pairs in sets.items():
+            for suffix, side in (("src", 0), ("tgt", 1)):
+                with atomic_write(arguments.folder / f"{name}.{suffix}") as file:
+                    file.write("".join(f"{pair[side]}\n" for pair in pairs).encode())
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,14 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
+
+from nmt.errors import NMTError
+from nmt.storage.files import atomic_write, said_plainly
 
 FIRST, LAST = date(1950, 1, 1), date(2049, 12, 31)
 SHORT_YEARS = range(1969, 2069)  # the years that two digits may stand for
@@ -159,11 +163,16 @@ def main() -> None:
     days = (LAST - FIRST).days + 1
     if arguments.size < 1 or not 1 <= arguments.held_out <= days // 4:
         parser.error(f"--size must be at least 1, --held-out from 1 to {days // 4} (a quarter of all dates)")
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    for name, pairs in generate(arguments.size, arguments.held_out, arguments.seed).items():
-        for suffix, side in (("src", 0), ("tgt", 1)):
-            lines = "".join(f"{pair[side]}\n" for pair in pairs)
-            (arguments.folder / f"{name}.{suffix}").write_text(lines, encoding="utf-8", newline="\n")
+    try:
+        with said_plainly(arguments.folder):
+            arguments.folder.mkdir(parents=True, exist_ok=True)
+        for name, pairs in generate(arguments.size, arguments.held_out, arguments.seed).items():
+            for suffix, side in (("src", 0), ("tgt", 1)):
+                with atomic_write(arguments.folder / f"{name}.{suffix}") as file:
+                    file.write("".join(f"{pair[side]}\n" for pair in pairs).encode())
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":

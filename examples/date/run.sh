@@ -3,7 +3,8 @@
 #
 #     examples/date/run.sh [FOLDER, default demo]
 #
-# Run it again to continue where it was stopped. It fails if fewer than 99.5 % of the held-out dates come out right.
+# Run it again to continue where it was stopped. Results are in FOLDER/results.json. It fails if fewer than 99.5 % of the
+# held-out dates come out right.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=${1:-demo}
@@ -33,6 +34,11 @@ nmt-score --sys "$folder/test.hypotheses" --ref "$folder/text/test.tgt" --metric
 # Six of the held-out dates, each in quotes of its own.
 head -n 6 "$folder/text/test.src" | tr '\n' '\0' |
     xargs -0 "$python" "$here/plot.py" "$folder/run" "$folder/averaged" "$folder"
+
+"$python" "$here/../results.py" add "$folder/results.json" --experiment "Dates: the demo" --row "LSTM with attention" \
+    --metric "exact match in per cent" --score "$folder/score.json" --setting "1,000 held-out dates" --run "$folder/run"
+"$python" "$here/../results.py" add "$folder/results.json" --experiment "Dates: the demo" --row "alignment maps" \
+    --metric picture --picture images/date-attention.svg --setting "held-out dates" --run "$folder/run"
 
 "$python" - "$folder/score.json" <<'CHECK'
 import json, sys

@@ -4,9 +4,9 @@
 
 Of the encoder's attention, by words, in the layer that shows each best (``--layer`` names one):
 
-    long_distance.svg   figure 3: the word whose heads look farthest, and where all of them look from it
-    pronouns.svg        figure 4: the two heads that find best whom "his", "her" or "their" means, in the clearest sentence
-    phrases.svg         figure 5: the two heads whose words look most at their own phrase
+    figure3.svg   the word whose heads look farthest, and where all of them look from it
+    figure4.svg   the two heads that find best whom "his", "her" or "their" means, in the clearest sentence
+    figure5.svg   the two heads whose words look most at their own phrase
 
 A phrase is what stands between function words (articles begin one; prepositions, conjunctions, forms of "be" and punctuation
 stand alone): a rule of thumb, not a parse. Lists of words are English, so the model must translate from English.
@@ -129,18 +129,17 @@ def panel(place: Found, layer: int, heads: Sequence[int], *, alone: bool, title:
     return LinesPanel(rows, columns, chosen.astype(np.float32), numbers, len(weights), title)
 
 
-def draw(sentences: Sequence[SentenceAttention], layers: Sequence[int], folder: Path) -> list[str]:
-    """The three pictures, of these layers the best each, and a line about each."""
-    lines = []
+def draw(sentences: Sequence[SentenceAttention], layers: Sequence[int], folder: Path) -> dict[str, str]:
+    """The three pictures, of these layers the best each; a sentence about each, by the names of their files."""
+    said = {}
 
     found = [(layer, clearest(strengths(sentences, layer, far_words)[1], by_mean)) for layer in layers]
     layer, place = max(found, key=lambda one: one[1].strength)
     heads = range(len(weights_of(place.one, layer)))
     shown = panel(place, layer, heads, alone=True, title=f"encoder, layer {layer}")
-    plot_attention_lines([shown], folder / "long_distance.svg")
-    word = words_of(place.one)[place.word]
-    said = f"layer {layer}, '{word}' gives {place.strength:.2f} of its weight to words at least {FAR} away"
-    lines.append(f"long_distance.svg: {said}")
+    plot_attention_lines([shown], folder / "figure3.svg")
+    word, far = words_of(place.one)[place.word], f"words at least {FAR} away"
+    said["figure3.svg"] = f"layer {layer}, '{word}' gives {place.strength:.2f} of its weight to {far}"
 
     layer, (first, second), of_heads, places = best_pair(sentences, layers, persons_before)
     place = clearest(places, lambda one: float(_of_word(one, layer, persons_before)[first]))
@@ -148,9 +147,9 @@ def draw(sentences: Sequence[SentenceAttention], layers: Sequence[int], folder: 
         panel(place, layer, [first], alone=False, title=f"encoder, layer {layer}, head {first + 1}"),
         panel(place, layer, [first, second], alone=True, title=f"'{words_of(place.one)[place.word]}' alone"),
     ]
-    plot_attention_lines(panels, folder / "pronouns.svg")
+    plot_attention_lines(panels, folder / "figure4.svg")
     shares = " and ".join(f"{of_heads[head]:.2f} (head {head + 1})" for head in (first, second))
-    lines.append(f"pronouns.svg: layer {layer}, {len(places)} pronouns give {shares} of their weight to persons before")
+    said["figure4.svg"] = f"layer {layer}, {len(places)} pronouns give {shares} of their weight to persons before"
 
     layer, (first, second), of_heads, places = best_pair(sentences, layers, same_phrase)
     place = clearest(places, lambda one: float(_of_sentence(one, layer, same_phrase)[[first, second]].mean()))
@@ -158,10 +157,10 @@ def draw(sentences: Sequence[SentenceAttention], layers: Sequence[int], folder: 
         panel(place, layer, [head], alone=False, title=f"encoder, layer {layer}, head {head + 1}")
         for head in (first, second)
     ]
-    plot_attention_lines(panels, folder / "phrases.svg")
+    plot_attention_lines(panels, folder / "figure5.svg")
     shares = " and ".join(f"{of_heads[head]:.2f} (head {head + 1})" for head in (first, second))
-    lines.append(f"phrases.svg: layer {layer}, words give {shares} of their weight to others of their phrase")
-    return lines
+    said["figure5.svg"] = f"layer {layer}, words give {shares} of their weight to others of their phrase"
+    return said
 
 
 def by_mean(place: Found) -> float:
@@ -204,6 +203,8 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=500, help="so many sentences are looked at (500)")
     parser.add_argument("--layer", type=int, help="encoder layer, counted from 1; default: the best for each")
     arguments = parser.parse_args()
+    if arguments.lines < 1:
+        parser.error(f"--lines must be at least 1, not {arguments.lines}")
     try:
         sources, translations = (
             [line or "" for line in islice(Reading().lines(path), arguments.lines)]
@@ -216,7 +217,8 @@ def main() -> None:
         chosen = range(1, layers + 1) if arguments.layer is None else [arguments.layer]
         if not all(1 <= layer <= layers for layer in chosen):
             raise UsageError(f"--layer {arguments.layer}: the encoder has layers 1 to {layers}")
-        print("\n".join(draw(sentences, chosen, arguments.output)))
+        for name, said in draw(sentences, chosen, arguments.output).items():
+            print(f"{name}: {said}")
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

@@ -3,7 +3,8 @@
 #
 #     NMT_DATA=FOLDER examples/finetuning/run.sh [OUTPUT, default runs/finetuning]
 #
-# Stop it and run it again: training continues where it was. EPOCHS=2 trains the general model for fewer epochs than 8.
+# Stop it and run it again: training continues where it was. EPOCHS=2 trains the general model for fewer epochs than 8. Results
+# are in OUTPUT/results.json.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
@@ -31,20 +32,33 @@ nmt-train "$output/land" recipe=multi30k_fast --save-dir "$output/general" --max
 nmt-train "$output/water" recipe=domain_finetuning --save-dir "$output/domain" --finetune-from-model "$output/general" \
     --max-epoch 5 --seed 1
 
+# Half of its pairs are the domain's, so that it sees these as often in twice the updates.
+updates=$(sed -n 's/^{"event": "end", "update": \([0-9]*\),.*/\1/p' "$output/domain/log.jsonl" | tail -n 1)
+twice=$((2 * updates))
 nmt-train "$output/water" "$output/land" --sampling-weights 1,1 recipe=domain_finetuning --save-dir "$output/mixed" \
-    --finetune-from-model "$output/general" --max-update 220 --seed 1
+    --finetune-from-model "$output/general" --max-update "$twice" --seed 1
 
+pairs=$(wc -l < "$output/text/water.train.en")
 for test in water land; do
+    captions="captions with water"
+    if [ "$test" = land ]; then
+        captions="other captions"
+    fi
     for model in general domain mixed; do
+        case $model in
+            general) row="general model" ;;
+            domain) row="fitted to the domain alone" ;;
+            mixed) row="fitted to the domain and general text" ;;
+        esac
         nmt-generate --path "$output/$model" --input "$output/text/$test.test.en" \
             --output "$output/$model.$test" --overwrite
         nmt-score --sys "$output/$model.$test" --ref "$output/text/$test.test.de" --metrics bleu --format json \
             > "$output/$model.$test.json"
         "$python" "$here/../results.py" add "$output/results.json" --experiment "Fine-tuning to a domain" \
-            --row "$model, captions of $test" --metric BLEU --score "$output/$model.$test.json" \
-            --setting "Multi30k, lightconv_tiny, 2,618 pairs of the domain" --run "$output/$model"
+            --row "$row, $captions" --metric BLEU --score "$output/$model.$test.json" \
+            --setting "Multi30k, lightconv_tiny, $pairs pairs of the domain" --run "$output/$model"
     done
-    echo "captions of $test"
+    echo "$captions"
     nmt-score --sys "$output/general.$test" "$output/domain.$test" "$output/mixed.$test" \
         --ref "$output/text/$test.test.de" --metrics bleu,chrf --confidence --paired bootstrap --format markdown
 done

@@ -9,11 +9,14 @@ captions with water in them, and ``land.*``, all others: ``train``, ``valid`` an
 from __future__ import annotations
 
 import argparse
-import gzip
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from nmt.data.text import Reading
+from nmt.errors import DataError, NMTError
+from nmt.storage.files import atomic_write, said_plainly
 
 WATER = re.compile(
     r"\b(water|ocean|sea|beach|pool|lake|river|swim|swims|swimming|swimmer|swimmers|surf|surfs|surfing|surfer|surfers"
@@ -30,12 +33,9 @@ def read(folder: Path, names: Sequence[str]) -> list[Pair]:
     """The sentence pairs of these files, in their order."""
     pairs: list[Pair] = []
     for name in names:
-        sides = [
-            gzip.decompress((folder / f"{name}.{language}.gz").read_bytes()).decode("utf-8").rstrip("\n").split("\n")
-            for language in LANGUAGES
-        ]
+        sides = [[line or "" for line in Reading().lines(folder / f"{name}.{language}.gz")] for language in LANGUAGES]
         if len(sides[0]) != len(sides[1]):
-            raise ValueError(f"{folder / name}: {len(sides[0])} lines of en, {len(sides[1])} of de")
+            raise DataError(f"{folder / name}: {len(sides[0])} lines of en, {len(sides[1])} of de")
         pairs += zip(*sides)
     return pairs
 
@@ -50,16 +50,18 @@ def main() -> None:
     parser.add_argument("multi30k", type=Path, help="folder with train.en.gz, train.de.gz and so on")
     parser.add_argument("output", type=Path, help="folder for water.train.en, land.train.en and so on")
     arguments = parser.parse_args()
-    arguments.output.mkdir(parents=True, exist_ok=True)
     try:
+        with said_plainly(arguments.output):
+            arguments.output.mkdir(parents=True, exist_ok=True)
         for split, names in SPLITS.items():
             for domain, pairs in zip(("water", "land"), divided(read(arguments.multi30k, names))):
                 print(f"{domain} {split}: {len(pairs):,} pairs")
                 for side, language in enumerate(LANGUAGES):
-                    text = "".join(f"{pair[side]}\n" for pair in pairs)
-                    (arguments.output / f"{domain}.{split}.{language}").write_text(text, encoding="utf-8", newline="\n")
-    except (OSError, ValueError) as error:
-        sys.exit(f"{parser.prog}: {error}")
+                    with atomic_write(arguments.output / f"{domain}.{split}.{language}") as file:
+                        file.write("".join(f"{pair[side]}\n" for pair in pairs).encode())
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":

@@ -166,6 +166,8 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=200, help="so many sentences are looked at (200)")
     parser.add_argument("--draw", help="the sentence to draw; default: the first of the file that is not empty")
     arguments = parser.parse_args()
+    if arguments.lines < 1:
+        parser.error(f"--lines must be at least 1, not {arguments.lines}")
     try:
         sources, translations = (
             [line or "" for line in islice(Reading().lines(path), arguments.lines)]

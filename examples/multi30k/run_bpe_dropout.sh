@@ -4,12 +4,15 @@
 #     NMT_DATA=FOLDER examples/multi30k/run_bpe_dropout.sh [OUTPUT, default runs/multi30k_bpe_dropout]
 #
 # SEEDS="1 2" and DIGITS="0 05 1" choose others: 05 is a dropout of 0.05. Stop it and run it again: finished runs are passed
-# over, the one at hand continues where it was. Scores are in OUTPUT/*/*.scores.
+# over, the one at hand continues where it was. Scores are in OUTPUT/*/*.json, means over the seeds in OUTPUT/results.json.
 # shellcheck disable=SC2086  # $rate is several words
 set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multi30k_bpe_dropout}
 updates=${UPDATES:-3224}
+seeds=${SEEDS:-1 2 3}
+python=${PYTHON:-python}
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
@@ -17,7 +20,7 @@ if [ ! -e "$output/corpus/manifest.json" ]; then
         --destdir "$output/corpus" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 8000
 fi
 
-for seed in ${SEEDS:-1 2 3}; do
+for seed in $seeds; do
     for digits in ${DIGITS:-0 1}; do
         run="$output/dropout-0.$digits-seed-$seed"
         # With the rate of the others, a model with BPE-dropout never learned to look at the source (README.md).
@@ -34,8 +37,21 @@ for seed in ${SEEDS:-1 2 3}; do
             test="test_${year}_flickr"
             nmt-generate --path "$run" --input "$text/$test.en.gz" \
                 --output "$run/$test.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
-            nmt-score --sys "$run/$test.hypotheses" --ref "$text/$test.de.gz" --metrics bleu,chrf > "$run/$test.scores"
+            nmt-score --sys "$run/$test.hypotheses" --ref "$text/$test.de.gz" --metrics bleu,chrf --format json |
+                tee "$run/$test.json"
         done
     done
 done
-head -n 2 "$output"/*/*.scores
+
+for digits in ${DIGITS:-0 1}; do
+    for test in test_2016_flickr test_2017_flickr; do
+        runs=() scores=()
+        for seed in $seeds; do
+            runs+=("$output/dropout-0.$digits-seed-$seed")
+            scores+=("$output/dropout-0.$digits-seed-$seed/$test.json")
+        done
+        "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, BPE-dropout" \
+            --row "Transformer, BPE-dropout of 0.$digits, $test" --metric BLEU --score "${scores[@]}" \
+            --setting "raw text, joint BPE of 8,000, $updates updates, beam 5" --run "${runs[@]}"
+    done
+done

@@ -5,11 +5,13 @@
 #     NMT_DATA=FOLDER examples/multi30k/run_family.sh [OUTPUT, default runs/multi30k_family]
 #
 # MODELS="lstm conv_s2s transformer" chooses others, two at least; they are compared with the first of them. Stop it and run
-# it again: training continues where it was.
+# it again: training continues where it was. Scores are in OUTPUT/results.json.
 # shellcheck disable=SC2086  # $options and $others are several words
 set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multi30k_family}
+python=${PYTHON:-python}
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
@@ -21,9 +23,25 @@ first="" others=""
 for model in ${MODELS:-lstm gnmt conv_s2s bytenet transformer transformer_moe}; do
     options="model=${model}_tiny --lr 0.003"
     case $model in
-        lstm) options="$options model.hidden_size=224 model.readout_size=128 model.share_all_embeddings=true" ;;
-        gnmt) options="$options model.hidden_size=144" ;;
-        conv_s2s | bytenet) options="model=${model}_tiny --lr 0.002" ;;
+        lstm)
+            options="$options model.hidden_size=224 model.readout_size=128 model.share_all_embeddings=true"
+            row="LSTM with attention"
+            ;;
+        gnmt)
+            options="$options model.hidden_size=144"
+            row=GNMT
+            ;;
+        conv_s2s)
+            options="model=${model}_tiny --lr 0.002"
+            row=ConvS2S
+            ;;
+        bytenet)
+            options="model=${model}_tiny --lr 0.002"
+            row=ByteNet
+            ;;
+        transformer) row=Transformer ;;
+        transformer_moe) row="Transformer with experts" ;;
+        *) row=$model ;;
     esac
     nmt-train "$output/corpus" $options --save-dir "$output/$model" \
         --max-tokens 2048 --lr-scheduler linear --adam-betas 0.9,0.98 --dropout 0.2 --clip-norm 1 \
@@ -31,6 +49,11 @@ for model in ${MODELS:-lstm gnmt conv_s2s bytenet transformer transformer_moe}; 
         --max-epoch 13 --keep-last-epochs 1 --valid-samples 0 --seed 1
     nmt-generate --path "$output/$model" --input "$text/test_2016_flickr.en.gz" \
         --output "$output/$model.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
+    nmt-score --sys "$output/$model.hypotheses" --ref "$text/test_2016_flickr.de.gz" --metrics bleu,chrf --format json |
+        tee "$output/$model.json"
+    "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, one budget" \
+        --row "$row" --metric BLEU --score "$output/$model.json" \
+        --setting "raw text, test_2016_flickr, 13 epochs, beam 5" --run "$output/$model"
     if [ -z "$first" ]; then
         first=$output/$model.hypotheses
     else

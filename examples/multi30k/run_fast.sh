@@ -3,12 +3,13 @@
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_fast.sh [OUTPUT, default runs/multi30k_fast]
 #
-# SEEDS="1" trains one. Stop it and run it again: training continues where it was. Scores are in OUTPUT/seed-*/*.json, the
-# user time of each training in OUTPUT/seed-*.time, in seconds.
+# SEEDS="1" trains one. Stop it and run it again: training continues where it was. Scores are in OUTPUT/seed-*/*.json,
+# means over the seeds in OUTPUT/results.json, the user time of each training in OUTPUT/seed-*.time, in seconds.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multi30k_fast}
+seeds=${SEEDS:-1 2 3}
 python=${PYTHON:-python}
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
@@ -18,7 +19,7 @@ if [ ! -e "$output/corpus/manifest.json" ]; then
 fi
 
 TIMEFORMAT=%U
-for seed in ${SEEDS:-1 2 3}; do
+for seed in $seeds; do
     run="$output/seed-$seed"
     { time nmt-train "$output/corpus" recipe=multi30k_fast --save-dir "$run" --threads 1 --seed "$seed" 2>&3; } \
         3>&2 2>> "$output/seed-$seed.time"
@@ -31,7 +32,12 @@ done
 
 for year in 2016 2017; do
     test="test_${year}_flickr"
-    "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, raw text" --row "$test, lightconv_tiny" \
-        --metric BLEU --score "$output"/seed-*/"$test.json" --setting "eight epochs, recipe=multi30k_fast" \
-        --run "$output"/seed-*/
+    runs=() scores=()
+    for seed in $seeds; do
+        runs+=("$output/seed-$seed")
+        scores+=("$output/seed-$seed/$test.json")
+    done
+    "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, raw text" --metric BLEU \
+        --row "lightweight convolutions, $test" --score "${scores[@]}" \
+        --setting "joint BPE of 8,000, recipe=multi30k_fast, beam 5" --run "${runs[@]}"
 done

@@ -3,10 +3,12 @@
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_raw.sh [OUTPUT, default runs/multi30k_raw]
 #
-# Stop it and run it again: training continues where it was.
+# Stop it and run it again: training continues where it was. Scores are in OUTPUT/results.json.
 set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multi30k_raw}
+python=${PYTHON:-python}
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
@@ -23,6 +25,9 @@ for year in 2016 2017; do
     test="test_${year}_flickr"
     nmt-generate --path "$output/run" --input "$text/$test.en.gz" \
         --output "$output/$test.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
-    echo "$test"
-    nmt-score --sys "$output/$test.hypotheses" --ref "$text/$test.de.gz" --metrics bleu,chrf
+    nmt-score --sys "$output/$test.hypotheses" --ref "$text/$test.de.gz" --metrics bleu,chrf --format json |
+        tee "$output/$test.json"
+    "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, raw text" \
+        --row "Transformer, $test" --metric BLEU --score "$output/$test.json" \
+        --setting "joint BPE of 8,000, 13 epochs, beam 5" --run "$output/run"
 done

@@ -3,11 +3,14 @@
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_tokenised.sh [OUTPUT, default runs/multi30k_tok]
 #
-# Stop it and run it again: training continues where it was. UPDATES=2500 trains for fewer updates.
+# Stop it and run it again: training continues where it was. UPDATES=2500 trains for fewer updates. Scores are in
+# OUTPUT/results.json.
 set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k_tok/}/multi30k_tok
 output=${1:-runs/multi30k_tok}
 updates=${UPDATES:-8000}
+python=${PYTHON:-python}
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train.lc.norm.tok" \
@@ -25,6 +28,13 @@ for year in 2016 2017; do
     test="test_${year}_flickr"
     nmt-generate --path "$output/averaged" --input "$text/$test.lc.norm.tok.en.gz" \
         --output "$output/$test.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
-    echo "$test"
-    nmt-score --sys "$output/$test.hypotheses" --ref "$text/$test.lc.norm.tok.de.gz" --metrics bleu,chrf --tokenize none
+    nmt-score --sys "$output/$test.hypotheses" --ref "$text/$test.lc.norm.tok.de.gz" --metrics bleu,chrf --tokenize none \
+        --format json | tee "$output/$test.json"
+    published=()
+    if [ "$year" = 2016 ]; then
+        published=(--published 41.02 --comparable)
+    fi
+    "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, tokenised text" \
+        --row "Transformer, $test" --metric BLEU --score "$output/$test.json" "${published[@]}" \
+        --setting "joint BPE of 10,000, at most $updates updates, mean of ten epochs, beam 5" --run "$output/run"
 done

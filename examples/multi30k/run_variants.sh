@@ -3,10 +3,12 @@
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_variants.sh [OUTPUT, default runs/multi30k_family, whose corpus it takes]
 #
-# Stop it and run it again: training continues where it was.
+# Stop it and run it again: training continues where it was. Scores are in OUTPUT/results.json.
 set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multi30k_family}
+python=${PYTHON:-python}
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
@@ -30,8 +32,16 @@ nmt-train "$output/corpus" model=dynamicconv_tiny --save-dir "$output/dynamiccon
     --max-epoch 13 --keep-last-epochs 1 --valid-samples 0 --seed 1
 
 for model in alibi lightconv dynamicconv; do
+    case $model in
+        alibi) row="Transformer with ALiBi" ;;
+        lightconv) row="lightweight convolutions" ;;
+        dynamicconv) row="dynamic convolutions" ;;
+    esac
     nmt-generate --path "$output/$model" --input "$text/test_2016_flickr.en.gz" \
         --output "$output/$model.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
-    echo "$model"
-    nmt-score --sys "$output/$model.hypotheses" --ref "$text/test_2016_flickr.de.gz" --metrics bleu,chrf
+    nmt-score --sys "$output/$model.hypotheses" --ref "$text/test_2016_flickr.de.gz" --metrics bleu,chrf --format json |
+        tee "$output/$model.json"
+    "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, one budget" \
+        --row "$row" --metric BLEU --score "$output/$model.json" \
+        --setting "raw text, test_2016_flickr, 13 epochs, beam 5" --run "$output/$model"
 done

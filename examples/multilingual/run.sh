@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # One model for two target languages: English to German and German to English of Multi30k, told apart by a tag; beside it a
-# model for each direction, with the same vocabulary and as many updates on its direction.
+# model for each direction, with the same vocabulary and half as many updates.
 #
 #     NMT_DATA=FOLDER examples/multilingual/run.sh [OUTPUT, default runs/multilingual]
 #
 # Stop it and run it again: training continues where it was. UPDATES=100 trains for fewer updates than 1984.
+# Results are in OUTPUT/results.json.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
@@ -32,19 +33,25 @@ nmt-train "$output/to-en" recipe=multi30k_fast --save-dir "$output/only-en" --ma
 
 for target in de en; do
     source=en
+    direction="to German"
     if [ "$target" = en ]; then
         source=de
+        direction="to English"
     fi
     for model in both "only-$target"; do
+        row="one model for each direction"
+        if [ "$model" = both ]; then
+            row="one model for both directions"
+        fi
         nmt-generate --path "$output/$model" --tag "$target" --input "$text/test_2016_flickr.$source.gz" \
             --output "$output/$model.$target" --overwrite
         nmt-score --sys "$output/$model.$target" --ref "$text/test_2016_flickr.$target.gz" --metrics bleu --format json \
             > "$output/$model.$target.json"
         "$python" "$here/../results.py" add "$output/results.json" --experiment "Several target languages" \
-            --row "$model, to $target" --metric BLEU --score "$output/$model.$target.json" \
+            --row "$row, $direction" --metric BLEU --score "$output/$model.$target.json" \
             --setting "Multi30k, test_2016_flickr, lightconv_tiny" --run "$output/$model"
     done
-    echo "to $target"
+    echo "$direction"
     nmt-score --sys "$output/only-$target.$target" "$output/both.$target" --ref "$text/test_2016_flickr.$target.gz" \
         --metrics bleu,chrf --confidence --paired bootstrap --format markdown
 done

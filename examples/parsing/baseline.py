@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from linear import PUNCTUATION, ROOT, XX, restore
 from trees import words_of
 
+from nmt.data.text import Reading
+from nmt.errors import DataError, NMTError
+
 
 def right_branching(words: Sequence[str], label: str) -> str:
     """The line of the tree's symbols."""
@@ -30,11 +33,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make right-branching trees of sentences.")
     parser.add_argument("--label", default="VP", help="of all nodes but the root (default: %(default)s)")
     arguments = parser.parse_args()
-    for number, line in enumerate(sys.stdin, start=1):
-        words = words_of(line)
-        if not words:
-            sys.exit(f"{parser.prog}: line {number} has no words")
-        print(restore(right_branching(words, arguments.label), words)[0])
+    try:
+        for number, line in enumerate(Reading().stream(sys.stdin.buffer, "standard input"), start=1):
+            words = words_of(line or "")
+            if not words:
+                raise DataError(f"line {number} has no words; leave empty lines out")
+            print(restore(right_branching(words, arguments.label), words)[0])
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ from pathlib import Path
 
 from trees import words_of
 
+from nmt.data.text import Reading
+from nmt.errors import NMTError
+
 ENDINGS = "ing ion ity ers est ed er ly al ic ous ive able ment ness s y".split()  # the first that fits
 
 
@@ -50,12 +53,13 @@ def main() -> None:
     parser.add_argument("--min-count", type=int, default=2, help="a word this frequent is kept (default: %(default)s)")
     arguments = parser.parse_args()
     try:
-        counts = Counter(words_of(arguments.training.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as error:
-        sys.exit(f"{parser.prog}: {arguments.training}: {error}")
-    known = {word for word, count in counts.items() if count >= arguments.min_count}
-    for line in sys.stdin:
-        print(replaced(line, known))
+        counts = Counter(word for line in Reading().lines(arguments.training) for word in words_of(line or ""))
+        known = {word for word, count in counts.items() if count >= arguments.min_count}
+        for line in Reading().stream(sys.stdin.buffer, "standard input"):
+            print(replaced(line or "", known))
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":

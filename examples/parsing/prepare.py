@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from linear import linearise
 from trees import Tree, is_tag, read_trees
 
-from nmt.errors import DataError
+from nmt.errors import DataError, NMTError
+from nmt.storage.files import atomic_write, said_plainly
 
 
 def alignment(tree: Tree, guide: str) -> str:
@@ -33,6 +35,17 @@ def alignment(tree: Tree, guide: str) -> str:
             pairs.append(f"{word}-{place}")
         word += is_tag(symbol)
     return " ".join(pairs)
+
+
+def written(trees: Sequence[Tree], arguments: argparse.Namespace) -> dict[str, list[str]]:
+    """The lines of each file, by the ending of its name."""
+    closers, tags = arguments.closers == "labelled", arguments.tags == "keep"
+    return {
+        "src": [" ".join(tree.words) for tree in trees],
+        "tgt": [linearise(tree, closers=closers, tags=tags) for tree in trees],
+        "align": [alignment(tree, arguments.guide) for tree in trees],
+        "trees": [str(tree) for tree in trees],
+    }
 
 
 def main() -> None:
@@ -53,19 +66,15 @@ def main() -> None:
         trees = list(read_trees(arguments.trees))
         if not trees:
             raise DataError(f"{arguments.trees}: there is no tree")
-    except (OSError, UnicodeDecodeError, DataError) as error:
-        sys.exit(f"{parser.prog}: {error}")
-    closers, tags = arguments.closers == "labelled", arguments.tags == "keep"
-    lines = {
-        "src": [" ".join(tree.words) for tree in trees],
-        "tgt": [linearise(tree, closers=closers, tags=tags) for tree in trees],
-        "align": [alignment(tree, arguments.guide) for tree in trees],
-        "trees": [str(tree) for tree in trees],
-    }
-    Path(arguments.output).parent.mkdir(parents=True, exist_ok=True)
-    for suffix, of_suffix in lines.items():
-        text = "".join(f"{line}\n" for line in of_suffix)
-        Path(f"{arguments.output}.{suffix}").write_text(text, encoding="utf-8", newline="\n")
+        folder = Path(arguments.output).parent
+        with said_plainly(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        for suffix, lines in written(trees, arguments).items():
+            with atomic_write(Path(f"{arguments.output}.{suffix}")) as file:
+                file.write("".join(f"{line}\n" for line in lines).encode())
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from pathlib import Path
 from linear import REPAIRS, restore
 from trees import Tree, words_of
 
-from nmt.errors import DataError
+from nmt.data.text import Reading
+from nmt.errors import DataError, NMTError
 
 
 def best(lines: Sequence[str], words: Sequence[str]) -> tuple[Tree, Counter[str], int]:
@@ -43,11 +44,6 @@ def all_best(
             raise DataError(f"line {number + 1}: {error}") from None
 
 
-def lines_of(text: str) -> list[str]:
-    """Without those that only Unicode calls lines."""
-    return text.removesuffix("\n").split("\n") if text else []
-
-
 def report(repairs: Sequence[Counter[str]], later: int) -> str:
     """A line for the sentences, and one for each kind of repair that there was."""
     total = sum(repairs, Counter[str]())
@@ -63,11 +59,15 @@ def main() -> None:
         "--nbest", type=int, default=1, help="lines for each sentence, best first (default: %(default)s)"
     )
     arguments = parser.parse_args()
+    if arguments.nbest < 1:
+        parser.error(f"--nbest must be at least 1, not {arguments.nbest}")
     try:
-        sentences = lines_of(arguments.words.read_text(encoding="utf-8"))
-        results = list(all_best(lines_of(sys.stdin.read()), sentences, arguments.nbest))
-    except (OSError, UnicodeDecodeError, DataError) as error:
-        sys.exit(f"{parser.prog}: {error}")
+        sentences = [line or "" for line in Reading().lines(arguments.words)]
+        hypotheses = [line or "" for line in Reading().stream(sys.stdin.buffer, "standard input")]
+        results = list(all_best(hypotheses, sentences, arguments.nbest))
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
     for tree, _, _ in results:
         print(tree)
     print(report([repairs for _, repairs, _ in results], sum(number > 0 for *_, number in results)), file=sys.stderr)

@@ -5,7 +5,8 @@
 #     examples/parsing/self_training.sh SENTENCES [OUTPUT, default runs/parsing]
 #
 # SENTENCES has a sentence on each line, cut into words as the treebank cuts them (do n't, the dog 's, -LRB- for a bracket), and is
-# not compressed. OUTPUT is the folder of run.sh. Stop the script and run it again: it continues where it was.
+# not compressed. OUTPUT is the folder of run.sh; results are added to its results.json. Stop the script and run it
+# again: it continues where it was.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 sentences=${1:?name a file of sentences}
@@ -19,7 +20,7 @@ if [ ! -e "$output/parsed/corpus/manifest.json" ]; then
     grep -v '^[[:space:]]*$' "$sentences" > "$output/parsed/words"
     "$python" "$here/classes.py" "$output/trees/train.src" < "$output/parsed/words" > "$output/parsed/classes"
     nmt-generate --path "$output/lstm" --input "$output/parsed/classes" --output "$output/parsed/hypotheses" \
-        --overwrite --beam 5 --max-len-b 300
+        --overwrite --beam 5
     "$python" "$here/restore.py" "$output/parsed/words" < "$output/parsed/hypotheses" > "$output/parsed/parses"
     # The trees that were made are a treebank like the other one.
     "$python" "$here/prepare.py" "$output/parsed/parses" "$output/parsed/train" --tags keep --guide next
@@ -32,7 +33,13 @@ nmt-train "$output/tagged/corpus" "$output/parsed/corpus" --sampling-weights 1,1
     --save-dir "$output/self_trained" --max-epoch "$epochs" --seed 1
 
 nmt-generate --path "$output/self_trained" --input "$output/tagged/dev.src" \
-    --output "$output/dev.self_trained.hypotheses" --overwrite --beam 10 --nbest 10 --lenpen 0.6 --max-len-b 300
+    --output "$output/dev.self_trained.hypotheses" --overwrite --nbest 10
 "$python" "$here/restore.py" "$output/trees/dev.src" --nbest 10 < "$output/dev.self_trained.hypotheses" \
     > "$output/dev.self_trained.parses"
-nmt-score --sys "$output/dev.self_trained.parses" --ref "$output/trees/dev.trees" --metrics brackets
+nmt-score --sys "$output/dev.self_trained.parses" --ref "$output/trees/dev.trees" --metrics brackets --format json |
+    tee "$output/dev.self_trained.json"
+trees=$(wc -l < "$output/trees/train.trees")
+parsed=$(wc -l < "$output/parsed/train.trees")
+"$python" "$here/../results.py" add "$output/results.json" --experiment "Table 4" --metric "F1 on dev" \
+    --row "LSTM with guided attention, semi-supervised" --score "$output/dev.self_trained.json" \
+    --setting "$trees trees and $parsed sentences parsed by the LSTM, $epochs epochs" --run "$output/self_trained"

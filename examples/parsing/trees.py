@@ -10,12 +10,12 @@ S1, around a single node.
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from nmt.data.text import Reading
 from nmt.errors import DataError
 
 OUTER = frozenset(("", "TOP", "ROOT", "S1"))
@@ -66,12 +66,10 @@ def words_of(line: str) -> list[str]:
 
 
 def read_trees(path: Path) -> Iterator[Tree]:
-    """The trees of a file, which may be compressed with gzip; those that consist of traces alone are left out."""
-    content = path.read_bytes()
-    if content[:2] == b"\x1f\x8b":
-        content = gzip.decompress(content)
+    """The trees of a file, which may be compressed; those that consist of traces alone are left out."""
+    text = "\n".join(line or "" for line in Reading().lines(path))
     try:
-        yield from parse(content.decode("utf-8"))
+        yield from parse(text)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 

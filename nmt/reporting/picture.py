@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nmt.errors import UsageError
-from nmt.storage.files import atomic_write
+from nmt.storage.files import atomic_write, said_plainly
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Picture:
         if output.suffix not in (".svg", ".png"):
             raise UsageError(f"pictures are SVG or PNG: name the file {output.with_suffix('.svg')} instead of {output}")
         content = self.svg.encode("utf-8", "replace") if output.suffix == ".svg" else _as_png(self.svg, output)
-        output.parent.mkdir(parents=True, exist_ok=True)
+        with said_plainly(output):
+            output.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(output) as file:
             file.write(content)
         return self

@@ -43,7 +43,6 @@ MEASURES = "measures for hours; tests/cli/test_benchmarks.py runs the script in 
 FOREIGN = "reads what another toolkit trained; tests/unit/formats makes such models and imports them"
 SERVES = "listens until it is stopped; tests/serving/test_document.py sends the requests to a server"
 DOWNLOADS = "downloads gigabytes; tests/unit/examples/test_wmt14_run.py runs the script with archives of its own"
-ENGLISH = "looks for English words; tests/unit/examples/test_figures.py has sentences with them"
 COUNTS = (
     "counts the operations of models of full size for minutes; tests/unit/examples/test_wmt14_costs.py has small ones"
 )
@@ -80,8 +79,6 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("docs/serving.md", "nmt-serve --path runs/de-en,runs/en-de"): SERVES,
     ("docs/serving.md", "curl "): SERVES,
     ("docs/training.md", "srun "): MACHINES,
-    ("examples/figures/README.md", "examples/figures/run.sh"): ENGLISH,
-    ("examples/figures/README.md", "export "): ENGLISH,
     ("examples/table1/README.md", "examples/table1/run.sh"): MEASURES,
     ("examples/parsing/README.md", "python examples/forecast.py "): COUNTS,
     ("examples/student/README.md", "python examples/student/pipeline.py"): STAGES,
@@ -106,6 +103,11 @@ UNLEARNED = {
 }
 # The other examples take minutes even when they are shortened: whole experiments of many runs.
 QUICK_EXAMPLES = {"examples/date/README.md", "examples/plugin/README.md"}
+# All of their scripts run here, so that these must keep every result that is committed.
+WHOLE_EXAMPLES = {
+    f"examples/{name}/README.md"
+    for name in ("addition", "characters", "figures", "finetuning", "multi30k", "multilingual", "parsing")
+}
 # Documents whose commands take half a minute and more together.
 LONG_DOCUMENTS = {"docs/adding-a-component.md", "docs/configuration.md", "docs/corpora.md", "docs/objectives.md"}
 
@@ -191,6 +193,7 @@ def documents_with_commands() -> list[Any]:
         if any(exception_of(document, line) is None for line in commands_of(document)):
             is_example = document.startswith("examples/") and document not in QUICK_EXAMPLES
             at_night = [pytest.mark.nightly] if is_example or document in LONG_DOCUMENTS else []
+            at_night += [pytest.mark.timeout(1800)] if is_example else []  # up to twenty trainings, on a busy machine
             found.append(pytest.param(document, marks=at_night))
     return found
 
@@ -206,6 +209,33 @@ def test_every_command_of_a_document_runs(
     assert not failed, "\n\n".join(failed)
     for command in done:
         check_output(command, document, tmp_path, shims)
+    if document in WHOLE_EXAMPLES:
+        check_results(document, tmp_path)
+
+
+@pytest.mark.nightly
+def test_the_textbook_s_comparison_keeps_its_rows(shims: Shims, prepared: Path, tmp_path: Path, notes: Path) -> None:
+    """It trains four models, which is too much for the quick document that names it."""
+    document = "examples/date/README.md"
+    furnish(document, tmp_path, prepared)
+    dates = tmp_path / "date.txt.gz"
+    more = gzip.decompress(dates.read_bytes()) * 20  # the Transformer warms up for 400 updates
+    dates.write_bytes(gzip.compress(more))
+    for done in run(["examples/date/run.sh demo", "examples/date/compare.sh date.txt.gz"], tmp_path, shims, notes):
+        assert done.succeeded, done
+    check_results(document, tmp_path)
+
+
+def check_results(document: str, folder: Path) -> None:
+    """The scripts of an example keep every figure and picture that is committed, under the same name."""
+    written = [rows for path in folder.rglob("results.json") for rows in rows_measured(path)]
+    assert set(rows_measured(ROOT / document.replace("README.md", "results.json"))) <= set(written)
+
+
+def rows_measured(path: Path) -> list[tuple[str, str]]:
+    """Experiment and row of each result; what was not run has neither figure nor picture."""
+    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return [(one["experiment"], one["row"]) for one in results if "ours" in one or "picture" in one]
 
 
 @pytest.mark.parametrize("word", NEEDED)

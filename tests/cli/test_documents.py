@@ -115,9 +115,9 @@ def test_what_a_fairseq_table_calls_the_same_is_looked_up_too() -> None:
     assert {("nmt-train", "--reset-meters"), ("nmt-generate", "--no-repeat-ngram-size")} <= set(flags_of_ours())
 
 
-# What the README's run and that of the script need not share: names of files, and what is done to an old one.
+# What the README's run and that of the script need not share: names of files, what is done to old ones, the form of scores.
 PLACES = {"trainpref", "validpref", "testpref", "destdir", "data", "save_dir", "path", "input", "output", "overwrite"}
-PLACES |= {"sys", "ref"}
+PLACES |= {"sys", "ref", "format"}
 
 
 def without_places(section: Any) -> Any:
@@ -145,6 +145,14 @@ def test_the_readme_states_the_result_of_its_settings() -> None:
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert f"{in_2016} BLEU on test_2016_flickr and {in_2017} on test_2017_flickr" in readme
     assert signature.replace("\\", "") in readme and f"after {minutes} CPU minutes" in readme
+
+
+def test_the_index_of_the_examples_has_every_folder_and_is_linked() -> None:
+    index = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(\w+)\]\((\w+)/README\.md\) \| \S.* \| \S.* \|$", index, flags=re.MULTILINE)
+    folders = [path.name for path in (ROOT / "examples").iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert sorted(rows) == [(name, name) for name in sorted(folders)]
+    assert "](examples/README.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_counts_the_commands_of_its_table() -> None:

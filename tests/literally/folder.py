@@ -36,10 +36,11 @@ GIVEN: dict[str, str] = {
     "examples/addition/README.md": "addition.txt.gz",
     "examples/characters/README.md": "data",
     "examples/date/README.md": "date.txt.gz",
+    "examples/figures/README.md": "data",
     "examples/finetuning/README.md": "data",
     "examples/multilingual/README.md": "data",
     "examples/multi30k/README.md": "data",
-    "examples/parsing/README.md": "data/treebank sentences.txt",
+    "examples/parsing/README.md": "nltk_data sentences.txt",
     "examples/plugin/README.md": "data-bin/x source.txt",
     "examples/table3/README.md": "data",
 }
@@ -104,7 +105,7 @@ def _write_texts(folder: Path) -> None:
     (folder / "text").mkdir()
     letters = string.ascii_lowercase + "E"
     lexicon = [["".join(chance.choices(letters, k=chance.randint(3, 6))) for _ in range(WORDS)] for _ in range(2)]
-    known = {"de": "Ein Hund das zwei Hunde".split(), "en": "a dog the two dogs".split()}
+    known = {"de": "Ein Hund das zwei Hunde".split(), "en": "a dog the two dogs his".split()}
     sizes = {"train": LINES, "few": FEW, "valid": TESTED, "test": TESTED, "test1": TESTED, "test2": TESTED}
     for split, size in sizes.items():
         longest = 8 if split == "train" else 3
@@ -167,10 +168,10 @@ def _write_dates(folder: Path) -> None:
 
 
 def _write_trees(folder: Path) -> None:
-    """A treebank, in the form of the Penn Treebank's files, and sentences without trees."""
+    """A treebank, in the form and with the names of NLTK's sample, and sentences without trees."""
     chance = random.Random(2)
     sentences = []
-    for split, size in {"train": FEW, "dev": TESTED, "test": TESTED}.items():
+    for first, size in {1: FEW, 160: TESTED, 180: TESTED}.items():  # of training, dev and test
         trees = []
         for _ in range(size):
             subject, verb, thing = (
@@ -180,7 +181,5 @@ def _write_trees(folder: Path) -> None:
             objects = f"({label} (DT the) (NNS {thing}))" if chance.random() < 0.5 else f"({label} (NNS {thing}))"
             trees.append(f"( (S (NP-SBJ (NNS {subject}))\n     (VP (VBP {verb}) {objects}) (. .)))")
             sentences.append(f"{subject} {verb} the {thing} .")
-        path = folder / f"data/treebank/{split}.mrg.gz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress("\n".join(trees).encode()))
+        _write(folder / f"nltk_data/corpora/treebank/combined/wsj_{first:04}.mrg", trees)
     _write(folder / "sentences.txt", sentences)

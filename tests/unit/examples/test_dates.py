@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import random
@@ -164,14 +165,43 @@ def test_conversion_follows_the_textbooks_split(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "valid.tgt").read_text().startswith(f"1994-09-{order[27] + 1:02d}\n")
 
 
-def test_conversion_names_a_bad_line(tmp_path: Path) -> None:
+def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(FOLDER / script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+TEN = "".join(f"{day} May 1976 _1976-05-{day:02}\n" for day in range(1, 11)).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "message"),
+    [
+        (TEN + b"no separator\n", 65, "date.txt:11: no underscore between source and target: 'no separator'"),
+        (TEN[:46], 65, "date.txt has 2 lines; a tenth is for validation, so give 10 at least"),
+        (TEN + b"\xff_\n", 65, "date.txt:11:"),
+        (gzip.compress(TEN)[:-9], 65, "it was cut short"),
+        (None, 66, "date.txt: No such file or directory"),
+    ],
+)
+def test_a_file_that_is_no_task_is_one_sentence(
+    content: bytes | None, status: int, message: str, tmp_path: Path
+) -> None:
     file = tmp_path / "date.txt"
-    file.write_text("september 27, 1994 _1994-09-27\nno separator\n")
-    result = subprocess.run(
-        [sys.executable, FOLDER / "convert.py", file, tmp_path / "out"], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 1
-    assert f"{file}:2: no underscore" in result.stderr
+    if content is not None:
+        file.write_bytes(content)
+    result = run("convert.py", file, tmp_path / "out")
+    assert (result.returncode, result.stderr.count("\n")) == (status, 1)
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize("script", ["convert.py", "generate.py"])
+def test_a_folder_that_cannot_be_made_is_one_sentence(script: str, tmp_path: Path) -> None:
+    (tmp_path / "date.txt").write_bytes(TEN)
+    folder = tmp_path / "date.txt" / "text"
+    given = [tmp_path / "date.txt", folder] if script == "convert.py" else [folder, "--size", 1, "--held-out", 1]
+    result = run(script, *given)
+    assert (result.returncode, result.stderr.count("\n")) == (73, 1)
+    assert f"cannot create {folder}" in result.stderr
 
 
 def run_folder(path: Path, *scores: float) -> Path:
@@ -184,9 +214,8 @@ def run_folder(path: Path, *scores: float) -> Path:
     return path
 
 
-def compare(*arguments: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(FOLDER / "compare.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def compare(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return run("compare.py", *arguments)
 
 
 def test_runs_are_compared_in_one_picture(tmp_path: Path) -> None:
@@ -202,17 +231,60 @@ def test_a_run_without_exact_match_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "comparison.svg").exists()
 
 
-def test_the_comparison_keeps_the_first_epochs_and_the_last(tmp_path: Path) -> None:
-    run = run_folder(tmp_path / "one", 1.0, 50.0, 70.0, 99.0)
+def ended(run: Path) -> Path:
+    """The same run with what begins and ends a log."""
     log = (run / "log.jsonl").read_text(encoding="utf-8")
     ends = [{"event": "start", "model": {"parameters": 5}}, {"event": "end", "update": 40, "seconds": 60}]
     (run / "log.jsonl").write_text(log + "".join(f"{json.dumps(event)}\n" for event in ends), encoding="utf-8")
+    return run
+
+
+def test_the_comparison_keeps_the_first_epochs_and_the_last(tmp_path: Path) -> None:
+    run = ended(run_folder(tmp_path / "one", 1.0, 50.0, 70.0, 99.0))
     kept = tmp_path / "results.json"
-    result = compare(tmp_path / "comparison.svg", run, Path("--results"), kept)
+    result = compare(tmp_path / "comparison.svg", run, "--results", kept)
     assert result.returncode == 0, result.stderr
-    figures = [(one["metric"], one["ours"]) for one in json.loads(kept.read_text(encoding="utf-8"))]
-    assert figures == [
-        ("exact match in per cent after epoch 1", 1.0),
-        ("exact match in per cent after epoch 2", 50.0),
-        ("exact match in per cent after epoch 4", 99.0),
+    results = json.loads(kept.read_text(encoding="utf-8"))
+    assert [(one["row"], one["metric"], one["ours"]) for one in results] == [
+        ("one", "exact match in per cent after epoch 1", 1.0),
+        ("one", "exact match in per cent after epoch 2", 50.0),
+        ("one", "exact match in per cent after epoch 4", 99.0),
     ]
+    (signature,) = {one["signature"] for one in results}
+    assert signature.startswith("nrefs:1|case:mixed|unit:line|version:nmt-")
+
+
+def test_the_comparison_keeps_rows_epochs_and_what_was_published(tmp_path: Path) -> None:
+    runs = [ended(run_folder(tmp_path / name, 1.0, 50.0, 70.0, 99.0)) for name in ("one", "two")]
+    kept = tmp_path / "results.json"
+    named = ["--rows", "an LSTM", "a Transformer", "--epochs", 3, "--setting", "few dates"]
+    published = ["--published", "a Transformer", 3, "60.5"]
+    result = compare(tmp_path / "comparison.svg", *runs, *named, *published, "--results", kept)
+    assert result.returncode == 0, result.stderr
+    results = json.loads(kept.read_text(encoding="utf-8"))
+    assert [(one["row"], one["metric"][-7:], one.get("published")) for one in results] == [
+        ("an LSTM", "epoch 3", None),
+        ("an LSTM", "epoch 4", None),
+        ("a Transformer", "epoch 3", 60.5),
+        ("a Transformer", "epoch 4", None),
+    ]
+    assert {one["setting"] for one in results} == {"few dates"}
+    assert "a Transformer" in (tmp_path / "comparison.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        (["--rows", "a", "b"], 2, "--rows has 2 names for 1 runs; give one for each"),
+        (["--published", "two", "1", "9"], 2, "--published names a row that is none: 'two'; the rows are one"),
+        (["--published", "one", "1", "many"], 2, "an epoch and a figure are two numbers, not 1 and many"),
+        (["--results", "results.json"], 65, "has not ended: train it to its end first"),
+    ],
+)
+def test_what_cannot_be_kept_is_one_sentence(
+    options: list[str], status: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = compare("comparison.svg", run_folder(tmp_path / "one", 1.0), *options)
+    assert result.returncode == status
+    assert message in result.stderr and "Traceback" not in result.stderr

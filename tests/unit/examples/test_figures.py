@@ -13,7 +13,7 @@ import pytest
 
 from nmt.data.attention import SentenceAttention
 from nmt.errors import DataError, UsageError
-from tests.tiny_models import in_english, some_lines, write_tiny_model
+from tests.tiny_models import WORDS, write_tiny_model
 
 SCRIPT = Path(__file__).resolve().parents[3] / "examples/figures/heads.py"
 
@@ -105,20 +105,50 @@ def test_a_word_alone_is_drawn_without_the_lines_of_the_others() -> None:
     assert [float(row.sum()) for row in shown.weights[0]] == pytest.approx([0, 0, 1, 0])
 
 
+SENTENCE = "one boy throws his old ball to big cats"
+PICTURES = ["figure3.svg", "figure4.svg", "figure5.svg"]
+
+
 def test_three_pictures_are_drawn(tmp_path: Path) -> None:
-    text = "one man throws his old ball to big dogs"
-    lines = heads.draw([sentence(text, even(2, 2, 10))], [1, 2], tmp_path)
-    assert [line.split(":")[0] for line in lines] == ["long_distance.svg", "pronouns.svg", "phrases.svg"]
-    assert all((tmp_path / line.split(":")[0]).read_text(encoding="utf-8").startswith("<svg") for line in lines)
+    said = heads.draw([sentence(SENTENCE, even(2, 2, 10))], [1, 2], tmp_path)
+    assert list(said) == PICTURES
+    assert all((tmp_path / name).read_text(encoding="utf-8").startswith("<svg") for name in PICTURES)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("figures")
+    return write_tiny_model(folder / "model", model="transformer", updates=1, words=(*WORDS, *SENTENCE.split()))
+
+
+def draw(model: Path, folder: Path, output: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """The script, on a sentence that has something for each figure."""
+    for name in ("source", "target"):
+        (folder / name).write_text(f"{SENTENCE}\n", encoding="utf-8")
+    given = [str(path) for path in (SCRIPT, model, folder / "source", folder / "target", folder / output)]
+    return subprocess.run([sys.executable, *given, *options], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
-def test_a_layer_that_the_model_has_not_is_refused(tmp_path: Path) -> None:
-    model = write_tiny_model(tmp_path / "model", model="transformer", updates=1)
-    source = some_lines(3)
-    (tmp_path / "source").write_text("".join(f"{line}\n" for line in source), encoding="utf-8")
-    (tmp_path / "target").write_text("".join(f"{in_english(line)}\n" for line in source), encoding="utf-8")
-    command = [sys.executable, SCRIPT, model, tmp_path / "source", tmp_path / "target", tmp_path, "--layer", "9"]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "--layer 9: the encoder has layers 1 to" in done.stderr and "Traceback" not in done.stderr
+def test_the_script_draws_and_says_what_is_drawn(model: Path, tmp_path: Path) -> None:
+    done = draw(model, tmp_path, "pictures")
+    assert done.returncode == 0, done.stderr
+    assert [line.split(": ")[0] for line in done.stdout.splitlines()] == PICTURES
+    assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == PICTURES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("output", "options", "status", "message"),
+    [
+        ("pictures", ["--layer", "9"], 2, "--layer 9: the encoder has layers 1 to"),
+        ("pictures", ["--lines", "-1"], 2, "--lines must be at least 1, not -1"),
+        ("source/pictures", [], 73, "source/pictures/figure3.svg: Not a directory"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_sentence(
+    output: str, options: list[str], status: int, message: str, model: Path, tmp_path: Path
+) -> None:
+    done = draw(model, tmp_path, output, *options)
+    assert done.returncode == status
+    assert message in done.stderr and "Traceback" not in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,10 +71,56 @@ def test_every_pair_is_in_one_domain_and_stays_a_pair(tmp_path: Path) -> None:
             assert lines[f"{name[:-2]}de"] == [line.upper() for line in found]
 
 
-def test_files_of_other_lengths_are_refused(tmp_path: Path) -> None:
-    write_multi30k(tmp_path / "multi30k", short=True)
-    done = subprocess.run(
-        [sys.executable, SCRIPT, tmp_path / "multi30k", tmp_path / "text"], check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 1
-    assert "train: 3 lines of en, 2 of de" in done.stderr and "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("fault", "status", "message"),
+    [
+        ("short", 65, "train: 3 lines of en, 2 of de"),
+        ("missing", 66, "cannot read multi30k/val.de.gz: No such file or directory"),
+        ("torn", 65, "unexpected end of compressed file multi30k/val.de.gz"),
+        ("occupied", 73, "cannot create text: File exists"),
+    ],
+)
+def test_wrong_files_are_one_sentence(
+    fault: str, status: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_multi30k(tmp_path / "multi30k", short=fault == "short")
+    german = tmp_path / "multi30k/val.de.gz"
+    if fault == "missing":
+        german.unlink()
+    elif fault == "torn":
+        german.write_bytes(german.read_bytes()[:-9])
+    elif fault == "occupied":
+        (tmp_path / "text").write_text("", encoding="utf-8")
+    command = [sys.executable, SCRIPT, "multi30k", "text"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (status, 1)
+    assert message in done.stderr
+
+
+# What the script needs of the toolkit, in bash: every command writes down its words, and training writes a log.
+COMMANDS = """
+nmt-preprocess() { :; }
+nmt-generate() { :; }
+nmt-score() { :; }
+fake_python() { :; }
+export -f fake_python
+nmt-train() {
+    echo "$@" >> "$output/trained"
+    mkdir -p "$output/domain" "$output/text"
+    printf 'a\\nb\\n' > "$output/text/water.train.en"
+    echo '{"event": "end", "update": 7, "epoch": 1, "seconds": 1.0}' > "$output/domain/log.jsonl"
+}
+"""
+
+
+def test_the_mixture_makes_twice_the_updates_of_the_domain_alone(tmp_path: Path) -> None:
+    """Half of its pairs are the domain's: both models see these equally often."""
+    (tmp_path / "out").mkdir()
+    script = COMMANDS + SCRIPT.with_name("run.sh").read_text(encoding="utf-8")
+    environment = {**os.environ, "NMT_DATA": str(tmp_path), "PYTHON": "fake_python"}
+    command = ["bash", "-c", script, "run.sh", str(tmp_path / "out")]
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    trained = (tmp_path / "out/trained").read_text(encoding="utf-8").splitlines()
+    assert ["--max-update 14 " in line for line in trained] == [False, False, True]
+    assert "--sampling-weights 1,1 " in trained[2]

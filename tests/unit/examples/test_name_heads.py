@@ -129,3 +129,12 @@ def test_a_missing_file_is_said_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, str(FILE), "model", "source", "target", "heads.svg"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (66, "", 1)
+
+
+def test_a_negative_number_of_lines_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["name_heads.py", "model", "source", "target", "heads.svg", "--lines", "-1"])
+    with pytest.raises(SystemExit) as ended:
+        name_heads.main()
+    assert ended.value.code == 2 and "--lines must be at least 1, not -1" in capsys.readouterr().err

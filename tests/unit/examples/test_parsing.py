@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from nmt.errors import DataError
 from nmt.scoring.brackets import read_tree
+from tests.documents import all_commands
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "parsing"
 NAMES = ("trees", "linear", "prepare", "classes", "restore", "baseline")
@@ -240,7 +241,8 @@ def test_the_first_hypothesis_that_needs_no_repair_is_taken() -> None:
 
 def run(script: str, *arguments: object, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(FOLDER / script), *map(str, arguments)]
-    return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=given.encode("utf-8", "surrogateescape"), capture_output=True, check=False)
+    return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_commands_from_trees_to_trees(tmp_path: Path) -> None:
@@ -269,11 +271,20 @@ def test_commands_from_trees_to_trees(tmp_path: Path) -> None:
     [
         ("prepare.py", ["bad.mrg", "out"], "", "bad.mrg: line 1: the tree that begins here is not closed"),
         ("prepare.py", ["empty.mrg", "out"], "", "empty.mrg: there is no tree"),
-        ("prepare.py", ["none.mrg", "out"], "", "none.mrg"),
+        ("prepare.py", ["none.mrg", "out"], "", "cannot read none.mrg: No such file or directory"),
+        ("prepare.py", ["torn.mrg.gz", "out"], "", "torn.mrg.gz after 7 lines; it was cut short"),
+        ("prepare.py", ["good.mrg", "words/out"], "", "cannot create words: File exists"),
         ("restore.py", ["words"], "(S XX )S\n", "1 lines of hypotheses for 2 sentences"),
         ("restore.py", ["words"], "\n\n", "line 2: a sentence without words has no tree"),
-        ("classes.py", ["none"], "a\n", "none"),
+        ("restore.py", ["words"], "\n\udcff\n", "standard input:2:"),
+        ("restore.py", ["words", "--nbest", "0"], "", "--nbest must be at least 1, not 0"),
+        ("restore.py", ["none"], "", "cannot read none: No such file or directory"),
+        ("classes.py", ["none"], "a\n", "cannot read none: No such file or directory"),
+        ("classes.py", ["words"], "\udcff\n", "standard input:1:"),
         ("baseline.py", [], "a\n\n", "line 2 has no words"),
+        ("baseline.py", [], "a\n\udcff\n", "standard input:2:"),
+        ("split.py", ["none", "out"], "", "none has no file for train, dev, test; it should hold wsj_0001.mrg"),
+        ("split.py", ["sample", "words/out"], "", "cannot create words/out: Not a directory"),
     ],
 )
 def test_what_a_user_can_do_wrong_is_one_sentence(
@@ -282,7 +293,56 @@ def test_what_a_user_can_do_wrong_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.mrg").write_text("(S (NN dog)\n", encoding="utf-8")
     (tmp_path / "empty.mrg").write_text("", encoding="utf-8")
+    (tmp_path / "good.mrg").write_text("(S (NN dog))\n", encoding="utf-8")
+    (tmp_path / "torn.mrg.gz").write_bytes(gzip.compress(TEXT.encode())[:-9])
     (tmp_path / "words").write_text("a b\n\n", encoding="utf-8")
+    write_sample(tmp_path / "sample")
     result = run(script, *arguments, given=given)
-    assert result.returncode == 1 and result.stdout.count("\n") <= 1
-    assert message in result.stderr and "Traceback" not in result.stderr
+    assert result.returncode in (2, 65, 66, 73) and result.stdout.count("\n") <= 1
+    assert message in result.stderr and result.stderr.splitlines()[-1].startswith(f"{script}: ")
+
+
+def write_sample(folder: Path) -> None:
+    """Five files in the place of NLTK's, each with a tree of a word that is the file's number."""
+    folder.mkdir()
+    for number in (159, 179, 180, 1, 160):
+        (folder / f"wsj_{number:04}.mrg").write_text(f"\n( (S (NN {number})))\n", encoding="utf-8")
+    (folder / "wsj_notes.mrg").write_text("not a tree", encoding="utf-8")
+
+
+def test_the_sample_is_divided_by_its_files(tmp_path: Path) -> None:
+    write_sample(tmp_path / "sample")
+    done = run("split.py", tmp_path / "sample", tmp_path / "parts")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "train: 2 trees of 2 files\ndev: 2 trees of 2 files\ntest: 1 trees of 1 files\n",
+    )
+    assert "split.py: the figures of README.md are of 3,396 trees for train; yours may differ" in done.stderr
+    parts = {path.name: [tree.words for tree in trees.read_trees(path)] for path in (tmp_path / "parts").iterdir()}
+    assert parts == {
+        "train.mrg.gz": [("1",), ("159",)],
+        "dev.mrg.gz": [("160",), ("179",)],
+        "test.mrg.gz": [("180",)],
+    }
+
+
+def test_the_recipes_decide_on_search_and_length() -> None:
+    """The parsers of Table 4 differ in both."""
+    of_script = [command for command in all_commands() if command.document == "examples/parsing/run.sh"]
+    options = {option for command in of_script for option in command.arguments if option.startswith("--")}
+    assert options.isdisjoint({"--beam", "--lenpen", "--max-len-a", "--max-len-b", "--max-epoch", "--max-update"})
+    trained = {option for command in of_script for option in command.arguments if option.startswith("recipe=")}
+    assert trained == {"recipe=parsing_small", "recipe=parsing_small_transformer", "recipe=parsing_vinyals"}
+
+
+def test_a_parser_that_is_none_is_refused_before_any_work(tmp_path: Path) -> None:
+    environment = {**os.environ, "NMT_DATA": str(tmp_path), "SYSTEMS": "lstm lstmm"}
+    done = subprocess.run(
+        ["bash", str(FOLDER / "run.sh"), str(tmp_path / "out")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and list(tmp_path.iterdir()) == []
+    assert done.stderr == "run.sh: SYSTEMS names 'lstmm', which is no parser; there are lstm, transformer and vinyals\n"

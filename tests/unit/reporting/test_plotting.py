@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.reporting import plotting
 from nmt.reporting.plotting import AttentionPanel, plot_attention, plot_comparison, plot_learning_curve
 from tests.unit.reporting.pictures import picture
@@ -126,6 +126,12 @@ def test_png_without_its_extra_is_refused_with_what_to_do(tmp_path: Path, monkey
 def test_a_picture_with_another_suffix_is_refused_with_a_right_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="pictures are SVG or PNG: name the file .*curve.svg instead of .*curve.pdf"):
         plot_learning_curve(write_log(tmp_path / "log.jsonl", train(10, 3.0)), tmp_path / "curve.pdf")
+
+
+def test_a_picture_in_a_folder_that_cannot_be_made_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.jsonl", train(1, 2.0))
+    with pytest.raises(OutputError, match=r"cannot create .*curve.svg: Not a directory; a part of the path is a file"):
+        plot_learning_curve(log, log / "folder" / "curve.svg")
 
 
 def test_a_comparison_shows_a_metric_of_each_run_against_epochs(tmp_path: Path) -> None:
