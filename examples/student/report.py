@@ -67,11 +67,11 @@ def keep(scores: dict[str, list[dict[str, Any]]], speeds: dict[str, Any], tests:
     """results.json, by the program that all examples share."""
     runs = {name: Path("..") / name / "run" for name in scores}
     for name, found in scores.items():
-        run = ["--run", str(runs[name])] if runs[name].is_dir() else []
+        run, row = ["--run", str(runs[name])] if runs[name].is_dir() else [], in_words(name)
         for test, one in zip(tests, found):
             for metric, shown in (("bleu", "BLEU"), ("chrf", "chrF2")):
                 figures = ["--ours", f"{one[metric]['score']:.2f}", "--signature", one[metric]["signature"]]
-                add(experiment, name, shown, [*figures, "--setting", test, *run])
+                add(experiment, row, shown, [*figures, "--setting", test, *run])
         rounds = speeds[name]["cpu"]["rounds"]
         figures = [
             "--ours",
@@ -79,7 +79,16 @@ def keep(scores: dict[str, list[dict[str, Any]]], speeds: dict[str, Any], tests:
             "--setting",
             f"one core, median of {len(rounds)} rounds",
         ]
-        add(experiment, name, "sentences/s", figures)
+        add(experiment, row, "sentences/s", figures)
+
+
+def in_words(system: str) -> str:
+    """What the results call a system: ``teacher-1`` is teacher 1."""
+    known = {
+        "ensemble": "all teachers together",
+        "student-searched-as-the-teacher": "student, searched as the teachers are",
+    }
+    return known.get(system, system.replace("-", " "))
 
 
 def add(experiment: str, row: str, metric: str, words: list[str]) -> None:

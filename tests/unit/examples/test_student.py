@@ -296,7 +296,7 @@ def test_the_smoke_preset_makes_a_student_and_is_then_passed_over(texts: list[st
     assert first.stdout.split("\n")[-2].startswith("The student keeps ")
     evaluated = tmp_path / "out" / "evaluate"
     results = json.loads((evaluated / "results.json").read_text())
-    assert {result["row"] for result in results} >= {"teacher-1", "teacher-2", "ensemble", "student"}
+    assert {result["row"] for result in results} >= {"teacher 1", "teacher 2", "all teachers together", "student"}
     assert len(read(evaluated / "0.student")) == len(read(evaluated / "0.student.links")) == 20
     assert (tmp_path / "out" / "export" / "model" / "model.safetensors").exists()
     again = started(*arguments, "until=student", PYTHONPATH=str(FOLDER.parents[1]))
