@@ -34,7 +34,7 @@ nmt-train "$output/water" recipe=domain_finetuning --save-dir "$output/domain" -
 
 # Half of its pairs are the domain's, so that it sees these as often in twice the updates.
 updates=$(sed -n 's/^{"event": "end", "update": \([0-9]*\),.*/\1/p' "$output/domain/log.jsonl" | tail -n 1)
-twice=$((2 * updates))
+twice=$((2 * ${updates:?$output/domain/log.jsonl has no end of a run}))
 nmt-train "$output/water" "$output/land" --sampling-weights 1,1 recipe=domain_finetuning --save-dir "$output/mixed" \
     --finetune-from-model "$output/general" --max-update "$twice" --seed 1
 

@@ -94,6 +94,7 @@ def _divergence_and_gradient_(log_probabilities: Tensor, weight: float) -> Tenso
         return log_probabilities.exp_().new_zeros(())
     half = weight / 2
     difference = log_probabilities[0] - log_probabilities[1]  # [m, V]
+    difference.nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf)  # a piece that both rule out
     first, second = log_probabilities.exp_()
     to_first = torch.linalg.vecdot(first, difference)[:, None]  # [m, 1] KL(p || q)
     to_second = -torch.linalg.vecdot(second, difference)[:, None]

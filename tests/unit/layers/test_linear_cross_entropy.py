@@ -192,6 +192,21 @@ def test_passes_that_agree_are_two_cross_entropies() -> None:
     assert divergence.item() == pytest.approx(0.0, abs=1e-12)
 
 
+def test_a_piece_that_is_ruled_out_adds_nothing() -> None:
+    passes, weight, bias, targets = two_passes(bias=True)
+    assert bias is not None
+    without = torch.arange(V) != 3
+    ruled_out = torch.where(without, bias.detach(), -torch.inf)
+    targets = targets.masked_fill(targets == 3, 4)
+    loss, nll, divergence = linear_agreement(passes, weight, ruled_out, targets, 0.0, 3.0)
+    places = without.cumsum(0) - 1  # of the other pieces among themselves
+    expected = linear_agreement(passes, weight[without], bias[without], places[targets], 0.0, 3.0)
+    for found, wanted in zip((loss, nll, divergence), expected):
+        torch.testing.assert_close(found, wanted)
+    for found, wanted in zip(gradients(loss, passes, weight), gradients(expected[0], passes, weight)):
+        torch.testing.assert_close(found, wanted)
+
+
 def test_agreement_in_bf16_is_summed_in_float32() -> None:
     passes, weight, bias, targets = two_passes(bias=True)
     assert bias is not None
