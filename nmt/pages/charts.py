@@ -24,8 +24,8 @@ _MOST_POWERS = 6  # between the ticks of a logarithmic axis; a run that diverges
 _LOG_RATIO = 100  # beyond this between the largest and the smallest value, the scale is logarithmic
 _LONGEST_TEXT = 400  # letters of an example
 _LONGEST_NAME = 40  # letters of a curve's name on a picture
-_LIGHT = ("#2563b8", "#d1661c", "#2f8f57", "#8a4fc0", "#b3365b", "#7a6a12")  # of curves, on white
-_DARK = ("#74a9ee", "#f0a066", "#74c797", "#c19bea", "#ec8aa6", "#d3c05a")
+_LIGHT = ("#2563b8", "#d1661c", "#2f8f57", "#8a4fc0", "#b3365b", "#7a6a12", "#0a8f96", "#5b6470")  # of curves, on white
+_DARK = ("#74a9ee", "#f0a066", "#74c797", "#c19bea", "#ec8aa6", "#d3c05a", "#5fced4", "#aab4c0")
 
 # What XML may not hold: a picture with it is no picture.
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")

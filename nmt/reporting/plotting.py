@@ -57,7 +57,10 @@ def plot_learning_curve(log: Path | str, output: Path | str | None = None, title
 def plot_comparison(
     logs: Mapping[str, Path], metric: str, output: Path | str | None = None, title: str = ""
 ) -> Picture:
-    """One validation metric of several runs, by name, against epochs; ``output``: a file of SVG or PNG."""
+    """One validation metric of several runs, by name, against epochs; ``output``: a file of SVG or PNG.
+
+    The scale begins at zero unless half of the picture would be empty then.
+    """
     series = []
     for name, log in logs.items():
         events = [event for event in _record(log).of("valid") if isinstance(event.get(metric), (int, float))]
@@ -65,8 +68,9 @@ def plot_comparison(
             raise DataError(f"{log} has no validation event with '{metric}': train with --valid-metrics {metric}")
         by_epoch = {event["epoch"]: float(event[metric]) for event in events}
         series.append(Series(name, sorted(by_epoch.items()), dots=True))
-    is_score = metric not in LOSSES
-    chart = Chart(f"validation {metric}", series, from_zero=True, linear=is_score, over="epoch")
+    values = [value for one in series for _, value in one.points]
+    low = min(values) < max(values) / 2
+    chart = Chart(f"validation {metric}", series, from_zero=low, linear=metric not in LOSSES, over="epoch")
     return drawn_charts([chart], title).written(output)
 
 

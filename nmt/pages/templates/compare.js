@@ -16,7 +16,7 @@ function element(name, text = "", className = "") {
 // A name that may run from right to left, behind the colour of its system.
 function system(place) {
   const made = element("span");
-  made.append(element("i", "", `swatch k${place % 6}`), element("bdi", systems[place]));
+  made.append(element("i", "", `swatch k${place % {{ LIGHT | length }}}`), element("bdi", systems[place]));
   return made;
 }
 
@@ -52,7 +52,7 @@ function table(kind, own, pair, rows) {
   title.append(system(own), ` has more often ${kind}`);
   const sides = [pair.first, pair.second].map((place) => {
     const cell = element("th");
-    const swatch = element("i", "", `swatch k${place % 6}`);
+    const swatch = element("i", "", `swatch k${place % {{ LIGHT | length }}}`);
     cell.title = systems[place];
     swatch.setAttribute("role", "img");
     swatch.setAttribute("aria-label", systems[place]);
@@ -140,7 +140,7 @@ function coloured({pieces, wrong, differing}, own, other) {
   return pieces.flatMap((piece, place) => {
     const word = piece.trimStart(), space = piece.slice(0, piece.length - word.length);
     if (!mistakes.has(place) && !different.has(place)) return [piece];
-    const made = element(different.has(place) ? "mark" : "span", word, different.has(place) ? `k${own % 6}` : "");
+    const made = element(different.has(place) ? "mark" : "span", word, different.has(place) ? `k${own % {{ LIGHT | length }}}` : "");
     made.classList.toggle("wrong", mistakes.has(place));
     return [space, made];
   });

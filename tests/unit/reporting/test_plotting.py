@@ -144,6 +144,23 @@ def test_a_comparison_shows_a_metric_of_each_run_against_epochs(tmp_path: Path) 
     assert "validation exact" in texts and texts.rstrip().endswith("epoch")
 
 
+@pytest.mark.parametrize(("lowest", "first"), [(19.0, "0"), (21.0, "25")], ids=["wide", "narrow"])
+def test_a_comparison_begins_at_zero_unless_half_of_it_would_be_empty(
+    tmp_path: Path, lowest: float, first: str
+) -> None:
+    events = ({**valid(1, 1.0, exact=score), "epoch": epoch} for epoch, score in ((1, lowest), (2, 40.0)))
+    plot_comparison({"one": write_log(tmp_path / "log", *events)}, "exact", tmp_path / "plot.svg")
+    texts = ["".join(text.itertext()).strip() for text in picture((tmp_path / "plot.svg").read_text()).iter("text")]
+    assert first in texts[texts.index("40") - 4 : texts.index("40") + 5]
+
+
+def test_eight_curves_have_eight_colours(tmp_path: Path) -> None:
+    logs = {f"run {n}": write_log(tmp_path / f"log{n}", valid(5, 1.0, exact=float(n + 1))) for n in range(9)}
+    plot_comparison(logs, "exact", tmp_path / "plot.svg")
+    names = [span.get("class") for span in picture((tmp_path / "plot.svg").read_text()).iter("tspan")]
+    assert len(set(names[:8])) == 8 and names[8] == names[0]
+
+
 def test_a_comparison_names_the_run_without_the_metric(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", valid(10, 2.0, bleu=3.0))
     with pytest.raises(DataError, match="no validation event with 'exact': train with --valid-metrics exact"):
