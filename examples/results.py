@@ -255,7 +255,7 @@ def _row(example: str, result: Result) -> list[str]:
     difference = ""
     if result.comparable and result.ours is not None and result.published is not None:
         difference = f"{round(result.ours - result.published, 6):+,.6g}"
-    time = "" if result.minutes is None else f"{result.minutes:,.4g} min"
+    time = "" if result.minutes is None else f"{result.minutes:,.4g} min" + " in all" * (result.runs > 1)
     where = f"[{example}](../examples/{example}/README.md)"
     cells = (result.experiment, result.row, result.metric, published, ours, difference, "; ".join(setting), time, where)
     return [_cell(cell) for cell in cells]

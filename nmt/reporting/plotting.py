@@ -69,8 +69,8 @@ def plot_comparison(
         by_epoch = {event["epoch"]: float(event[metric]) for event in events}
         series.append(Series(name, sorted(by_epoch.items()), dots=True))
     values = [value for one in series for _, value in one.points]
-    low = min(values) < max(values) / 2
-    chart = Chart(f"validation {metric}", series, from_zero=low, linear=metric not in LOSSES, over="epoch")
+    from_zero = min(values) < max(values) / 2
+    chart = Chart(f"validation {metric}", series, from_zero=from_zero, linear=metric not in LOSSES, over="epoch")
     return drawn_charts([chart], title).written(output)
 
 

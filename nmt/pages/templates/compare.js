@@ -1,6 +1,7 @@
 "use strict";
 const STEP = 20;  // sentences drawn at a time
 const ROWS = 12;  // n-grams of a table
+const COLOURS = {{ LIGHT | length }};
 const find = (id) => document.getElementById(id);
 const {systems, metrics, higher, pairs, sentences} = JSON.parse(find("data").textContent);
 const now = {pair: 0, order: 0, sorting: "gains", text: "", drawn: STEP};
@@ -16,7 +17,7 @@ function element(name, text = "", className = "") {
 // A name that may run from right to left, behind the colour of its system.
 function system(place) {
   const made = element("span");
-  made.append(element("i", "", `swatch k${place % {{ LIGHT | length }}}`), element("bdi", systems[place]));
+  made.append(element("i", "", `swatch k${place % COLOURS}`), element("bdi", systems[place]));
   return made;
 }
 
@@ -52,7 +53,7 @@ function table(kind, own, pair, rows) {
   title.append(system(own), ` has more often ${kind}`);
   const sides = [pair.first, pair.second].map((place) => {
     const cell = element("th");
-    const swatch = element("i", "", `swatch k${place % {{ LIGHT | length }}}`);
+    const swatch = element("i", "", `swatch k${place % COLOURS}`);
     cell.title = systems[place];
     swatch.setAttribute("role", "img");
     swatch.setAttribute("aria-label", systems[place]);
@@ -140,7 +141,7 @@ function coloured({pieces, wrong, differing}, own, other) {
   return pieces.flatMap((piece, place) => {
     const word = piece.trimStart(), space = piece.slice(0, piece.length - word.length);
     if (!mistakes.has(place) && !different.has(place)) return [piece];
-    const made = element(different.has(place) ? "mark" : "span", word, different.has(place) ? `k${own % {{ LIGHT | length }}}` : "");
+    const made = element(different.has(place) ? "mark" : "span", word, different.has(place) ? `k${own % COLOURS}` : "");
     made.classList.toggle("wrong", mistakes.has(place));
     return [space, made];
   });
