@@ -145,9 +145,7 @@ def test_a_comparison_shows_a_metric_of_each_run_against_epochs(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("lowest", "tick"), [(19.0, "10"), (21.0, "25")], ids=["wide", "narrow"])
-def test_a_comparison_begins_at_zero_unless_half_of_it_would_be_empty(
-    tmp_path: Path, lowest: float, tick: str
-) -> None:
+def test_a_comparison_begins_at_zero_unless_half_of_it_would_be_empty(tmp_path: Path, lowest: float, tick: str) -> None:
     events = ({**valid(1, 1.0, exact=score), "epoch": epoch} for epoch, score in ((1, lowest), (2, 40.0)))
     plot_comparison({"one": write_log(tmp_path / "log", *events)}, "exact", tmp_path / "plot.svg")
     texts = ["".join(text.itertext()).strip() for text in picture((tmp_path / "plot.svg").read_text()).iter("text")]
