@@ -18,14 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.layers.linear import bf16_kernels_there, shapes_are_expensive
 from nmt.models.transformer.mask import FlatMask, Mask
 
 # Positions from which on a CPU's fused kernel is faster, forward and backward, than the products written out.
 LONG = {torch.float32: 256, torch.bfloat16: 1024}
-
-# Positions from which on, on a CPU, products of attention in bf16 are worth a kernel for every shape (see linear.py).
-LONG_FOR_BF16 = 64
 
 WIDEST_FLAT_HEAD = 256
 
@@ -41,10 +37,6 @@ def by_kernel(
     """
     if isinstance(mask, FlatMask):
         return _without_padding(queries, keys, values, mask, scale)
-    few = max(queries.size(-2), keys.size(-2)) < LONG_FOR_BF16
-    if shapes_are_expensive(queries) and (few or not bf16_kernels_there()):
-        with torch.autocast("cpu", enabled=False):
-            return formula(queries.float(), keys.float(), values.float(), mask)
     short = min(queries.size(-2), keys.size(-2)) < LONG.get(queries.dtype, math.inf)
     if queries.device.type == "cpu" and (short or dropout > 0.0):  # with dropout its fused kernel is slower too
         return formula(queries, keys, values, mask)

@@ -49,7 +49,7 @@ def convolve(x: Tensor, kernels: Tensor) -> Tensor:
 
 
 def _product(band: Tensor, windows: Tensor) -> Tensor:
-    """As in attention, short sentences are not worth a kernel in bf16 for each of their lengths."""
+    """As in attention, lengths are not worth a kernel in bf16 for each of them."""
     if not shapes_are_expensive(windows):
         return band.to(windows.dtype) @ windows
     with torch.autocast("cpu", enabled=False):

@@ -15,14 +15,13 @@ from nmt.data.batch import collate
 from nmt.interface import VocabularySizes
 from nmt.layers import linear
 from nmt.layers.linear import Linear, eighths, with_room
-from nmt.models.transformer import attention_kernels
+from nmt.models.transformer.config import PositionKind
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 
 
 def let_kernels_be(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """For products in bf16."""
-    for module in (linear, attention_kernels):
-        monkeypatch.setattr(module, "bf16_kernels_there", lambda: there)
+    monkeypatch.setattr(linear, "bf16_kernels_there", lambda: there)
 
 
 def pair(bias: bool = True) -> tuple[Linear, nn.Linear]:
@@ -99,9 +98,10 @@ class Products(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def transformer() -> Transformer:
+def transformer(positions: PositionKind = PositionKind.sinusoidal) -> Transformer:
     torch.manual_seed(1)
-    return Transformer(TransformerConfig(1, 1, d_model=16, d_ff=24, num_heads=2), VocabularySizes(50, 50, shared=True))
+    config = TransformerConfig(1, 1, d_model=16, d_ff=24, num_heads=2, positions=positions)
+    return Transformer(config, VocabularySizes(50, 50, shared=True))
 
 
 def test_training_in_bf16_meets_no_new_shapes_where_batches_are_about_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,10 +119,25 @@ def test_training_in_bf16_meets_no_new_shapes_where_batches_are_about_as_large(m
         return products.shapes
 
     first = train(16, 16)
-    assert first and all(name == "mm" or name == "addmm" for name, *_ in first), "short attention is in float32"
+    assert first
     for sentences, length in ((17, 15), (15, 17), (18, 14), (14, 18), (13, 19)):
         assert train(sentences, length) == first
     assert train(30, 16) != first
+
+
+@pytest.mark.parametrize("length", [16, 300])
+@pytest.mark.parametrize("positions", PositionKind)
+def test_attention_multiplies_in_float32_whatever_the_length(
+    length: int, positions: PositionKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its shapes are those of a batch's sentences: a kernel for each would be kept for nothing."""
+    let_kernels_be(True, monkeypatch)
+    ids = [torch.randint(4, 50, (length,)).numpy() for _ in range(2)]
+    with Products() as products:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            report = criterions.build(LabelSmoothedCrossEntropyConfig())(transformer(positions), collate(ids, ids))
+        report.loss_sum.backward()
+    assert {name for name, *_ in products.shapes} <= {"mm", "addmm"} and products.shapes
 
 
 @pytest.mark.parametrize("length", [9, 70])
