@@ -109,7 +109,13 @@ WHOLE_EXAMPLES = {
     for name in ("addition", "characters", "figures", "finetuning", "multi30k", "multilingual", "parsing")
 }
 # Documents whose commands take half a minute and more together.
-LONG_DOCUMENTS = {"docs/adding-a-component.md", "docs/configuration.md", "docs/corpora.md", "docs/objectives.md"}
+LONG_DOCUMENTS = {
+    "docs/adding-a-component.md",
+    "docs/configuration.md",
+    "docs/corpora.md",
+    "docs/objectives.md",
+    "docs/training.md",
+}
 
 
 @dataclass(frozen=True)

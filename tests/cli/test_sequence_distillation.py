@@ -38,6 +38,7 @@ def write(path: Path, lines: list[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
+@pytest.mark.nightly
 def test_a_student_comes_to_say_what_its_teacher_said(
     teacher: Path, tmp_path: Path, tiny_run: Callable[..., TrainConfig]
 ) -> None:

@@ -190,8 +190,9 @@ def test_the_death_of_one_process_ends_the_other_with_a_sentence(copy_corpus: Pa
     assert said in log or waits in log, log
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_torchrun_starts_all_again_and_they_go_on_from_the_last_checkpoint(
     copy_corpus: Path, tmp_path: Path, strategy: str
 ) -> None:

@@ -1,6 +1,7 @@
-"""Presets of two unlike families learn to copy or to reverse: a fixed seed, less than 20 CPU seconds each.
+"""Presets of unlike families learn to copy and to reverse: a fixed seed, less than 20 CPU seconds each.
 
-Their other task, two more families, and every other preset are for `make nightly`.
+The Transformer reverses in every run of the tests; its other task, three more families, and every other preset are for
+`make nightly`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tests.learning.recipes import recipe_and_model
 
 FAMILIES = {  # by preset: the task that it learns in every run of the tests
     "transformer_tiny": "reverse",
-    "lstm_tiny": "copy",
+    "lstm_tiny": None,
     "conv_s2s_tiny": None,
     "memory_network_tiny": None,
 }

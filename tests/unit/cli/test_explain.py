@@ -229,6 +229,7 @@ CASES: list[tuple[str, str, list[str], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "overrides", "message"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )

@@ -58,12 +58,14 @@ def test_the_defaults_of_a_command_are_those_of_its_dataclass(
     assert config == commands[command]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("group", "name"), PRESETS)
 def test_every_preset_composes_and_round_trips(composed: Compose, group: str, name: str) -> None:
     config = composed(USERS.get(group, "train"), f"{group}={name}")
     assert from_plain(type(config), to_plain(config), origin="here") == config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["model", "criterion", "optimizer", "scheduler", "search", "tokenizer"])
 def test_every_schema_is_a_choice_of_its_group(composed: Compose, role: str) -> None:
     for name in schema_names(role):
@@ -78,6 +80,7 @@ def test_default_choices_exist(command: str, composed: Compose) -> None:
         assert choice is None or choice in [*preset_names(group), *schema_names(group)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_flag_sets_its_key_and_nothing_else(
     unchecked: Callable[..., DictConfig], commands: dict[str, type], command: str

@@ -133,6 +133,7 @@ def test_nobody_waits_where_parameters_are_whole(first_of_two: Sharded, make_ste
     assert all(first_of_two.held(parameter) is not parameter for parameter in step.parameters())  # divided again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "recompute"), [*((name, False) for name in models.names()), ("transformer_moe", True), ("conv_s2s", True)]
 )

@@ -152,6 +152,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", SEARCHES)
 @pytest.mark.parametrize("name", ["paper", "norms first", "recurrent decoder"])
 def test_searches_find_what_they_find_with_the_model(name: str, asked: str) -> None:

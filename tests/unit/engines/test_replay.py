@@ -75,6 +75,7 @@ def test_every_model_finds_the_same(model: Subject) -> None:
     assert 0 < recorder.recorded < recorder.repeated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SEARCHES)
 @pytest.mark.parametrize("name", ["transformer", "transformer_relative", "lstm_luong"])
 def test_every_search_finds_the_same(name: str, kind: str) -> None:

@@ -121,6 +121,7 @@ def distribution(model: ToyModel | SlowEnsemble, config: SamplingConfig) -> dict
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

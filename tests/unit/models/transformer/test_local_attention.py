@@ -205,6 +205,7 @@ def peak(side: str, neighbourhood: int | None, batch: int, length: int, heads: i
     return memory.peak
 
 
+@pytest.mark.slow
 @SIDES
 @BATCHES
 @NEIGHBOURHOODS
@@ -214,6 +215,7 @@ def test_twice_the_length_takes_about_twice_the_memory(side: str, batch: int, ne
     assert 1.6 < growth < 2.1
 
 
+@pytest.mark.slow
 @SIDES
 @BATCHES
 @pytest.mark.parametrize(
@@ -232,6 +234,7 @@ def test_long_sequences_take_no_more_memory_than_in_full_attention(
     assert peak(side, neighbourhood, batch, length) < 1.04 * peak(side, None, batch, length) + of_block
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1024, 2048, 4096])
 @pytest.mark.parametrize("heads", [1, 4])
 def test_long_sequences_take_less_memory_than_in_full_attention(length: int, heads: int) -> None:

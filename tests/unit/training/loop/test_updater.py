@@ -144,6 +144,7 @@ def outcome(
     return {"ending": ending, "state": state, "events": events, "dumps": dumps, "stored": checkpoints}, tensors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parts",
     [

@@ -56,8 +56,8 @@ def weights(config: TrainConfig, folder: Path, **training: Any) -> dict[str, tor
     return read_checkpoint(checkpoints_in(folder)[-1]).model
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.nightly)])  # a minute each
+@pytest.mark.nightly  # up to a minute each
+@pytest.mark.parametrize("again", [False, True])
 def test_compiled_layers_learn_what_layers_learn(
     tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, again: bool
 ) -> None:

@@ -106,6 +106,7 @@ class Operators(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", models.names())
 def test_every_product_of_every_architecture_is_counted(name: str) -> None:
     step, split = step_of(subject(name).model()), split_of(5, 4)
