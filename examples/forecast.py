@@ -2,9 +2,11 @@
 
     python examples/forecast.py vaswani_big --pieces 37000 --lengths 30 30
     python examples/forecast.py parsing_wsj --pieces 16000 60 --lengths 25 63 --tflops 42 --devices 8
+    python examples/forecast.py vaswani_base model.d_ff=1024 --pieces 37000 --lengths 30 30
 
---pieces are the sizes of the two vocabularies, or of the one that both languages share; --lengths the pieces of a source and
-of a target sentence, its end included. Updates and their size are those of the recipe.
+What stands behind the recipe changes it, as for nmt-train. --pieces are the sizes of the two vocabularies, or of the one
+that both languages share; --lengths the pieces of a source and of a target sentence, its end included. Updates and their
+size are those of the recipe.
 
 What a device sustains (--tflops) is far below what its maker prints, and less in small models than in large ones. The rate
 assumed by default is that of one NVIDIA A100 in mixed precision. Better is one's own: the speed of a short run in target
@@ -23,7 +25,9 @@ from typing import Any
 import hydra
 import numpy as np
 import torch
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from nmt.config.choices import Precision
 from nmt.config.presets import preset_names
@@ -91,7 +95,7 @@ class Forecast:
         return self.operations_per_token * self.tokens * self.updates
 
 
-def read_recipe(name: str) -> TrainConfig:
+def read_recipe(name: str, options: Sequence[str] = ()) -> TrainConfig:
     known = preset_names("recipe")
     if name not in known:
         raise UsageError(
@@ -99,7 +103,11 @@ def read_recipe(name: str) -> TrainConfig:
         )
     primary = publish("train", TrainConfig)
     with hydra.initialize_config_module("nmt.conf", version_base="1.3"):
-        composed = hydra.compose(primary, overrides=[f"recipe={name}", "data=[first,second]"])
+        try:
+            composed = hydra.compose(primary, overrides=[f"recipe={name}", *options, "data=[first,second]"])
+        except (HydraException, OmegaConfBaseException) as error:
+            said = str(error).splitlines()[0]
+            raise UsageError(f"{' '.join(options)}: {said}; give options as nmt-train takes them: KEY=VALUE") from None
     config: TrainConfig = OmegaConf.to_object(composed)  # type: ignore[assignment]
     return config
 
@@ -150,6 +158,7 @@ def check_rate(tflops: float, devices: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Forecast the hours that a recipe trains, from counted operations.")
     parser.add_argument("recipe", help="such as vaswani_big")
+    parser.add_argument("options", nargs="*", help="what is changed of it, such as model.d_ff=1024")
     parser.add_argument("--pieces", type=int, nargs="+", required=True, help="sizes of the vocabularies; one: shared")
     parser.add_argument("--lengths", type=int, nargs=2, required=True, help="pieces of a source and a target sentence")
     add_rate(parser)
@@ -163,8 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
         sizes = VocabularySizes(given.pieces[0], given.pieces[-1], shared=len(given.pieces) == 1)
         with going_on("counting operations"):
-            found = forecast(read_recipe(given.recipe), sizes, *given.lengths)
-        print(table(given.recipe, found, given.tflops, given.devices))
+            found = forecast(read_recipe(given.recipe, given.options), sizes, *given.lengths)
+        print(table(" ".join([given.recipe, *given.options]), found, given.tflops, given.devices))
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

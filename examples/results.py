@@ -7,7 +7,8 @@
 
 ``add`` puts one result into a file, in place of the one of the same experiment, row, metric and setting. With ``--run`` it
 takes parameters, updates, time of training and hardware from run folders, with ``--score`` the figure from what nmt-score
-wrote. ``keep`` does so with all results of a file, for examples/parsing/results.json. Without a figure a result says that it
+wrote. ``--picture images/date.svg --drawn FILE`` copies a picture to that name beside the file of results. ``keep`` takes
+all results of a file to examples/parsing/results.json, and their pictures to docs/. Without a figure a result says that it
 was not run; it goes when one of the same experiment, row and metric comes that was. ``page`` reads examples/*/results.json.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
@@ -25,6 +27,7 @@ from typing import Any
 
 from nmt.devices import processor_name
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
+from nmt.reporting.run_record import read_events
 from nmt.storage.files import atomic_write, read_json, said_plainly
 
 EXAMPLES = Path(__file__).resolve().parent
@@ -74,9 +77,9 @@ class Result:
     comparable: bool = False  # measured as it was published: a difference means something
     setting: str = ""
     signature: str = ""
-    picture: str = ""  # a file under docs/
+    picture: str = ""  # a file under docs/, or beside a file of results that is to be kept
     hardware: str = ""
-    minutes: float | None = None  # of training, all runs together
+    minutes: float | None = None  # of training by the clock, all runs together
     updates: int | None = None  # of the longest run
     parameters: int | None = None
 
@@ -135,13 +138,24 @@ def add_all(file: Path, new: Iterable[Result]) -> None:
 
 
 def keep(file: Path, example: Path) -> None:
-    """The results of a file, in the file of an example's folder."""
+    """The results of a file, in the file of an example's folder, and their pictures in docs/ beside all examples."""
     if not file.is_file():
         raise MissingInputError(f"{file} is missing: run the script of the example first, which writes it")
     if not (example / "README.md").is_file():
         names = ", ".join(sorted(path.parent.name for path in example.parent.glob("*/README.md")))
         raise UsageError(f"there is no example '{example.name}'; the examples are {names}")
-    add_all(example / "results.json", read(file))
+    results = read(file)
+    for name in dict.fromkeys(result.picture for result in results if result.picture):
+        copy(file.parent / name, example.parents[1] / "docs" / name)
+    add_all(example / "results.json", results)
+
+
+def copy(picture: Path, to: Path) -> None:
+    if not picture.is_file():
+        raise MissingInputError(f"{picture} is missing: run the script of the example again, which draws it")
+    with said_plainly(to):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(picture, to)
 
 
 def hardware() -> str:
@@ -154,19 +168,22 @@ def _cores(count: int | None, processor: str) -> str:
 
 
 def of_runs(folders: Sequence[Path]) -> dict[str, Any]:
-    """Parameters, updates of the longest and minutes of all runs, and what they ran on, by their logs."""
+    """Parameters if all have as many, updates of the longest, minutes of all runs, and what they ran on, by their logs."""
     if not folders:
         return {}
     parameters, updates, seconds = [], [], 0.0
     machines: list[str] = []
     for folder in folders:
         starts, end = _ends(folder / "log.jsonl")
-        parameters.append(starts[0]["model"]["parameters"])
-        updates.append(end["update"])
-        machines += map(_machine, starts)
-        seconds += end["seconds"]
+        try:
+            parameters.append(starts[0]["model"]["parameters"])
+            updates.append(end["update"])
+            machines += map(_machine, starts)
+            seconds += end["seconds"]
+        except (LookupError, TypeError) as error:
+            raise DataError(f"{folder / 'log.jsonl'} is not the whole log of a run: it lacks {error}") from error
     return {
-        "parameters": parameters[0],
+        "parameters": parameters[0] if len(set(parameters)) == 1 else None,
         "updates": max(updates),
         "minutes": round(seconds / 60, 1),
         "hardware": " and ".join(dict.fromkeys(machines)),
@@ -186,14 +203,14 @@ def of_scores(files: Sequence[Path]) -> dict[str, Any]:
     """Mean and standard deviation of the first score of each file of ``nmt-score --format json``, and its signature."""
     if not files:
         return {}
-    scores = []
+    values, signatures = list[float](), set[str]()
     for file in files:
         try:
-            scores.append(read_json(file)["scores"][0])
-        except (DataError, LookupError, TypeError) as error:
+            score = read_json(file)["scores"][0]
+            values.append(float(score["score"]))
+            signatures.add(score["signature"])
+        except (DataError, LookupError, TypeError, ValueError) as error:
             raise DataError(f"{file} is not what nmt-score --format json prints; score again") from error
-    values = [score["score"] for score in scores]
-    signatures = {score["signature"] for score in scores}
     if len(signatures) > 1:
         raise DataError(f"scores of different kinds have no mean: {', '.join(sorted(signatures))}")
     spread = statistics.stdev(values) if len(values) > 1 else None
@@ -208,14 +225,13 @@ def of_scores(files: Sequence[Path]) -> dict[str, Any]:
 
 def _ends(log: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The starts and the last end of a run."""
-    try:
-        events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise DataError(f"{log} is not the log of a run: {error}") from error
-    ends = [event for event in events if event["event"] == "end"]
-    if not ends:
+    if not log.is_file():
+        raise MissingInputError(f"{log} is missing: {log.parent} is no folder of a run")
+    events = read_events(log)
+    trained = [event for event in events if event["event"] in ("train", "end")]
+    if not trained or trained[-1]["event"] != "end":
         raise DataError(f"{log.parent} has not ended: train it to its end first")
-    return [event for event in events if event["event"] == "start"], ends[-1]
+    return [event for event in events if event["event"] == "start"], trained[-1]
 
 
 def page(results: Sequence[tuple[str, Result]]) -> str:
@@ -227,7 +243,8 @@ def page(results: Sequence[tuple[str, Result]]) -> str:
     signatures = sorted({result.signature for _, result in results if result.signature})
     machines = sorted({result.hardware for _, result in results if result.hardware})
     notes = [
-        "Time is that of training, all runs of a row together. Behind ± stands the standard deviation of the runs."
+        "Time is that of training by the clock, all runs of a row together, validation included; most runs shared their "
+        "core with other programs. Behind ± stands the standard deviation of the runs."
     ]
     if machines:
         notes.append("Machines, all shared with other programs: " + "; ".join(machines) + ".")
@@ -283,7 +300,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add.add_argument("--comparable", action="store_true", help="measured as it was published: show the difference")
     add.add_argument("--setting", default="", help="data, sizes and search, in a few words")
     add.add_argument("--signature", default="", help="signature of the score")
-    add.add_argument("--picture", default="", help="picture under docs/, in place of a figure")
+    add.add_argument("--picture", default="", help="in place of a figure, the name of a picture under docs/")
+    add.add_argument("--drawn", type=Path, help="the picture itself, copied to that name beside the file of results")
     add.add_argument("--run", type=Path, nargs="+", default=[], help="run folders that the result is from")
     take = commands.add_parser("keep", help="put the results of a file into examples/EXAMPLE/results.json")
     take.add_argument("file", type=Path, help="results.json that the script of the example wrote")
@@ -301,7 +319,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         elif command == "keep":
             keep(given["file"], EXAMPLES / given["example"])
         else:
-            file, runs, scores = (given.pop(name) for name in ("file", "run", "score"))
+            file, runs, scores, drawn = (given.pop(name) for name in ("file", "run", "score", "drawn"))
+            if drawn is not None and not given["picture"]:
+                raise UsageError("--drawn FILE needs a name: --picture images/NAME.svg")
+            if drawn is not None:
+                copy(drawn, file.parent / given["picture"])
             new = Result(**(given | of_scores(scores)))
             facts = of_runs(runs) or ({"hardware": hardware()} if new.was_run else {})
             add_all(file, [replace(new, **facts)])

@@ -35,5 +35,5 @@ nmt-train "$folder/corpus" recipe=textbook model=lstm_peeky model.reverse_source
     --results "$folder/results.json" --experiment "Textbook: addition" \
     --setting "the textbook's data, its last tenth for validation; LSTM of 128"
 "$python" "$here/../results.py" add "$folder/results.json" --experiment "Textbook: addition" --metric picture \
-    --row "exact match by epoch" --picture images/addition.svg \
+    --row "exact match by epoch" --picture images/addition.svg --drawn "$folder/comparison.svg" \
     --run "$folder/as_written" "$folder/reversed" "$folder/reversed_peeky"

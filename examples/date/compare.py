@@ -9,33 +9,37 @@ there too, as examples/results.py keeps figures.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from results import Result, add_all, of_runs
 
 import nmt
 from nmt.errors import NMTError, UsageError
 from nmt.plotting import plot_comparison
 from nmt.reporting.run_record import read_events
 
-RESULTS = Path(__file__).resolve().parents[1] / "results.py"
 
-
-def kept(arguments: argparse.Namespace, runs: Mapping[str, Path]) -> int:
-    """Keep the figures of all runs, by their rows; the exit status of the script that does it, 0 if all went well."""
-    published = {(row, int(epoch)): figure for row, epoch, figure in arguments.published}
-    common = ["--experiment", arguments.experiment, "--setting", arguments.setting]
-    common += ["--signature", nmt.score(["a"], ["a"], metrics=["exact"])["exact"].score.signature]
+def results(arguments: argparse.Namespace, runs: Mapping[str, Path]) -> Iterator[Result]:
+    """The figures of all runs, by their rows."""
+    published = {(row, int(epoch)): float(figure) for row, epoch, figure in arguments.published}
+    signature = nmt.score(["a"], ["a"], metrics=["exact"])["exact"].score.signature
     for row, run in runs.items():
         exact = {event["epoch"]: event["exact"] for event in read_events(run / "log.jsonl") if "exact" in event}
         for epoch in sorted({*arguments.epochs, max(exact)} & exact.keys()):
-            command = [sys.executable, str(RESULTS), "add", str(arguments.results), *common, "--row", row]
-            command += ["--metric", f"exact match in per cent after epoch {epoch}", "--ours", f"{exact[epoch]:.2f}"]
-            command += ["--published", published[row, epoch]] if (row, epoch) in published else []
-            if status := subprocess.run([*command, "--run", str(run)], check=False).returncode:
-                return status
-    return 0
+            yield Result(
+                arguments.experiment,
+                row,
+                f"exact match in per cent after epoch {epoch}",
+                ours=round(exact[epoch], 2),
+                published=published.get((row, epoch)),
+                setting=arguments.setting,
+                signature=signature,
+                **of_runs([run]),
+            )
 
 
 def named(arguments: argparse.Namespace) -> dict[str, Path]:
@@ -43,6 +47,8 @@ def named(arguments: argparse.Namespace) -> dict[str, Path]:
     rows = arguments.rows or [run.name for run in arguments.run]
     if len(rows) != len(arguments.run):
         raise UsageError(f"--rows has {len(rows)} names for {len(arguments.run)} runs; give one for each")
+    if len({*rows}) != len(rows):
+        raise UsageError(f"two runs have one name ({', '.join(rows)}); name each otherwise by --rows")
     if unknown := [row for row, *_ in arguments.published if row not in rows]:
         raise UsageError(f"--published names a row that is none: '{unknown[0]}'; the rows are {', '.join(rows)}")
     return dict(zip(rows, arguments.run))
@@ -81,12 +87,11 @@ def main() -> None:
         runs = named(arguments)
         logs = {row: run / "log.jsonl" for row, run in runs.items()}
         plot_comparison(logs, "exact", arguments.picture, title=arguments.title)
-        status = kept(arguments, runs) if arguments.results else 0
+        if arguments.results:
+            add_all(arguments.results, results(arguments, runs))
     except NMTError as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
-    if status:
-        sys.exit(status)
     print(f"comparison: {arguments.picture}")
 
 

@@ -36,5 +36,6 @@ nmt-train "$folder/corpus" recipe=textbook model=transformer_tiny --save-dir "$f
     --results "$folder/results.json" --setting "the textbook's data, its last tenth for validation" \
     --published "LSTM with attention" 1 9 --published "LSTM with attention" 2 99.9
 "$python" "$here/../results.py" add "$folder/results.json" --experiment "Textbook: dates" --metric picture \
-    --row "exact match by epoch" --picture images/date.png --setting "four models, ten epochs" \
+    --row "exact match by epoch" --picture images/date.svg --drawn "$folder/comparison.svg" \
+    --setting "four models, ten epochs" \
     --run "$folder/lstm_plain" "$folder/lstm_peeky" "$folder/lstm_attention" "$folder/transformer_tiny"

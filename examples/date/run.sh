@@ -38,7 +38,7 @@ head -n 6 "$folder/text/test.src" | tr '\n' '\0' |
 "$python" "$here/../results.py" add "$folder/results.json" --experiment "Dates: the demo" --row "LSTM with attention" \
     --metric "exact match in per cent" --score "$folder/score.json" --setting "1,000 held-out dates" --run "$folder/run"
 "$python" "$here/../results.py" add "$folder/results.json" --experiment "Dates: the demo" --row "alignment maps" \
-    --metric picture --picture images/date-attention.svg --setting "held-out dates" --run "$folder/run"
+    --metric picture --picture images/date-attention.svg --drawn "$folder/attention.svg" --setting "held-out dates" --run "$folder/run"
 
 "$python" - "$folder/score.json" <<'CHECK'
 import json, sys

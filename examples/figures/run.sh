@@ -12,6 +12,8 @@ model=${1:?name a run folder, such as runs/multi30k_raw/run}
 output=${2:-runs/figures}
 setting=${SETTING:-4 + 4 layers, 4 heads, Multi30k}
 python=${PYTHON:-python}
+. "$here/../needs.sh"
+needs "$text"/val.{en,de}.gz
 
 mkdir -p "$output"
 nmt-visualize --path "$model" --positions --output "$output/positions.svg" --overwrite
@@ -19,7 +21,7 @@ nmt-visualize --path "$model" --positions --output "$output/positions.svg" --ove
 
 keep() {
     "$python" "$here/../results.py" add "$output/results.json" --metric picture --experiment "$1" --row "$2" \
-        --picture "images/$3" --setting "$setting" "${run[@]}"
+        --picture "images/$3" --drawn "$output/$3" --setting "$setting" "${run[@]}"
 }
 run=()
 if [ -e "$model/log.jsonl" ]; then # a checkpoint alone does not say how it was trained

@@ -3,7 +3,7 @@
 #
 #     examples/memory_network/run.sh [FOLDER, default look-up]
 #
-# Run it again to continue where it was stopped. It fails if three hops do not exceed 90 % or one hop reaches 50 %.
+# Run it again to continue where it was stopped. Results are in FOLDER/results.json. It fails if three hops do not exceed 90 % or one hop reaches 50 %.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=${1:-look-up}
@@ -29,6 +29,9 @@ for hops in 1 2 3; do
 
     nmt-score --sys "$folder/test.$hops.hypotheses" --ref "$folder/text/test.tgt" --metrics exact --format json \
         > "$folder/score.$hops.json"
+    "$python" "$here/../results.py" add "$folder/results.json" --experiment "Memory network: three links" \
+        --row "hops: $hops" --metric "exact match in per cent" --score "$folder/score.$hops.json" \
+        --setting "1,000 held-out questions" --run "$folder/run-$hops"
 done
 
 "$python" - "$folder" <<'CHECK'

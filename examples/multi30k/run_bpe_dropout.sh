@@ -13,6 +13,8 @@ output=${1:-runs/multi30k_bpe_dropout}
 updates=${UPDATES:-3224}
 seeds=${SEEDS:-1 2 3}
 python=${PYTHON:-python}
+. "$here/../needs.sh"
+needs "$text"/{train,val,test_2016_flickr,test_2017_flickr}.{en,de}.gz
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
@@ -24,19 +26,17 @@ for seed in $seeds; do
     for digits in ${DIGITS:-0 1}; do
         run="$output/dropout-0.$digits-seed-$seed"
         # With the rate of the others, a model with BPE-dropout never learned to look at the source (README.md).
-        rate="--lr 0.003"
+        rate=""
         if [ "$digits" != 0 ]; then
             rate="--lr 0.002 --warmup-updates 800"
         fi
         # Epochs have as many more updates as sentences have more pieces: all runs make the 3,224 updates of run_raw.sh.
-        nmt-train "$output/corpus" model=transformer_tiny --save-dir "$run" --bpe-dropout "0.$digits" $rate \
-            --max-tokens 2048 --lr-scheduler linear --adam-betas 0.9,0.98 --dropout 0.2 --clip-norm 1 \
-            --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-            --max-update "$updates" --keep-last-epochs 1 --seed "$seed"
+        nmt-train "$output/corpus" recipe=multi30k_raw --save-dir "$run" --bpe-dropout "0.$digits" $rate \
+            --max-epoch 0 --max-update "$updates" --seed "$seed"
         for year in 2016 2017; do
             test="test_${year}_flickr"
             nmt-generate --path "$run" --input "$text/$test.en.gz" \
-                --output "$run/$test.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
+                --output "$run/$test.hypotheses" --overwrite
             nmt-score --sys "$run/$test.hypotheses" --ref "$text/$test.de.gz" --metrics bleu,chrf --format json |
                 tee "$run/$test.json"
         done

@@ -12,6 +12,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multi30k_family}
 python=${PYTHON:-python}
+. "$here/../needs.sh"
+needs "$text"/{train,val,test_2016_flickr}.{en,de}.gz
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
@@ -21,7 +23,7 @@ fi
 
 first="" others=""
 for model in ${MODELS:-lstm gnmt conv_s2s bytenet transformer transformer_moe}; do
-    options="model=${model}_tiny --lr 0.003"
+    options="model=${model}_tiny"
     case $model in
         lstm)
             options="$options model.hidden_size=224 model.readout_size=128 model.share_all_embeddings=true"
@@ -43,12 +45,9 @@ for model in ${MODELS:-lstm gnmt conv_s2s bytenet transformer transformer_moe}; 
         transformer_moe) row="Transformer with experts" ;;
         *) row=$model ;;
     esac
-    nmt-train "$output/corpus" $options --save-dir "$output/$model" \
-        --max-tokens 2048 --lr-scheduler linear --adam-betas 0.9,0.98 --dropout 0.2 --clip-norm 1 \
-        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-        --max-epoch 13 --keep-last-epochs 1 --valid-samples 0 --seed 1
+    nmt-train "$output/corpus" recipe=multi30k_raw $options --save-dir "$output/$model" --valid-samples 0 --seed 1
     nmt-generate --path "$output/$model" --input "$text/test_2016_flickr.en.gz" \
-        --output "$output/$model.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
+        --output "$output/$model.hypotheses" --overwrite
     nmt-score --sys "$output/$model.hypotheses" --ref "$text/test_2016_flickr.de.gz" --metrics bleu,chrf --format json |
         tee "$output/$model.json"
     "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, one budget" \

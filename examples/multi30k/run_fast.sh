@@ -11,6 +11,8 @@ text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multi30k_fast}
 seeds=${SEEDS:-1 2 3}
 python=${PYTHON:-python}
+. "$here/../needs.sh"
+needs "$text"/{train,val,test_2016_flickr,test_2017_flickr}.{en,de}.gz
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Multi30k English-German, raw and cased text in and out: transformer_tiny, joint BPE of 8,000, scored with sacreBLEU.
+# Multi30k English-German, raw and cased text in and out: recipe=multi30k_raw, joint BPE of 8,000, scored with sacreBLEU.
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_raw.sh [OUTPUT, default runs/multi30k_raw]
 #
@@ -9,6 +9,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multi30k_raw}
 python=${PYTHON:-python}
+. "$here/../needs.sh"
+needs "$text"/{train,val,test_2016_flickr,test_2017_flickr}.{en,de}.gz
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
@@ -16,15 +18,12 @@ if [ ! -e "$output/corpus/manifest.json" ]; then
         --destdir "$output/corpus" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 8000
 fi
 
-nmt-train "$output/corpus" model=transformer_tiny --save-dir "$output/run" \
-    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --adam-betas 0.9,0.98 --dropout 0.2 --clip-norm 1 \
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-    --max-epoch 13 --keep-last-epochs 1 --seed 1
+nmt-train "$output/corpus" recipe=multi30k_raw --save-dir "$output/run" --seed 1
 
 for year in 2016 2017; do
     test="test_${year}_flickr"
     nmt-generate --path "$output/run" --input "$text/$test.en.gz" \
-        --output "$output/$test.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
+        --output "$output/$test.hypotheses" --overwrite
     nmt-score --sys "$output/$test.hypotheses" --ref "$text/$test.de.gz" --metrics bleu,chrf --format json |
         tee "$output/$test.json"
     "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, raw text" \

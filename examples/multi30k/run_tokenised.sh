@@ -11,6 +11,8 @@ text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k_tok/}/multi30k_t
 output=${1:-runs/multi30k_tok}
 updates=${UPDATES:-8000}
 python=${PYTHON:-python}
+. "$here/../needs.sh"
+needs "$text"/{train,val,test_2016_flickr,test_2017_flickr}.lc.norm.tok.{en,de}.gz
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train.lc.norm.tok" \

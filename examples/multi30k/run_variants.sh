@@ -9,6 +9,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multi30k_family}
 python=${PYTHON:-python}
+. "$here/../needs.sh"
+needs "$text"/{train,val,test_2016_flickr}.{en,de}.gz
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
@@ -16,20 +18,11 @@ if [ ! -e "$output/corpus/manifest.json" ]; then
         --destdir "$output/corpus" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 8000
 fi
 
-nmt-train "$output/corpus" model=transformer_tiny model.positions=alibi --save-dir "$output/alibi" \
-    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --adam-betas 0.9,0.98 --dropout 0.2 --clip-norm 1 \
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-    --max-epoch 13 --keep-last-epochs 1 --valid-samples 0 --seed 1
+nmt-train "$output/corpus" recipe=multi30k_raw model.positions=alibi --save-dir "$output/alibi" --valid-samples 0 --seed 1
 
-nmt-train "$output/corpus" model=lightconv_tiny --save-dir "$output/lightconv" \
-    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --adam-betas 0.9,0.98 --dropout 0.2 --clip-norm 1 \
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-    --max-epoch 13 --keep-last-epochs 1 --valid-samples 0 --seed 1
+nmt-train "$output/corpus" recipe=multi30k_raw model=lightconv_tiny --save-dir "$output/lightconv" --valid-samples 0 --seed 1
 
-nmt-train "$output/corpus" model=dynamicconv_tiny --save-dir "$output/dynamicconv" \
-    --max-tokens 2048 --lr 0.003 --lr-scheduler linear --adam-betas 0.9,0.98 --dropout 0.2 --clip-norm 1 \
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-    --max-epoch 13 --keep-last-epochs 1 --valid-samples 0 --seed 1
+nmt-train "$output/corpus" recipe=multi30k_raw model=dynamicconv_tiny --save-dir "$output/dynamicconv" --valid-samples 0 --seed 1
 
 for model in alibi lightconv dynamicconv; do
     case $model in
@@ -38,7 +31,7 @@ for model in alibi lightconv dynamicconv; do
         dynamicconv) row="dynamic convolutions" ;;
     esac
     nmt-generate --path "$output/$model" --input "$text/test_2016_flickr.en.gz" \
-        --output "$output/$model.hypotheses" --overwrite --beam 5 --length-penalty power --lenpen 1
+        --output "$output/$model.hypotheses" --overwrite
     nmt-score --sys "$output/$model.hypotheses" --ref "$text/test_2016_flickr.de.gz" --metrics bleu,chrf --format json |
         tee "$output/$model.json"
     "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, one budget" \

@@ -13,6 +13,8 @@ output=${1:-runs/multilingual}
 python=${PYTHON:-python}
 updates=${UPDATES:-1984}
 twice=$((2 * updates))
+. "$here/../needs.sh"
+needs "$text"/{train,val,test_2016_flickr}.{en,de}.gz
 
 if [ ! -e "$output/to-de/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \

@@ -43,10 +43,21 @@ done
 
 "$python" "$here/table.py" "$folder" --systems ntm,lstm --lengths "$lengths"
 
-nmt-score --sys "$folder/ntm/test.120.hypotheses" --ref "$folder/text/test.120.tgt" --metrics exact --format json \
-    > "$folder/score.json"
+for length in ${lengths//,/ }; do
+    for system in ntm lstm; do
+        row="LSTM, three layers of 256"
+        if [ "$system" = ntm ]; then
+            row="Neural Turing Machine"
+        fi
+        nmt-score --sys "$folder/$system/test.$length.hypotheses" --ref "$folder/text/test.$length.tgt" --metrics exact \
+            --format json > "$folder/$system/score.$length.json"
+        "$python" "$here/../results.py" add "$folder/results.json" --experiment "Neural Turing Machine: copying" \
+            --row "$row, $length vectors" --metric "exact match in per cent" --score "$folder/$system/score.$length.json" \
+            --setting "100 sequences; trained with up to 20 vectors" --run "$folder/run-$system"
+    done
+done
 
-"$python" - "$folder/score.json" <<'CHECK'
+"$python" - "$folder/ntm/score.120.json" <<'CHECK'
 import json, sys
 
 (score,) = json.load(open(sys.argv[1], encoding="utf-8"))["scores"]

@@ -76,7 +76,8 @@ for system in $systems; do
         nmt-generate --path "$output/$system" --input "$output/tagged/$split.src" \
             --output "$output/$split.$system.hypotheses" --overwrite --nbest "$nbest"
         "$python" "$here/restore.py" "$output/trees/$split.src" --nbest "$nbest" < "$output/$split.$system.hypotheses" \
-            > "$output/$split.$system.parses" 2> "$output/$split.$system.repairs"
+            > "$output/$split.$system.parses" 2> "$output/$split.$system.repairs" ||
+            { cat "$output/$split.$system.repairs" >&2 && exit 1; }
         nmt-score --sys "$output/$split.$system.parses" --ref "$output/trees/$split.trees" --metrics brackets \
             --format json > "$output/$split.$system.json"
         echo "$system, $split"

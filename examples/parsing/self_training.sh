@@ -17,7 +17,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 if [ ! -e "$output/parsed/corpus/manifest.json" ]; then
     mkdir -p "$output/parsed"
-    grep -v '^[[:space:]]*$' "$sentences" > "$output/parsed/words"
+    LC_ALL=C grep -av '^[[:space:]]*$' "$sentences" > "$output/parsed/words"
     "$python" "$here/classes.py" "$output/trees/train.src" < "$output/parsed/words" > "$output/parsed/classes"
     nmt-generate --path "$output/lstm" --input "$output/parsed/classes" --output "$output/parsed/hypotheses" \
         --overwrite --beam 5

@@ -11,6 +11,9 @@ text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k_tok/}/multi30k_t
 output=${1:-runs/r_drop}
 python=${PYTHON:-python}
 epochs=${EPOCHS:-16}
+seeds=${SEEDS:-1}
+. "$here/../needs.sh"
+needs "$text"/{train,val,test_2016_flickr}.lc.norm.tok.{en,de}.gz
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train.lc.norm.tok" \
@@ -18,7 +21,7 @@ if [ ! -e "$output/corpus/manifest.json" ]; then
         tokenizer=bpe --vocab-size 10000 --normalization identity
 fi
 
-for seed in ${SEEDS:-1}; do
+for seed in $seeds; do
     nmt-train "$output/corpus" recipe=multi30k_record criterion=label_smoothed_cross_entropy --save-dir "$output/without-$seed" \
         --max-epoch "$epochs" --threads 1 --seed "$seed" --valid-metrics bleu --valid-tokenize none
     nmt-train "$output/corpus" recipe=multi30k_record --save-dir "$output/with-$seed" \
@@ -35,8 +38,13 @@ done
 
 for system in without with; do
     for test in val test_2016_flickr; do
+        runs=() scores=()
+        for seed in $seeds; do
+            runs+=("$output/$system-$seed")
+            scores+=("$output/$system-$seed/$test.json")
+        done
         "$python" "$here/../results.py" add "$output/results.json" --experiment "R-Drop" --row "$system R-Drop, $test" \
-            --metric BLEU --score "$output/$system"-*/"$test.json" \
-            --setting "Multi30k, tokenised text, lightconv_tiny, $epochs epochs" --run "$output/$system"-*/
+            --metric BLEU --score "${scores[@]}" \
+            --setting "Multi30k, tokenised text, lightconv_tiny, $epochs epochs" --run "${runs[@]}"
     done
 done

@@ -7,7 +7,8 @@
     python examples/student/pipeline.py preset=smoke output=runs/smoke        sizes for a trial of minutes
 
 conf/preset/ has the options of a preset, steps.py what each one means. Every one can be given here, such as
-``teacher.train.max_epoch=8``; one that a preset does not have takes a plus sign, ``+student.ema_decay=0.999``.
+``teacher.train.max_epoch=8``; one that a preset does not have takes a plus sign, ``+student.ema_decay=0.999``. A key with a
+point of its own, as the sizes of a model have, stands in braces: ``student={model.d_model:64}`` changes this one alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from stages import Pipeline, Stage, Standing, say
-from steps import Config, Steps
+from steps import GROUPS, Config, Steps
 
 from nmt.errors import NMTError, OutputError, UsageError, did_you_mean
 from nmt_cli.process import Terminated, cleaning_up_on_sigterm, use_utf8
@@ -82,6 +83,9 @@ def sentence(error: Exception) -> str:
         return f"there is no preset {name!r}{did_you_mean(name, there)}; there are: {', '.join(there)}"
     unknown = re.search(r"Could not override '([^']*)'", str(error))
     if unknown is not None:
+        section, _, key = unknown[1].partition(".")
+        if key.partition(".")[0] in GROUPS:
+            return f"{unknown[1]} has a key with a point of its own, which stands in braces: {section}={{{key}:VALUE}}"
         known = list(_keys(OmegaConf.structured(Config)))
         meant = did_you_mean(unknown[1], known)
         return (

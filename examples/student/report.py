@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).resolve().parents[1] / "results.py"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from results import Result, add_all, hardware, of_runs
+
+from nmt.errors import NMTError
 
 
 def scores_of(system: str, tests: list[str]) -> list[dict[str, Any]]:
@@ -56,30 +60,28 @@ def faster(speeds: dict[str, Any], name: str, teacher: str) -> float:
 
 def verdict(scores: dict[str, list[dict[str, Any]]], speeds: dict[str, Any], tests: list[str], teacher: str) -> str:
     student = list(scores)[-1]
-    share = scores[student][0]["bleu"]["score"] / scores[teacher][0]["bleu"]["score"]
-    return (
-        f"The student keeps {share:.1%} of the BLEU of {teacher} on {tests[0]}, at {faster(speeds, student, teacher):.1f} "
-        f"times its sentences a second."
-    ).replace("%", " %")
+    ours, theirs = (scores[name][0]["bleu"]["score"] for name in (student, teacher))
+    share = f"{100 * ours / theirs:.1f} % of the BLEU of {teacher}" if theirs else f"no BLEU, as {teacher} has none,"
+    times = f"{faster(speeds, student, teacher):.1f} times its sentences a second"
+    return f"The student keeps {share} on {tests[0]}, at {times}."
 
 
-def keep(scores: dict[str, list[dict[str, Any]]], speeds: dict[str, Any], tests: list[str], experiment: str) -> None:
-    """results.json, by the program that all examples share."""
-    runs = {name: Path("..") / name / "run" for name in scores}
+def results(
+    scores: dict[str, list[dict[str, Any]]], speeds: dict[str, Any], tests: list[str], experiment: str
+) -> Iterator[Result]:
+    """The figures of each system, and what is known of the run that trained it."""
     for name, found in scores.items():
-        run, row = ["--run", str(runs[name])] if runs[name].is_dir() else [], in_words(name)
+        run, row = Path("..") / name / "run", in_words(name)
+        facts = of_runs([run]) if run.is_dir() else {"hardware": hardware()}
         for test, one in zip(tests, found):
             for metric, shown in (("bleu", "BLEU"), ("chrf", "chrF2")):
-                figures = ["--ours", f"{one[metric]['score']:.2f}", "--signature", one[metric]["signature"]]
-                add(experiment, row, shown, [*figures, "--setting", test, *run])
-        rounds = speeds[name]["cpu"]["rounds"]
-        figures = [
-            "--ours",
-            f"{speeds[name]['cpu']['median']:.1f}",
-            "--setting",
-            f"one core, median of {len(rounds)} rounds",
-        ]
-        add(experiment, row, "sentences/s", figures)
+                ours, signature = round(one[metric]["score"], 2), one[metric]["signature"]
+                yield Result(experiment, row, shown, ours=ours, setting=test, signature=signature, **facts)
+        speed = speeds[name]["cpu"]
+        setting = f"one core, median of {len(speed['rounds'])} rounds"
+        yield Result(
+            experiment, row, "sentences/s", ours=round(speed["median"], 1), setting=setting, hardware=hardware()
+        )
 
 
 def in_words(system: str) -> str:
@@ -89,11 +91,6 @@ def in_words(system: str) -> str:
         "student-searched-as-the-teacher": "student, searched as the teachers are",
     }
     return known.get(system, system.replace("-", " "))
-
-
-def add(experiment: str, row: str, metric: str, words: list[str]) -> None:
-    line = [sys.executable, str(RESULTS), "add", "results.json", "--experiment", experiment, "--row", row]
-    subprocess.run([*line, "--metric", metric, *words], check=True)
 
 
 def main() -> None:
@@ -109,7 +106,11 @@ def main() -> None:
         speeds = json.loads(arguments.speeds.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         parser.error(f"a figure is missing: {error}")
-    keep(scores, speeds, arguments.tests, arguments.experiment)
+    try:
+        add_all(Path("results.json"), results(scores, speeds, arguments.tests, arguments.experiment))
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
     print(table(scores, speeds, arguments.tests, arguments.teacher))
     print(f"\n{verdict(scores, speeds, arguments.tests, arguments.teacher)}")
 

@@ -23,8 +23,9 @@ from nmt import Translator, load
 from nmt.data.text import Reading
 from nmt.errors import NMTError, UsageError
 from nmt.storage.files import write_json
+from nmt.translation.translator import translation_options
 
-_OF_LOADING = ("path", "dtype", "shortlist")
+_OF_LOADING = ("path", "dtype", "engine", "precision", "shortlist")
 
 
 def systems_in(arguments: list[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
@@ -49,13 +50,19 @@ def systems_in(arguments: list[str]) -> tuple[list[str], dict[str, dict[str, Any
 def options_in(words: list[str]) -> dict[str, Any]:
     """Flags as the keywords of Python: ``--beam 5`` is ``beam=5``, ``--forbid-unk`` is true, ``--no-forbid-unk`` false."""
     found: dict[str, Any] = {}
-    name = ""
-    for word in words:
-        if word.startswith("--"):
-            name = word.removeprefix("--").removeprefix("no-").replace("-", "_")
-            found[name] = not word.startswith("--no-")
+    place = 0
+    while place < len(words):
+        if not words[place].startswith("--"):
+            raise UsageError(
+                f"{words[place]} is no flag, and speed is measured in Python, which knows flags alone: --beam 5"
+            )
+        name, value = words[place].removeprefix("--").replace("-", "_"), words[place + 1 : place + 2]
+        if value and not value[0].startswith("--"):
+            found[name] = _value(value[0])
+            place += 2
         else:
-            found[name] = _value(word)
+            found[name.removeprefix("no_")] = not name.startswith("no_")
+            place += 1
     return found
 
 
@@ -66,12 +73,17 @@ def _value(word: str) -> Any:
         return word
 
 
+def divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those that a translator is loaded with, and those that it is asked to translate with."""
+    loading = {name: options[name] for name in _OF_LOADING if name in options}
+    return loading, {name: value for name, value in options.items() if name not in _OF_LOADING}
+
+
 class System:
     """A translator with its search."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        loading = {name: options[name] for name in _OF_LOADING if name in options}
-        self._search = {name: value for name, value in options.items() if name not in _OF_LOADING}
+        loading, self._search = divided(options)
         self._translator: Translator = load(loading.pop("path"), device="cpu", workers=1, **loading)
         self.by_cpu: list[float] = []
         self.by_clock: list[float] = []
@@ -106,11 +118,16 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=0, help="its first lines alone; 0: all of it (0)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds, of which the median counts (5)")
     parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
+    parser.add_argument("--check", action="store_true", help="look at the arguments alone")
     try:
         others, named = systems_in(sys.argv[1:])
         arguments = parser.parse_args(others)
         if arguments.rounds < 1 or not named:
             raise UsageError("there is nothing to measure: name a --system, and --rounds of 1 at least")
+        if arguments.check:
+            for options in named.values():
+                translation_options(divided(options)[1])
+            return
         lines = [line or "" for line in Reading().lines(arguments.input)][: arguments.lines or None]
         systems = {name: System(options) for name, options in named.items()}
         write_json(arguments.output, measured(systems, lines, arguments.rounds))

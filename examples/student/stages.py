@@ -59,6 +59,12 @@ class Command:
     def is_ours(self) -> bool:
         return self.words[0].startswith("nmt-")
 
+    def check(self) -> list[str] | None:
+        """What looks at its options alone, if anything does."""
+        if self.is_ours():
+            return [*self.arguments(), "--cfg", "job"]
+        return [*self.arguments(), "--check"] if self.words[0] == "speed.py" else None
+
     def options(self) -> tuple[str, ...]:
         """Its words without the files that it reads and writes: commands that differ in these alone have the same."""
         pairs = zip(self.words, ("", *self.words))
@@ -152,20 +158,19 @@ class Pipeline:
 
     def check(self, stages: Sequence[Stage]) -> None:
         """Whether the options of all commands that are to run are right, before hours are spent on the first ones."""
-        checks: dict[tuple[str, ...], tuple[Stage, Command]] = {}
+        checks: dict[tuple[str, ...], tuple[Stage, list[str]]] = {}
         for stage in stages:
             if self.state(stage).standing is not Standing.done:
-                for command in filter(Command.is_ours, stage.commands):
-                    checks.setdefault(command.options(), (stage, command))
+                for command in stage.commands:
+                    if (check := command.check()) is not None:
+                        checks.setdefault(command.options(), (stage, check))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for error in pool.map(lambda check: self._wrong(*check), checks.values()):
                 if error is not None:
                     raise error
 
-    def _wrong(self, stage: Stage, command: Command) -> UsageError | None:
-        done = subprocess.run(
-            [*command.arguments(), "--cfg", "job"], env=self.environment, capture_output=True, text=True, check=False
-        )
+    def _wrong(self, stage: Stage, check: Sequence[str]) -> UsageError | None:
+        done = subprocess.run(check, env=self.environment, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return None
         said = done.stderr.strip().splitlines() or ["it said nothing"]

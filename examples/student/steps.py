@@ -32,10 +32,10 @@ class Text:
     valid: str = "???"
     tests: list[str] = field(default_factory=list)  # the first one's score is the student's
     lines: int = 0  # this many of the first pairs of train, the others are left out; 0: all
-    only_source: str | None = None  # a file of sentences of the source language; null: the next option
-    only_target: str | None = None
-    source_lines: int = 0  # pairs of train of which only the source is used
-    target_lines: int = 0  # pairs of train of which only the target is used
+    only_source: str | None = None  # a file of sentences of the source language
+    only_target: str | None = None  # a file of sentences of the target language
+    source_lines: int = 0  # pairs of train of which only the source is used, where only_source is null
+    target_lines: int = 0  # pairs of train of which only the target is used, where only_target is null
 
 
 @dataclass
@@ -95,6 +95,10 @@ def words(options: Mapping[str, Any]) -> list[str]:
     for name, value in options.items():
         if value is None:
             continue
+        if isinstance(value, Mapping):
+            raise UsageError(
+                f"{name} has options of its own here; to change one of them, give it with its point: {{{name}.KEY:VALUE}}"
+            )
         shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         if "." in name or name in GROUPS:
             said.append(f"{name}={'true' if value is True else 'false' if value is False else shown}")
@@ -123,6 +127,12 @@ class Steps:
             raise UsageError("name a test text: text.tests=[PREFIX]")
         if config.distillation.choose_by not in ("search", "bleu"):
             raise UsageError(f"distillation.choose_by={config.distillation.choose_by} is none of search, bleu")
+        if not 0 <= config.distillation.drop_share < 1:
+            raise UsageError(
+                f"distillation.drop_share={config.distillation.drop_share:g} is no share; give at least 0 and less than 1"
+            )
+        if config.evaluation.rounds < 1:
+            raise UsageError(f"evaluation.rounds={config.evaluation.rounds} measures nothing; give 1 at least")
         if not config.teacher.seeds:
             raise UsageError("teacher.seeds=[] leaves no teacher; name one seed at least")
         self.valid = str(Path(text.valid).resolve())

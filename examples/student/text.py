@@ -57,15 +57,17 @@ def hypotheses_of(path: Path, key: str) -> Iterator[tuple[str, list[Any]]]:
 
 def split(arguments: argparse.Namespace) -> None:
     """The pairs that are trained on; of the last ones the target side alone, of those before them the source side alone.
-    Given files of monolingual text take the place of either."""
+    Where a file of monolingual text is given in place of either, no pairs are set aside for it."""
     pairs = parallel(arguments.source, arguments.target)[: arguments.lines or None]
-    count = len(pairs) - arguments.target_lines - arguments.source_lines
+    of_source = arguments.source_lines if arguments.only_source is None else 0
+    of_target = arguments.target_lines if arguments.only_target is None else 0
+    count = len(pairs) - of_target - of_source
     if count < 1:
         raise UsageError(
-            f"{arguments.target_lines:,} and {arguments.source_lines:,} lines are to be set aside, and {arguments.source} "
+            f"{of_target:,} and {of_source:,} lines are to be set aside, and {arguments.source} "
             f"gives {len(pairs):,}; set fewer aside"
         )
-    end = count + arguments.source_lines
+    end = count + of_source
     only_source, only_target = [pair[0] for pair in pairs[count:end]], [pair[1] for pair in pairs[end:]]
     if arguments.only_source is not None:
         only_source = lines_of(arguments.only_source)

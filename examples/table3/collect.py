@@ -2,7 +2,7 @@
 
     python examples/table3/collect.py runs/table3/runs runs/table3
 
-reads the sweep of run.sh and writes ``results.json`` and ``table3.svg`` into the last folder. Perplexity per
+reads the sweep of run.sh and writes ``results.json`` and ``images/table3.svg`` into the last folder. Perplexity per
 piece and BLEU are those of the last validation of each run: as in the paper, of the development set.
 """
 
@@ -133,6 +133,7 @@ def draw(runs: Mapping[str, Runs], output: Path) -> None:
         axis.grid(axis="x", alpha=0.3)
     axes[0].set_yticks(range(len(rows)), [row.title for row in rows])
     axes[0].set_ylim(-0.6, len(rows) - 0.4)
+    output.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(output)
     plt.close(figure)
 
@@ -163,15 +164,16 @@ def results(runs: Mapping[str, Runs]) -> Iterator[Result]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Collect what the reduced rows of Table 3 reached.")
     parser.add_argument("sweep", type=Path, help="folder of the sweep: the --save-dir of run.sh's nmt-train")
-    parser.add_argument("output", type=Path, help="folder for results.json and table3.svg")
+    parser.add_argument("output", type=Path, help="folder for results.json and images/table3.svg")
     given = parser.parse_args(arguments)
     try:
         runs = read(given.sweep)
         if not runs:
             raise DataError(f"{given.sweep} has no finished run of a row of Table 3; run.sh goes on with the sweep")
         print(table(runs), flush=True)
-        add_all(given.output / "results.json", results(runs))
-        draw(runs, given.output / "table3.svg")
+        picture = Result("Table 3", "all rows", "picture", picture="images/table3.svg", setting=SETTING)
+        add_all(given.output / "results.json", [*results(runs), picture])
+        draw(runs, given.output / picture.picture)
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

@@ -17,13 +17,15 @@ if ! "$python" -c "import matplotlib" 2> /dev/null; then # better now than after
     echo "run.sh: the picture needs matplotlib; pip install '.[plots]' in the clone" >&2
     exit 1
 fi
+. "$here/../needs.sh"
+needs "$text"/{train,val}.{en,de}.gz
 
 if [ ! -e "$output/corpus/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train" --validpref "$text/val" \
         --destdir "$output/corpus" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 4000
 fi
 
-nmt-train "$output/corpus" --user-dir "$here/miniatures" --save-dir "$output/runs" --seed "$seeds" \
+nmt-train "$output/corpus" --user-dir "$here/miniatures" --save-dir "$output/runs" "seed=choice($seeds)" \
     recipe=table3_base,table3_a_1_head,table3_a_4_heads,table3_a_16_heads,table3_a_32_heads,table3_b_keys_16,\
 table3_b_keys_32,table3_c_2_layers,table3_c_4_layers,table3_c_8_layers,table3_c_width_256,table3_c_width_1024,\
 table3_c_inner_1024,table3_c_inner_4096,table3_d_dropout_0,table3_d_dropout_2,table3_d_smoothing_0,\

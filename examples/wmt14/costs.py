@@ -124,8 +124,8 @@ class Run:
         model, pair = folder.resolve().name, folder.resolve().parent.name
         if model not in EXPERIMENTS or pair not in PIECES:
             raise UsageError(f"{folder} is no folder of run.sh: its name is PAIR/MODEL, such as runs/wmt14/en-de/base")
-        end = dict(RunRecord.read(folder / "run").last("end"))
-        if not end:
+        end = dict(RunRecord.read(folder / "run").last("train", "end"))
+        if end.get("event") != "end":
             raise DataError(f"{folder / 'run'} has not ended: train it to its end first")
         return cls(EXPERIMENTS[model], pair, folder, read_scores(folder / "score.json"), end)
 

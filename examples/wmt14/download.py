@@ -213,6 +213,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: interrupted; run the same command again to go on", file=sys.stderr)
+        sys.exit(130)
     except OSError as error:
         print(
             f"{parser.prog}: {error.filename}: {error.strerror}; run the same command again to go on", file=sys.stderr

@@ -1,7 +1,8 @@
 """Functions of the scores over a vocabulary, row by row, without ever holding the scores of all rows.
 
 What a loss makes of an output layer's scores is small, the scores are not: they are computed for a few rows at a time,
-dropped, and computed again in the backward pass. The fused cross-entropy needs no second time, but knows one loss only.
+dropped, and computed again in the backward pass. The fused cross-entropy needs no second time, but knows cross-entropy and
+the divergence of two passes alone.
 
 Shapes: M rows (target positions), V vocabulary.
 """

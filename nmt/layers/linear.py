@@ -13,6 +13,7 @@ Shapes: n rows, R rows with those that were added, K or I inputs, N or O outputs
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TypeVar, cast
 
 import torch
@@ -35,6 +36,14 @@ def shapes_are_expensive(x: Tensor) -> bool:
     """Whether a product with x would be in bf16 on a CPU, by autocast."""
     autocast = x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and x.dtype != torch.float64
     return autocast and not torch.compiler.is_compiling()
+
+
+def with_few_kernels(formula: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """``formula(*tensors)``, in float32 where shapes are expensive: for products as wide as sentences are long."""
+    if not shapes_are_expensive(tensors[0]):
+        return formula(*tensors)
+    with torch.autocast("cpu", enabled=False):
+        return formula(*(tensor.float() for tensor in tensors))
 
 
 def with_room(rows: Tensor, dtype: torch.dtype) -> Tensor:

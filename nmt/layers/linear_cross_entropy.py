@@ -141,9 +141,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
             target_scores += logits.gather(-1, goals[:, None]).sum(dtype=wide)
             log_probabilities = torch.log_softmax(logits, dim=-1, dtype=wide)
             nll -= log_probabilities.gather(-1, goals[:, None]).sum()
-            divergence += _divergence_and_gradient_(
-                log_probabilities.view(passes, -1, weight.size(0)), divergence_weight
-            )
+            if gradients or passes > 1:
+                of_passes = log_probabilities.view(passes, -1, weight.size(0))
+                divergence += _divergence_and_gradient_(of_passes, divergence_weight)
             if not gradients:
                 continue
             # d loss / d logits = softmax - (1 - e) [at the target]; what smoothing takes from every piece alike follows.

@@ -42,7 +42,7 @@ INSTALLS = "would change the environment that these tests run in; an installatio
 MEASURES = "measures for hours; tests/cli/test_benchmarks.py runs the script in its smallest size"
 FOREIGN = "reads what another toolkit trained; tests/unit/formats makes such models and imports them"
 SERVES = "listens until it is stopped; tests/serving/test_document.py sends the requests to a server"
-DOWNLOADS = "downloads gigabytes; tests/unit/examples/test_wmt14_run.py runs the script with archives of its own"
+DOWNLOADS = "downloads what tests/unit/examples/test_wmt14_run.py and tests/literally/folder.py have of their own"
 COUNTS = (
     "counts the operations of models of full size for minutes; tests/unit/examples/test_wmt14_costs.py has small ones"
 )
@@ -80,10 +80,17 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("docs/serving.md", "curl "): SERVES,
     ("docs/training.md", "srun "): MACHINES,
     ("examples/table1/README.md", "examples/table1/run.sh"): MEASURES,
+    ("examples/multi30k/README.md", "git clone "): DOWNLOADS,
+    ("examples/multi30k/README.md", "cp multi30k-dataset/"): DOWNLOADS,
+    ("examples/multi30k/README.md", "gzip "): DOWNLOADS,
     ("examples/parsing/README.md", "python examples/forecast.py "): COUNTS,
     ("examples/student/README.md", "python examples/student/pipeline.py"): STAGES,
     ("examples/plugin/README.md", "pip install ./examples/plugin"): INSTALLS,
+    ("examples/README.md", "python3 -m venv "): INSTALLS,
+    ("examples/README.md", ". .venv/bin/activate"): INSTALLS,
+    ("examples/README.md", "pip install "): INSTALLS,
     ("examples/table3/README.md", "pip install '.[plots]'"): INSTALLS,
+    ("examples/table3/README.md", "python examples/forecast.py "): COUNTS,
     ("examples/wmt14/README.md", "pip install '.[moses]'"): INSTALLS,
     ("examples/wmt14/README.md", "examples/wmt14/run.sh "): DOWNLOADS,
     ("examples/wmt14/README.md", "DEVICES="): DOWNLOADS,
@@ -235,6 +242,7 @@ def test_the_textbook_s_comparison_keeps_its_rows(shims: Shims, prepared: Path, 
 def check_results(document: str, folder: Path) -> None:
     """The scripts of an example keep every figure and picture that is committed, under the same name."""
     written = [rows for path in folder.rglob("results.json") for rows in rows_measured(path)]
+    assert written
     assert set(rows_measured(ROOT / document.replace("README.md", "results.json"))) <= set(written)
 
 

@@ -44,7 +44,8 @@ def of_one_job(arguments: Sequence[str]) -> list[str]:
     given = [without_variables(argument) for argument in arguments]
     if "-m" not in given:
         return given
-    return [re.sub(r"^(\w+=[^,]*),.*", r"\1", word) for word in given if word != "-m" and not word.startswith("hydra")]
+    one = [re.sub(r"^(\w+=)choice\((.*)\)$", r"\1\2", word) for word in given]
+    return [re.sub(r"^(\w+=[^,]*),.*", r"\1", word) for word in one if word != "-m" and not word.startswith("hydra")]
 
 
 @pytest.mark.parametrize("command", [command for command in all_commands() if command.user_dir], ids=str)

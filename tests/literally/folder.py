@@ -42,7 +42,7 @@ GIVEN: dict[str, str] = {
     "examples/multi30k/README.md": "data",
     "examples/parsing/README.md": "nltk_data sentences.txt",
     "examples/plugin/README.md": "data-bin/x source.txt",
-    "examples/table3/README.md": "data",
+    "examples/table3/README.md": "data runs/wmt14/en-de/corpus",
 }
 
 # The same thing under several names.
@@ -50,6 +50,7 @@ SAME = {
     "data-bin/multi30k": "data-bin/en-de",
     "CORPUS": "data-bin/en-de",
     "corpus": "data-bin/en-de",
+    "runs/wmt14/en-de/corpus": "data-bin/en-de",
     "data-bin/other": "data-bin/x",
     "data-bin/clean": "data-bin/x",
     "data-bin/back-translated": "data-bin/x",

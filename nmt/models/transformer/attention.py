@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from nmt.layers.dropout import Dropout
-from nmt.layers.linear import Linear, shapes_are_expensive
+from nmt.layers.linear import Linear
 from nmt.layers.padding import causal_bias
-from nmt.models.transformer.attention_kernels import by_kernel, knows_flat_heads
+from nmt.models.transformer.attention_kernels import attended, by_kernel, knows_flat_heads
 from nmt.models.transformer.autoregression import (
     INITIAL_CAPACITY,
     Autoregression,
@@ -50,9 +50,6 @@ class Attend(nn.Module, ABC):
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         """queries [B, H, T, d_k], keys [B, H, S, d_k], values [B, H, S, d_v] -> [B, H, T, d_v]; ``record``
         receives the weights [B, H, T, S]."""
-        if shapes_are_expensive(queries):  # each batch has lengths of its own
-            with torch.autocast("cpu", enabled=False):
-                return self.forward(queries.float(), keys.float(), values.float(), mask, record)
         scores = self.scores(queries, keys, mask)
         weights = torch.softmax(scores if mask.bias is None else scores + mask.bias, dim=-1)
         if record is not None:
@@ -83,7 +80,7 @@ class ScaledDotProduct(Attend):
         return (queries * self.scale(queries.size(-1))) @ keys.transpose(-1, -2)
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
-        if record is not None or not self.fused or shapes_are_expensive(queries):  # a kernel gives no weights
+        if record is not None or not self.fused:  # a kernel gives no weights
             return super().forward(queries, keys, values, mask, record)
         scale, dropout = self.scale(queries.size(-1)), self.dropout.p if self.training else 0.0
         formula = super().forward
@@ -144,7 +141,7 @@ class SelfAttention(SourceAttention):
 
     def attend_to(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights) -> Tensor:
         """[B, H, T, d_k], [B, H, T, d_k], [B, H, T, d_v] -> [B, H, T, d_v]"""
-        return self.attend(queries, keys, values, mask, record)
+        return attended(self.attend, queries, keys, values, mask, record)
 
 
 class CausalSelfAttention(SelfAttention, Autoregression):
@@ -201,7 +198,7 @@ class CrossAttention(nn.Module):
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
         """x [B, T, D], or [B, K, D]: the K hypotheses of a sentence are K queries, so the memory keeps its B rows."""
         queries = split_heads(self.query(x), self.sizes.num_heads)
-        return self.output(merge_heads(self.attend(queries, keys, values, mask, record)))
+        return self.output(merge_heads(attended(self.attend, queries, keys, values, mask, record)))
 
 
 def _initialise(linear: Linear, parts: tuple[int, ...]) -> None:

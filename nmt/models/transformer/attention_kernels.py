@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.models.transformer.mask import FlatMask, Mask
+from nmt.layers.linear import with_few_kernels
+from nmt.models.transformer.mask import FlatMask, Mask, Weights
 
 # Positions from which on a CPU's fused kernel is faster, forward and backward, than the products written out.
 LONG = {torch.float32: 256, torch.bfloat16: 1024}
@@ -26,6 +27,13 @@ LONG = {torch.float32: 256, torch.bfloat16: 1024}
 WIDEST_FLAT_HEAD = 256
 
 Formula = Callable[[Tensor, Tensor, Tensor, Mask], Tensor]
+
+
+def attended(
+    attend: Callable[..., Tensor], queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None
+) -> Tensor:
+    """What a kind of attention gives (``Attend``), in float32 where products in bf16 would need a kernel for each batch."""
+    return with_few_kernels(functools.partial(attend, mask=mask, record=record), queries, keys, values)
 
 
 def by_kernel(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nmt.interface import VocabularySizes
 from nmt.layers.dropout import Dropout
-from nmt.layers.linear import Linear, shapes_are_expensive
+from nmt.layers.linear import Linear, with_few_kernels
 from nmt.models import models
 from nmt.models.transformer.attention import merge_heads, split_heads
 from nmt.models.transformer.autoregression import Autoregression, LayerCache, SourceAttention
@@ -45,15 +45,7 @@ def convolve(x: Tensor, kernels: Tensor) -> Tensor:
     # Read in rows that are shorter by one, each kernel stands one column further right.
     band = rows.reshape(*rows.shape[:2], -1, block * (block + width))[..., : block * (block + width - 1)]
     band = band.reshape(*band.shape[:3], block, -1)  # [B, H, n, b, b + k - 1]
-    return merge_heads(_product(band, windows).flatten(2, 3)[:, :, :length])
-
-
-def _product(band: Tensor, windows: Tensor) -> Tensor:
-    """As in attention, lengths are not worth a kernel in bf16 for each of them."""
-    if not shapes_are_expensive(windows):
-        return band.to(windows.dtype) @ windows
-    with torch.autocast("cpu", enabled=False):
-        return band.float() @ windows.float()
+    return merge_heads(with_few_kernels(torch.matmul, band.to(windows.dtype), windows).flatten(2, 3)[:, :, :length])
 
 
 class LearnedKernels(nn.Module):

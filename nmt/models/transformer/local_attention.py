@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nmt.models.transformer.attention import Attend, CausalSelfAttention, SelfAttention
-from nmt.models.transformer.attention_kernels import LONG
+from nmt.models.transformer.attention_kernels import LONG, attended
 from nmt.models.transformer.autoregression import INITIAL_CAPACITY, BeamHistory, LayerCache, RecentKeyValueCache
 from nmt.models.transformer.config import HeadSizes
 from nmt.models.transformer.mask import FlatMask, Mask, Places, Segments, Weights, whole_sequence, within
@@ -109,8 +109,9 @@ class Local(SelfAttention):
         mask = Mask(_bias(padding.flatten(0, 1), whole.outside, whole.own), whole.block)
         padded = F.pad(queries, (0, 0, 0, -queries.size(2) % self.block))
         blocks = padded.view(*queries.shape[:2], -1, self.block, queries.size(3)).transpose(1, 2)  # [B, n, H, b, d_k]
-        attended = self.attend(blocks.flatten(0, 1), self._windows(keys), self._windows(values), mask, None)
-        blocks = attended.view(queries.size(0), -1, *attended.shape[1:])  # [B, n, H, b, d_v]
+        windows = self._windows(keys), self._windows(values)
+        found = attended(self.attend, blocks.flatten(0, 1), *windows, mask)
+        blocks = found.view(queries.size(0), -1, *found.shape[1:])  # [B, n, H, b, d_v]
         return blocks.transpose(1, 2).flatten(2, 3)[:, :, : queries.size(2)]
 
     def _part(self, sentences: int, length: int) -> tuple[int, int]:

@@ -145,7 +145,8 @@ def past_of(
     if facts.batches_in_update != batches_in_update:
         logger.warning(
             f"an update was made of {facts.batches_in_update} batches and now is of {batches_in_update}: the order of "
-            f"batches stays, but the course of training changes; processes x --update-freq should stay the same"
+            f"batches stays, but the course of training changes; as many processes with the same --max-tokens and "
+            f"--update-freq or --tokens-per-update would keep it"
         )
     return replace(past, changed=changed)
 

@@ -59,7 +59,7 @@ def update_in_words(batching: BatchingConfig, processes: int) -> str:
     batches = "1 batch" if count == 1 else f"{count} batches"
     found = f"{batches} of up to {size:,} tokens on {whose}: {made:,} tokens"
     best = given // (count * processes)
-    if best == size:
+    if best in (0, size):  # 0: the processes make more already
         return found
     return (
         f"{found}, the nearest to --tokens-per-update {given}; with batches of up to {best:,} tokens it would be "

@@ -46,7 +46,6 @@ from nmt.training.setup.parts import build_arithmetic, build_model, build_optimi
 logger = logging.getLogger("nmt.training")
 
 SIZES = (512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768)  # 25,000 is the paper's
-MOST_PARTS = 64  # batches of a process that an update of a given size is divided into
 LEAST_UPDATES = 50  # of an epoch: batches that leave fewer would train worse, fit as they may
 MARGIN = 1.3  # what a forecast is multiplied with
 SHARE_OF_GPU = 0.92  # of its memory that a trial may reserve
@@ -82,9 +81,14 @@ def candidates(split: Split, longest: int, batches_in_update: int) -> list[int]:
 
 
 def shares(tokens_per_update: int, longest: int, processes: int) -> list[int]:
-    """The sizes that divide an update of a given size, smallest first: what fits decides into how many batches."""
-    sizes = {tokens_per_update // (processes * parts) for parts in range(1, MOST_PARTS + 1)}
-    return sorted(size for size in sizes if size >= longest) or [longest]
+    """The sizes that divide an update of a given size, smallest first: what fits decides into how many batches. Of small
+    ones each is about three quarters of the next."""
+    of_each, parts, sizes = tokens_per_update // processes, 1, list[int]()
+    least = max(1, longest, min(SIZES[0], of_each // 4))
+    while of_each // parts >= least:
+        sizes.append(of_each // parts)
+        parts = max(parts + 1, parts * 4 // 3)
+    return sizes[::-1] or [longest]
 
 
 def largest_by_trial(sizes: Sequence[int], attempt: Trial, reserved: Callable[[], float]) -> int:

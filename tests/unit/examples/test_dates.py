@@ -234,7 +234,7 @@ def test_a_run_without_exact_match_is_named(tmp_path: Path) -> None:
 def ended(run: Path) -> Path:
     """The same run with what begins and ends a log."""
     log = (run / "log.jsonl").read_text(encoding="utf-8")
-    ends = [{"event": "start", "model": {"parameters": 5}}, {"event": "end", "update": 40, "seconds": 60}]
+    ends = [{"event": "start", "update": 0, "model": {"parameters": 5}}, {"event": "end", "update": 40, "seconds": 60}]
     (run / "log.jsonl").write_text(log + "".join(f"{json.dumps(event)}\n" for event in ends), encoding="utf-8")
     return run
 

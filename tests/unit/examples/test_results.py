@@ -37,16 +37,31 @@ TWO_CORES = {"device": "cpu", "processor": "Xeon", "processors": 2}
 
 
 def write_run(
-    folder: Path, *, seconds: float, updates: int, ended: bool = True, machines: Sequence[dict[str, Any]] = (TWO_CORES,)
+    folder: Path,
+    *,
+    seconds: float,
+    updates: int,
+    ended: bool = True,
+    machines: Sequence[dict[str, Any]] = (TWO_CORES,),
+    parameters: int = 1000,
 ) -> Path:
     """``machines``: the environment of each of its starts."""
     events: list[dict[str, Any]] = [
-        {"event": "start", "model": {"parameters": 1000}, "environment": machine, "devices": 4} for machine in machines
+        {
+            "event": "start",
+            "update": 0,
+            "model": {"parameters": parameters},
+            "environment": machine,
+            "devices": 4,
+            "text": "A line\u2028of two",
+        }
+        for machine in machines
     ]
     if ended:
         events.append({"event": "end", "update": updates, "seconds": seconds})
     folder.mkdir()
-    (folder / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+    lines = [json.dumps(event, ensure_ascii=False) for event in events]
+    (folder / "log.jsonl").write_text("\n".join([*lines, '{"event": "val', ""]), encoding="utf-8")  # the last one torn
     return folder
 
 
@@ -111,6 +126,34 @@ def test_what_cannot_be_kept_is_one_sentence(tmp_path: Path) -> None:
         results.keep(folder / "results.json", tmp_path / "other")
 
 
+def test_a_picture_is_kept_with_its_result(tmp_path: Path) -> None:
+    folder = example(tmp_path / "examples/parsing")
+    (tmp_path / "drawn.svg").write_text("<svg/>", encoding="utf-8")
+    words = "--experiment E --row r --metric picture --picture images/x.svg --drawn".split()
+    results.main(["add", str(tmp_path / "runs/results.json"), *words, str(tmp_path / "drawn.svg")])
+    results.keep(tmp_path / "runs/results.json", folder)
+    assert (tmp_path / "docs/images/x.svg").read_text(encoding="utf-8") == "<svg/>"
+    (tmp_path / "runs/images/x.svg").unlink()
+    with pytest.raises(MissingInputError, match="x.svg is missing: run the script of the example again"):
+        results.keep(tmp_path / "runs/results.json", folder)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--picture", "images/x.svg", "--drawn", "nowhere.svg"], "nowhere.svg is missing"),
+        (["--drawn", "nowhere.svg"], "--drawn FILE needs a name"),
+    ],
+)
+def test_a_picture_that_cannot_be_had_is_one_sentence(
+    tmp_path: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        results.main(["add", str(tmp_path / "r.json"), *"--experiment E --row r --metric picture".split(), *words])
+    said = capsys.readouterr().err
+    assert says in said and said.count("\n") == 1 and not (tmp_path / "r.json").exists()
+
+
 @pytest.mark.parametrize("words", [["--ours", "1"], ["--picture", "images/x.svg"], []])
 def test_hardware_is_said_of_what_was_run(tmp_path: Path, words: list[str]) -> None:
     file = tmp_path / "results.json"
@@ -173,6 +216,26 @@ def test_a_run_that_has_not_ended_gives_no_result(tmp_path: Path) -> None:
         results.of_runs([write_run(tmp_path / "a", seconds=90, updates=10, ended=False)])
 
 
+def test_a_run_that_is_prolonged_gives_none_until_it_ends_again(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", seconds=90, updates=10)
+    with open(run / "log.jsonl", "a", encoding="utf-8") as log:
+        log.write(json.dumps({"event": "train", "update": 12}) + "\n")
+    with pytest.raises(DataError, match="has not ended"):
+        results.of_runs([run])
+
+
+def test_runs_of_several_sizes_have_no_number_of_parameters(tmp_path: Path) -> None:
+    sizes = {"a": 1000, "b": 2000}
+    runs = [write_run(tmp_path / name, seconds=1, updates=1, parameters=size) for name, size in sizes.items()]
+    assert results.of_runs(runs)["parameters"] is None and results.of_runs(runs[:1])["parameters"] == 1000
+
+
+def test_a_log_without_a_start_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"event": "end", "update": 1, "seconds": 1}\n', encoding="utf-8")
+    with pytest.raises(DataError, match="is not the whole log of a run"):
+        results.of_runs([tmp_path])
+
+
 def test_rows_stand_in_the_order_of_the_paper_and_of_their_files() -> None:
     given = [("student", Result("Student", "b", "BLEU")), ("t4", Result("Table 4", "z", "F1"))]
     given += [("t3", Result("Table 3", "base", "BLEU")), ("t3", Result("Table 3", "A", "BLEU"))]
@@ -217,8 +280,8 @@ def test_the_script_adds_and_makes_the_page(tmp_path: Path) -> None:
 def test_a_missing_run_is_one_sentence(tmp_path: Path) -> None:
     added = ["add", "r.json", "--experiment", "E", "--row", "r", "--metric", "m", "--run", str(tmp_path / "nothing")]
     done = subprocess.run([sys.executable, SCRIPT, *added], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 65
-    assert done.stderr.count("\n") == 1 and "is not the log of a run" in done.stderr
+    assert done.returncode == 66
+    assert done.stderr.count("\n") == 1 and "nothing is no folder of a run" in done.stderr
 
 
 def write_score(path: Path, score: float, signature: str = "tok:13a") -> Path:

@@ -176,6 +176,9 @@ def test_without_text_to_translate_back_there_is_no_such_stage(texts: list[str])
         (["text.only_target=/nowhere/news"], "there is no file /nowhere/news"),
         (["distillation.choose_by=luck"], "distillation.choose_by=luck is none of search, bleu"),
         (["teacher.seeds=[]"], "leaves no teacher"),
+        (["distillation.drop_share=5"], "distillation.drop_share=5 is no share; give at least 0 and less than 1"),
+        (["evaluation.rounds=0"], "evaluation.rounds=0 measures nothing; give 1 at least"),
+        (["+student.model.norm=pre"], r"model has options of its own here; .*: \{model.KEY:VALUE\}"),
         (["text.tests=[]"], "name a test text"),
     ],
 )
@@ -189,6 +192,12 @@ def test_options_of_systems_are_told_apart() -> None:
     others, systems = speed.systems_in(line.split())
     assert others == ["--rounds", "2"]
     assert systems == {"a": {"path": "x:y", "beam": 5, "forbid_unk": False}, "b": {"path": "z", "forbid_unk": True}}
+    assert speed.options_in(["--no-repeat-ngram-size", "3", "--search", "greedy"]) == {
+        "no_repeat_ngram_size": 3,
+        "search": "greedy",
+    }
+    with pytest.raises(UsageError, match="search.lenpen=1 is no flag"):
+        speed.options_in(["--beam", "5", "search.lenpen=1"])
     with pytest.raises(UsageError, match="--end ends it"):
         speed.systems_in(["--system", "a", "--path", "x"])
     with pytest.raises(UsageError, match="--system a names no model: give it a --path"):
@@ -218,6 +227,14 @@ def test_a_wrong_argument_of_a_script_is_one_sentence(
     command = [sys.executable, str(FOLDER / f"{script}.py"), *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode not in (0, 1) and says in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+
+
+def test_where_the_teacher_scores_nothing_there_is_no_share() -> None:
+    scores = {name: [{"bleu": {"score": 0.0}, "chrf": {"score": 1.0}}] for name in ("teacher-1", "student")}
+    speeds = {name: {"cpu": {"median": 2.0}} for name in scores}
+    assert report.verdict(scores, speeds, ["test"], "teacher-1") == (
+        "The student keeps no BLEU, as teacher-1 has none, on test, at 1.0 times its sentences a second."
+    )
 
 
 def test_the_verdict_is_of_medians_and_of_the_first_test() -> None:
@@ -258,6 +275,10 @@ TEXTS = [
     ("arguments", "says"),
     [
         (["output=x", "teacher.seed=3"], "there is no option teacher.seed (did you mean 'teacher.seeds'?); "),
+        (
+            ["output=x", "student.model.d_model=64"],
+            "student.model.d_model has a key with a point of its own, which stands in braces: student={model.d_model:VALUE}",
+        ),
         (["output=x"], "NMT_DATA is not set: export NMT_DATA=FOLDER, or give text.train="),
         (["output=x", "until=clean", "stages=[student]", *TEXTS], "give until= (a stage and what it needs) or stages="),
     ],
@@ -286,6 +307,12 @@ def test_a_wrong_option_of_a_late_command_is_said_before_anything_runs(texts: li
     done = started("preset=smoke", f"output={tmp_path / 'out'}", *texts, "+student.foo_bar=1", "stages=[student]")
     assert (done.returncode, done.stdout, (tmp_path / "out").exists()) == (2, "", False)
     assert done.stderr == "pipeline.py: student cannot run: nmt-train: unknown flag --foo-bar; --help lists them\n"
+
+
+def test_a_wrong_option_of_the_speed_is_said_before_anything_runs(texts: list[str], tmp_path: Path) -> None:
+    done = started("preset=smoke", f"output={tmp_path / 'out'}", *texts, "+evaluation.student.foo=1", "until=evaluate")
+    assert (done.returncode, done.stdout, (tmp_path / "out").exists()) == (2, "", False)
+    assert done.stderr.startswith("pipeline.py: evaluate cannot run: ") and "foo" in done.stderr
 
 
 @pytest.mark.nightly

@@ -201,8 +201,8 @@ def test_a_real_sweep_is_collected(tmp_path: Path, modules: tuple[ModuleType, Mo
         (row, metric)
         for row in ("base: 6 layers, width 512", "B: keys of 16")
         for metric in ("perplexity", "BLEU, development set")
-    ]
-    assert all(one["updates"] == 2 and one["ours"] >= 0 and "cores of" in one["hardware"] for one in results)
+    ] + [("all rows", "picture")]
+    assert all(one["updates"] == 2 and one["ours"] >= 0 and "cores of" in one["hardware"] for one in results[:-1])
     assert results[1]["signature"].endswith(metadata.version("sacrebleu"))
 
 
@@ -213,15 +213,16 @@ def test_the_script_writes_results_and_a_picture(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("| row | change |")
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
-    assert [(one["row"], one["metric"], one["ours"]) for one in results] == [
+    assert [(one["row"], one["metric"], one.get("ours", one.get("picture"))) for one in results] == [
         ("base: 6 layers, width 512", "perplexity", 10.5),
         ("base: 6 layers, width 512", "BLEU, development set", 30.5),
         ("A: 1 head of 512", "perplexity", 12.0),
         ("A: 1 head of 512", "BLEU, development set", 29.0),
+        ("all rows", "picture", "images/table3.svg"),
     ]
     assert results[0]["minutes"] == 2.0
     assert results[1]["signature"] == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"
-    assert (tmp_path / "table3.svg").read_text(encoding="utf-8").count("<svg") == 1
+    assert (tmp_path / "images/table3.svg").read_text(encoding="utf-8").count("<svg") == 1
 
 
 def test_a_folder_without_a_sweep_is_refused(tmp_path: Path, modules: tuple[ModuleType, ModuleType]) -> None:

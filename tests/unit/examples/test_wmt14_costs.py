@@ -60,7 +60,7 @@ def test_without_a_run_operations_are_counted(tiny: None, tmp_path: Path, capsys
 
 def run_folder(folder: Path, **end: Any) -> Path:
     (folder / "run").mkdir(parents=True)
-    events = [{"event": "start", "model": {"parameters": 65_000_000}}]
+    events = [{"event": "start", "update": 0, "model": {"parameters": 65_000_000}}]
     events += [{"event": "end", **end}] if end else []
     (folder / "run/log.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in events), encoding="utf-8")
     return folder

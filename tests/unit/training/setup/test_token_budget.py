@@ -176,6 +176,9 @@ def test_an_update_of_a_given_size_is_tried_in_equal_parts(
     assert shares(25_000, longest=1000, processes=8) == [1041, 1562, 3125]
     assert shares(25_000, longest=6000, processes=4) == [6250]
     assert shares(25_000, longest=7000, processes=4) == [7000]
+    small = shares(400_000, longest=100, processes=1)
+    assert 512 <= small[0] < 700 and small[-1] == 400_000 and len(small) < 30
+    assert all(larger / size <= 2 for size, larger in zip(small, small[1:]))
     tried: list[list[int]] = []
     monkeypatch.setattr(trials, "largest_by_forecast", lambda sizes, *_: tried.append(sizes) or sizes[-2])
     config = tiny_run(batching=BatchingConfig("auto", tokens_per_update=900))
