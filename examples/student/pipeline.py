@@ -8,7 +8,7 @@
 
 conf/preset/ has the options of a preset, steps.py what each one means. Every one can be given here, such as
 ``teacher.train.max_epoch=8``; one that a preset does not have takes a plus sign, ``+student.ema_decay=0.999``. A key with a
-point of its own, as the sizes of a model have, stands in braces: ``student={model.d_model:64}`` changes this one alone.
+point of its own, as the sizes of a model have, stands in braces: ``++student={model.d_model:64}`` changes this one alone.
 """
 
 from __future__ import annotations
@@ -85,8 +85,12 @@ def sentence(error: Exception) -> str:
     if unknown is not None:
         section, _, key = unknown[1].partition(".")
         if key.partition(".")[0] in GROUPS:
-            return f"{unknown[1]} has a key with a point of its own, which stands in braces: {section}={{{key}:VALUE}}"
+            return (
+                f"{unknown[1]} has a key with a point of its own, which stands in braces: ++{section}={{{key}:VALUE}}"
+            )
         known = list(_keys(OmegaConf.structured(Config)))
+        if unknown[1] in known:
+            return f"what is not yet in {unknown[1]} is added with plus signs: ++{unknown[1]}={{KEY:VALUE}}"
         meant = did_you_mean(unknown[1], known)
         return (
             f"there is no option {unknown[1]}{meant}; what a command has is added with a plus sign: +{unknown[1]}=VALUE"

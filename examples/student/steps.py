@@ -97,7 +97,8 @@ def words(options: Mapping[str, Any]) -> list[str]:
             continue
         if isinstance(value, Mapping):
             raise UsageError(
-                f"{name} has options of its own here; to change one of them, give it with its point: {{{name}.KEY:VALUE}}"
+                f"{name} has options of its own here; to change one of them, give it with its point: "
+                f"++SECTION={{{name}.KEY:VALUE}}"
             )
         shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         if "." in name or name in GROUPS:

@@ -288,3 +288,14 @@ def test_what_cannot_be_kept_is_one_sentence(
     result = compare("comparison.svg", run_folder(tmp_path / "one", 1.0), *options)
     assert result.returncode == status
     assert message in result.stderr and "Traceback" not in result.stderr
+
+
+def test_two_runs_of_one_name_are_told_apart_or_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    runs = [run_folder(tmp_path / "a" / "run", 1.0), run_folder(tmp_path / "b" / "run", 2.0)]
+    result = compare(tmp_path / "comparison.svg", *runs)
+    assert (
+        result.returncode == 2 and "two runs have one name (run, run); name each otherwise by --rows" in result.stderr
+    )
+    assert compare(tmp_path / "comparison.svg", *runs, "--rows", "a", "b").returncode == 0

@@ -103,3 +103,18 @@ def test_what_gives_no_forecast_is_one_sentence(
         forecast.main(words.split())
     error = capsys.readouterr().err
     assert stopped.value.code == 2 and said in error and error.count("\n") == 1
+
+
+def test_options_change_the_recipe(counted: object, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--pieces", "37000", "--lengths", "30", "30"]
+    forecast.main(["vaswani_base", "training.max_update=5", *words])
+    assert capsys.readouterr().out.splitlines()[-1].startswith("| vaswani_base training.max_update=5 | 5 | 25,000 |")
+    for wrong in ("model.d_fff=3", "nothing"):
+        with pytest.raises(SystemExit) as stopped:
+            forecast.main(["vaswani_base", wrong, *words])
+        said = capsys.readouterr().err
+        assert (
+            stopped.value.code == 2
+            and said.startswith(f"{Path(sys.argv[0]).name}: {wrong}: ")
+            and said.count("\n") == 1
+        )

@@ -48,6 +48,8 @@ def test_the_last_lines_give_one_side_alone(tmp_path: Path) -> None:
     assert found == {"train.en": ["a", "b"], "train.de": ["A", "B"], "only.en": ["c"], "only.de": ["D", "E"]}
     run(*line, "--only-target", write(tmp_path / "given", "X", "", "Y"))
     assert read(tmp_path / "only.de") == ["X", "Y"] and read(tmp_path / "train.en") == list("abcde")
+    run(*line, "--only-target", tmp_path / "given", "--target-lines", 2, "--source-lines", 1)
+    assert read(tmp_path / "train.en") == list("abcd") and read(tmp_path / "only.en") == ["e"]
     run(*line, "--lines", 3, "--target-lines", 1)
     assert read(tmp_path / "train.en") == ["a", "b"] and read(tmp_path / "only.de") == ["C"]
     with pytest.raises(UsageError, match="3 and 2 lines are to be set aside, and .* gives 5"):
@@ -110,6 +112,12 @@ def test_options_become_words() -> None:
         *["--max-epoch", "8", "--adam-betas", "0.9,0.98", "model=x", "model.norm=pre", "--drop-copies"],
         "--no-async-checkpoints",
     ]
+
+
+def test_a_key_with_a_point_is_changed_or_added_in_braces(texts: list[str]) -> None:
+    config = configured("multi30k", *texts, "++student={model.d_model:64,model.norm:pre}")
+    words = steps.words(config.student)
+    assert {"model.d_model=64", "model.norm=pre", "model.d_ff=256"} <= set(words)
 
 
 @pytest.fixture
@@ -178,7 +186,7 @@ def test_without_text_to_translate_back_there_is_no_such_stage(texts: list[str])
         (["teacher.seeds=[]"], "leaves no teacher"),
         (["distillation.drop_share=5"], "distillation.drop_share=5 is no share; give at least 0 and less than 1"),
         (["evaluation.rounds=0"], "evaluation.rounds=0 measures nothing; give 1 at least"),
-        (["+student.model.norm=pre"], r"model has options of its own here; .*: \{model.KEY:VALUE\}"),
+        (["+student.model.norm=pre"], r"model has options of its own here; .*: \+\+SECTION=\{model.KEY:VALUE\}"),
         (["text.tests=[]"], "name a test text"),
     ],
 )
@@ -277,7 +285,11 @@ TEXTS = [
         (["output=x", "teacher.seed=3"], "there is no option teacher.seed (did you mean 'teacher.seeds'?); "),
         (
             ["output=x", "student.model.d_model=64"],
-            "student.model.d_model has a key with a point of its own, which stands in braces: student={model.d_model:VALUE}",
+            "student.model.d_model has a key with a point of its own, which stands in braces: ++student={model.d_model:V",
+        ),
+        (
+            ["output=x", "student={model.norm:pre}"],
+            "what is not yet in student is added with plus signs: ++student={KEY",
         ),
         (["output=x"], "NMT_DATA is not set: export NMT_DATA=FOLDER, or give text.train="),
         (["output=x", "until=clean", "stages=[student]", *TEXTS], "give until= (a stage and what it needs) or stages="),
@@ -310,9 +322,12 @@ def test_a_wrong_option_of_a_late_command_is_said_before_anything_runs(texts: li
 
 
 def test_a_wrong_option_of_the_speed_is_said_before_anything_runs(texts: list[str], tmp_path: Path) -> None:
-    done = started("preset=smoke", f"output={tmp_path / 'out'}", *texts, "+evaluation.student.foo=1", "until=evaluate")
+    done = started("preset=smoke", f"output={tmp_path / 'out'}", *texts, "++evaluation.student={search.max_len_b:9}")
     assert (done.returncode, done.stdout, (tmp_path / "out").exists()) == (2, "", False)
-    assert done.stderr.startswith("pipeline.py: evaluate cannot run: ") and "foo" in done.stderr
+    assert done.stderr == (
+        "pipeline.py: evaluate cannot run: speed.py: search.max_len_b=9 is no flag, and speed is measured in Python, which "
+        "knows flags alone: --beam 5\n"
+    )
 
 
 @pytest.mark.nightly

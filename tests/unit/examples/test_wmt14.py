@@ -197,6 +197,21 @@ def test_offline_a_missing_or_wrong_archive_is_said_in_one_sentence(
     assert stopped.value.code == status and said in line
 
 
+@pytest.mark.parametrize("name", ["download", "extract"])
+def test_an_interruption_is_one_sentence(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    script, work = {"download": (download, "fetch"), "extract": (extract, "extract")}[name]
+    monkeypatch.setattr(script, work, interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        script.main(["en-de", str(folder), *([] if name == "download" else [str(folder / "text")])])
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err.endswith(": interrupted; run the same command again to go on\n")
+
+
 def test_a_byte_that_changed_on_the_disk_is_noticed(server: Server, folder: Path) -> None:
     one = archive(server)
     path = download.fetch(one, folder)
