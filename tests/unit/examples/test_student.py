@@ -322,7 +322,8 @@ def test_a_wrong_option_of_a_late_command_is_said_before_anything_runs(texts: li
 
 
 def test_a_wrong_option_of_the_speed_is_said_before_anything_runs(texts: list[str], tmp_path: Path) -> None:
-    done = started("preset=smoke", f"output={tmp_path / 'out'}", *texts, "++evaluation.student={search.max_len_b:9}")
+    wrong = ["++evaluation.student={search.max_len_b:9}", "stages=[evaluate]"]
+    done = started("preset=smoke", f"output={tmp_path / 'out'}", *texts, *wrong)
     assert (done.returncode, done.stdout, (tmp_path / "out").exists()) == (2, "", False)
     assert done.stderr == (
         "pipeline.py: evaluate cannot run: speed.py: search.max_len_b=9 is no flag, and speed is measured in Python, which "
