@@ -3,7 +3,8 @@
 #
 #     examples/memory_network/run.sh [FOLDER, default look-up]
 #
-# Run it again to continue where it was stopped. Results are in FOLDER/results.json. It fails if three hops do not exceed 90 % or one hop reaches 50 %.
+# Run it again to continue where it was stopped. Results are in FOLDER/results.json. It fails if three hops do not exceed
+# 90 % or one hop reaches 50 %.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=${1:-look-up}

@@ -45,7 +45,8 @@ def convolve(x: Tensor, kernels: Tensor) -> Tensor:
     # Read in rows that are shorter by one, each kernel stands one column further right.
     band = rows.reshape(*rows.shape[:2], -1, block * (block + width))[..., : block * (block + width - 1)]
     band = band.reshape(*band.shape[:3], block, -1)  # [B, H, n, b, b + k - 1]
-    return merge_heads(with_few_kernels(torch.matmul, band.to(windows.dtype), windows).flatten(2, 3)[:, :, :length])
+    convolved = with_few_kernels(lambda band, windows: band.to(windows.dtype) @ windows, band, windows)
+    return merge_heads(convolved.flatten(2, 3)[:, :, :length])
 
 
 class LearnedKernels(nn.Module):
