@@ -40,7 +40,7 @@ GIVEN: dict[str, str] = {
     "examples/finetuning/README.md": "data",
     "examples/multilingual/README.md": "data",
     "examples/multi30k/README.md": "data",
-    "examples/parsing/README.md": "nltk_data sentences.txt",
+    "examples/parsing/README.md": "nltk_data data",
     "examples/plugin/README.md": "data-bin/x source.txt",
     "examples/table3/README.md": "data runs/wmt14/en-de/corpus",
 }
@@ -169,9 +169,8 @@ def _write_dates(folder: Path) -> None:
 
 
 def _write_trees(folder: Path) -> None:
-    """A treebank, in the form and with the names of NLTK's sample, and sentences without trees."""
+    """A treebank, in the form and with the names of NLTK's sample."""
     chance = random.Random(2)
-    sentences = []
     for first, size in {1: FEW, 160: TESTED, 180: TESTED}.items():  # of training, dev and test
         trees = []
         for _ in range(size):
@@ -181,6 +180,4 @@ def _write_trees(folder: Path) -> None:
             label = chance.choice("NP PP ADVP ADJP QP SBAR PRT WHNP NX UCP".split())  # more symbols than a beam is wide
             objects = f"({label} (DT the) (NNS {thing}))" if chance.random() < 0.5 else f"({label} (NNS {thing}))"
             trees.append(f"( (S (NP-SBJ (NNS {subject}))\n     (VP (VBP {verb}) {objects}) (. .)))")
-            sentences.append(f"{subject} {verb} the {thing} .")
         _write(folder / f"nltk_data/corpora/treebank/combined/wsj_{first:04}.mrg", trees)
-    _write(folder / "sentences.txt", sentences)

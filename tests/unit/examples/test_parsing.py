@@ -23,7 +23,7 @@ from nmt.scoring.brackets import read_tree
 from tests.documents import all_commands
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "parsing"
-NAMES = ("trees", "linear", "prepare", "classes", "restore", "baseline")
+NAMES = ("trees", "linear", "prepare", "classes", "restore", "baseline", "words")
 
 
 def load() -> dict[str, ModuleType]:
@@ -38,7 +38,7 @@ def load() -> dict[str, ModuleType]:
 
 
 scripts = load()
-trees, linear, prepare, classes, restore, baseline = (scripts[name] for name in NAMES)
+trees, linear, prepare, classes, restore, baseline, cutting = (scripts[name] for name in NAMES)
 
 TEXT = """
 ( (S (NP-SBJ-1 (DT The) (NN dog) )
@@ -217,6 +217,35 @@ def test_classes(word: str, first: bool, expected: str) -> None:
     assert classes.class_of(word, first, {"dogs"}) == expected
 
 
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("A man's dog.", "A man 's dog ."),
+        ("Mr. Potato, of 18th St. outside", "Mr. Potato , of 18th St. outside"),
+        (
+            "The dogs' owners don't (yet) know: it's 10:30!",
+            "The dogs ' owners do n't -LRB- yet -RRB- know : it 's 10:30 !",
+        ),
+        ('“No”, said a sign, "it’s 1,000..."', "`` No '' , said a sign , `` it 's 1,000 ... ''"),
+        (
+            "They cannot pay US$5, or 62%-owned $5; 10% [sic]",
+            "They can not pay US$ 5 , or 62%-owned $ 5 ; 10 % -LSB- sic -RSB-",
+        ),
+        ("", ""),
+    ],
+)
+def test_sentences_are_cut_as_the_treebank_cuts_them(sentence: str, expected: str) -> None:
+    assert cutting.treebank_words(sentence) == expected
+
+
+@pytest.mark.parametrize("path", list(treebank()))
+def test_the_words_of_the_treebank_are_left_as_they_are(path: Path) -> None:
+    """But for names with an apostrophe, which no rule knows, and a sentence that ends in D.C."""
+    sentences = [" ".join(tree.words) for tree in trees.read_trees(path)]
+    changed = [line for line in sentences if cutting.treebank_words(line) != line]
+    assert [line for line in changed if not re.search("Dunkin'|CREATOR'S|D.C.$", line)] == []
+
+
 def test_right_branching() -> None:
     assert (
         baseline.right_branching("The dog barks loudly . ''".split(), "VP") == "(S XX (VP XX (VP XX XX )VP )VP XX XX )S"
@@ -281,6 +310,7 @@ def test_commands_from_trees_to_trees(tmp_path: Path) -> None:
         ("restore.py", ["none"], "", "cannot read none: No such file or directory"),
         ("classes.py", ["none"], "a\n", "cannot read none: No such file or directory"),
         ("classes.py", ["words"], "\udcff\n", "standard input:1:"),
+        ("words.py", [], "a\n\udcff\n", "standard input:2:"),
         ("baseline.py", [], "a\n\n", "line 2 has no words"),
         ("baseline.py", [], "a\n\udcff\n", "standard input:2:"),
         ("split.py", ["none", "out"], "", "none has no file for train, dev, test; it should hold wsj_0001.mrg"),
