@@ -1,7 +1,10 @@
-"""glibc's malloc, told to keep the memory of freed tensors.
+"""What a process keeps of memory on a CPU: the blocks of freed tensors, and few kernels.
 
-By itself it returns large blocks to the system as soon as they are free, and asks for them again a moment later: every
-tensor of a training step is then paid for with page faults. Huge pages make what is kept cheaper to address.
+By itself glibc's malloc returns large blocks to the system as soon as they are free, and asks for them again a moment
+later: every tensor of a training step is then paid for with page faults. Huge pages make what is kept cheaper to address.
+
+oneDNN makes a kernel for each shape that it meets, and keeps the last 1,024: of a recurrent layer megabytes each, though
+few batches have a shape that was there before.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ _OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of <malloc.h>
 _MADV_HUGEPAGE = 14  # of <sys/mman.h>
 _HUGE_PAGE = 2**21  # bytes
+KERNELS = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY")  # the second is its older name
+FEW_KERNELS = 64  # several batches' worth
 
 
 def keep_freed_memory() -> bool:
@@ -43,6 +48,12 @@ def _ask_for_huge_pages(libc: ctypes.CDLL) -> None:
         within = -start % _HUGE_PAGE
         libc.madvise(start + within, size - within, _MADV_HUGEPAGE)
         libc.free(start)
+
+
+def keep_few_kernels() -> None:
+    """Tell oneDNN, which reads the environment before its first kernel, unless the user has told it a number."""
+    if not any(name in os.environ for name in KERNELS):
+        os.environ[KERNELS[0]] = str(FEW_KERNELS)
 
 
 def user_has_decided(environment: Mapping[str, str]) -> bool:

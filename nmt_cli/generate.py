@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import nmt.search  # noqa: F401 - its options are known from here on; torch is imported by what translates with it
-from nmt.allocator import keep_freed_memory
+from nmt.allocator import keep_few_kernels, keep_freed_memory
 from nmt.config.commands import GenerateConfig
 from nmt.storage.run_folder import resolve, split_paths
 from nmt_cli.launch import launch
@@ -26,6 +26,7 @@ def run(config: GenerateConfig) -> None:
 
 def main() -> None:
     keep_freed_memory()
+    keep_few_kernels()
     launch("generate", GenerateConfig, run)
 
 

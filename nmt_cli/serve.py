@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nmt
 import nmt.search
-from nmt.allocator import keep_freed_memory
+from nmt.allocator import keep_few_kernels, keep_freed_memory
 from nmt.config.serving import ServeConfig
 from nmt.errors import UsageError
 from nmt.storage.run_folder import resolve, split_paths
@@ -30,6 +30,7 @@ def run(config: ServeConfig) -> None:
 
 def main() -> None:
     keep_freed_memory()
+    keep_few_kernels()
     launch("serve", ServeConfig, run)
 
 

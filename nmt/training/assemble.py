@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from nmt.allocator import keep_freed_memory
+from nmt.allocator import keep_few_kernels, keep_freed_memory
 from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
 from nmt.config.sections import Span, TrainConfig
@@ -120,6 +120,7 @@ def _planned(config: TrainConfig) -> Iterator[Plan]:
     if not config.data or config.seed < 0:
         check(config, longest=None, max_update=config.training.last_update)
     keep_freed_memory()
+    keep_few_kernels()
     set_threads(config.device.threads)
     device = choose_device(own_device(config.device.name))
     make_current(device)

@@ -1,4 +1,4 @@
-"""Memory of freed tensors: that the process really keeps it, and that what a user decided stays."""
+"""Memory that a process keeps, of freed tensors and of kernels: that it does so, and that what a user decided stays."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-from nmt.allocator import VARIABLES, keep_freed_memory, user_has_decided
+from nmt.allocator import FEW_KERNELS, KERNELS, VARIABLES, keep_freed_memory, user_has_decided
 
 # Pages that the system hands out for a block of 64 MiB that is taken, written and freed ten times.
 COUNT_PAGES = """
@@ -67,3 +68,32 @@ def test_a_system_without_glibc_is_left_alone(monkeypatch: pytest.MonkeyPatch) -
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     assert not keep_freed_memory()
+
+
+# Meets each shape twice: what is made at the second time was thrown away before.
+MAKE_KERNELS = f"""
+import torch
+from nmt.allocator import keep_few_kernels
+keep_few_kernels()
+layer = torch.nn.LSTM(8, 8)
+for _ in range(2):
+    for length in range(1, {FEW_KERNELS + 10}):
+        layer(torch.ones(length, 1, 8))
+    print("again", flush=True)
+"""
+
+
+def kernels_made_again(**environment: str) -> int:
+    bare = {name: value for name, value in os.environ.items() if name not in KERNELS}
+    command = [sys.executable, "-c", MAKE_KERNELS]
+    verbose = {"ONEDNN_VERBOSE": "2", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=bare | verbose | environment, check=True, capture_output=True, text=True)
+    first, second, _ = done.stdout.split("again\n")
+    assert first.count("create:cache_miss,cpu,rnn") >= FEW_KERNELS + 9
+    return second.count("create:cache_miss,cpu,rnn")
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here")
+def test_few_kernels_are_kept_unless_the_user_has_said_how_many() -> None:
+    assert kernels_made_again() >= FEW_KERNELS
+    assert kernels_made_again(DNNL_PRIMITIVE_CACHE_CAPACITY="1000") == 0
