@@ -6,7 +6,8 @@ writes train, valid and test as ``.src`` and ``.tgt`` files, one date a line. Th
 other set in any spelling, so a model must read them, not remember them.
 
 Every text has one reading, under these conventions:
-    slashes   month first, as in the United States (9/27/1994), unless a four-digit year comes first (1994/09/27)
+    slashes   month first, as in the United States (9/27/1994), unless a four-digit year comes first (1994/09/27) or the
+              month is in letters (27/Sep/1994)
     dots      day first, as in Europe (27.9.1994), unless a four-digit year comes first (1994.09.27)
     hyphens   year first, ISO 8601 (1994-09-27); or a month in letters (27-Sep-1994)
     Roman     numerals are months (27.IX.1994)

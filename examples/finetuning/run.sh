@@ -11,6 +11,8 @@ text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/finetuning}
 python=${PYTHON:-python}
 epochs=${EPOCHS:-8}
+. "$here/../needs.sh"
+needs "$text"/{train,val,test_2016_flickr,test_2017_flickr}.{en,de}.gz
 
 "$python" "$here/split.py" "$text" "$output/text"
 

@@ -4,8 +4,9 @@
 #
 #     examples/parsing/self_training.sh SENTENCES [OUTPUT, default runs/parsing]
 #
-# SENTENCES has a sentence on each line, cut into words as the treebank cuts them (words.py does it), and is not compressed. OUTPUT is the folder of run.sh; results are added to its results.json. Stop the script and run it
-# again: it continues where it was.
+# SENTENCES has a sentence on each line, cut into words as the treebank cuts them (words.py does it), and is not compressed.
+# OUTPUT is the folder of run.sh; results are added to its results.json. Stop the script and run it again: it continues
+# where it was.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 sentences=${1:?name a file of sentences}
