@@ -117,9 +117,9 @@ nmt-train() {
 def test_the_mixture_makes_twice_the_updates_of_the_domain_alone(tmp_path: Path) -> None:
     """Half of its pairs are the domain's: both models see these equally often."""
     (tmp_path / "out").mkdir()
-    script = COMMANDS + SCRIPT.with_name("run.sh").read_text(encoding="utf-8")
+    write_multi30k(tmp_path / "multi30k")
     environment = {**os.environ, "NMT_DATA": str(tmp_path), "PYTHON": "fake_python"}
-    command = ["bash", "-c", script, "run.sh", str(tmp_path / "out")]
+    command = ["bash", "-c", f'{COMMANDS}. "$0" "$1"', SCRIPT.with_name("run.sh"), tmp_path / "out"]
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
     trained = (tmp_path / "out/trained").read_text(encoding="utf-8").splitlines()
     assert ["--max-update 14 " in line for line in trained] == [False, False, True]
