@@ -20,7 +20,7 @@ import os
 import shutil
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,21 @@ python examples/results.py page docs/reproduction.md
 ```
 
 Few of the rows are the paper's own experiment: what two processor cores train in minutes stands beside what eight GPUs
-trained in days. Read the setting before the difference; it is empty where the two figures measure different things.
+trained in days, so read the setting before the difference. Where the two figures measure different things, no difference is
+shown. "Not run" are experiments that need other machines or data, and the systems of others that the paper compares with.
 """
 
-COLUMNS = ("table or figure", "row", "measure", "published", "ours", "difference", "setting", "time", "example")
+COLUMNS = (
+    "table or figure",
+    "row",
+    "measure",
+    "published",
+    "ours",
+    "difference",
+    "setting",
+    "time, machine",
+    "example",
+)
 
 
 @dataclass(frozen=True)
@@ -167,27 +178,41 @@ def _cores(count: int | None, processor: str) -> str:
     return f"{count} cores of {processor}"
 
 
-def of_runs(folders: Sequence[Path]) -> dict[str, Any]:
-    """Parameters if all have as many, updates of the longest, minutes of all runs, and what they ran on, by their logs."""
-    if not folders:
+@dataclass(frozen=True)
+class Facts:
+    """What the log of a run says of its size, its length and its machine."""
+
+    parameters: int
+    updates: int
+    seconds: float  # of training by the clock
+    machines: list[str]
+
+
+def facts_of(folder: Path) -> Facts:
+    starts, end = _ends(folder / "log.jsonl")
+    try:
+        machines = [*dict.fromkeys(map(_machine, starts))]
+        return Facts(starts[0]["model"]["parameters"], end["update"], float(end["seconds"]), machines)
+    except (LookupError, TypeError) as error:
+        raise DataError(f"{folder / 'log.jsonl'} is not the whole log of a run: it lacks {error}") from error
+
+
+def together(runs: Sequence[Facts]) -> dict[str, Any]:
+    """Parameters if all have as many, updates of the longest, minutes of all runs, and what they ran on."""
+    if not runs:
         return {}
-    parameters, updates, seconds = [], [], 0.0
-    machines: list[str] = []
-    for folder in folders:
-        starts, end = _ends(folder / "log.jsonl")
-        try:
-            parameters.append(starts[0]["model"]["parameters"])
-            updates.append(end["update"])
-            machines += map(_machine, starts)
-            seconds += end["seconds"]
-        except (LookupError, TypeError) as error:
-            raise DataError(f"{folder / 'log.jsonl'} is not the whole log of a run: it lacks {error}") from error
+    parameters = {run.parameters for run in runs}
     return {
-        "parameters": parameters[0] if len(set(parameters)) == 1 else None,
-        "updates": max(updates),
-        "minutes": round(seconds / 60, 1),
-        "hardware": " and ".join(dict.fromkeys(machines)),
+        "parameters": parameters.pop() if len(parameters) == 1 else None,
+        "updates": max(run.updates for run in runs),
+        "minutes": round(sum(run.seconds for run in runs) / 60, 1),
+        "hardware": " and ".join(dict.fromkeys(machine for run in runs for machine in run.machines)),
     }
+
+
+def of_runs(folders: Sequence[Path]) -> dict[str, Any]:
+    """The fields of a result that the logs of its runs tell."""
+    return together([facts_of(folder) for folder in folders])
 
 
 def _machine(start: dict[str, Any]) -> str:
@@ -239,17 +264,19 @@ def page(results: Sequence[tuple[str, Result]]) -> str:
     order = {name: place for place, name in enumerate(EXPERIMENTS)}
     ordered = sorted(results, key=lambda one: (order.get(one[1].experiment, len(order)), *_name(one, order)))
     lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
-    lines += [f"| {' | '.join(_row(example, result))} |" for example, result in ordered]
-    signatures = sorted({result.signature for _, result in results if result.signature})
     machines = sorted({result.hardware for _, result in results if result.hardware})
+    letters = {machine: chr(ord("A") + number) for number, machine in enumerate(machines)}
+    lines += [f"| {' | '.join(_row(example, result, letters))} |" for example, result in ordered]
+    signatures = sorted({result.signature for _, result in results if result.signature})
     notes = [
         "Time is that of training by the clock, all runs of a row together, validation included; most runs shared their "
         "core with other programs. Behind ± stands the standard deviation of the runs."
     ]
     if machines:
-        notes.append("Machines, all shared with other programs: " + "; ".join(machines) + ".")
+        named = [f"{letter} is {machine}" for machine, letter in letters.items()]
+        notes.append("Machines, all shared with other programs: " + "; ".join(named) + ".")
     if signatures:
-        notes.append("Signatures: " + ", ".join(f"`{_cell(signature)}`" for signature in signatures) + ".")
+        notes.append("Signatures: " + ", ".join(f"`{signature}`" for signature in signatures) + ".")
     return "\n".join([HEAD, *lines, "", *[f"{note}\n" for note in notes]]).rstrip("\n") + "\n"
 
 
@@ -258,7 +285,7 @@ def _name(one: tuple[str, Result], order: dict[str, int]) -> tuple[str]:
     return ("" if one[1].experiment in order else one[1].experiment,)
 
 
-def _row(example: str, result: Result) -> list[str]:
+def _row(example: str, result: Result, letters: Mapping[str, str]) -> list[str]:
     setting = [result.setting] if result.setting else []
     setting += [f"{result.parameters:,} parameters"] if result.parameters else []
     setting += [f"{result.updates:,} updates"] if result.updates else []
@@ -272,9 +299,20 @@ def _row(example: str, result: Result) -> list[str]:
     difference = ""
     if result.comparable and result.ours is not None and result.published is not None:
         difference = f"{round(result.ours - result.published, 6):+,.6g}"
-    time = "" if result.minutes is None else f"{result.minutes:,.4g} min" + " in all" * (result.runs > 1)
+    time = [] if result.minutes is None else [f"{result.minutes:,.4g} min" + " in all" * (result.runs > 1)]
+    time += [letters[result.hardware]] if result.hardware else []
     where = f"[{example}](../examples/{example}/README.md)"
-    cells = (result.experiment, result.row, result.metric, published, ours, difference, "; ".join(setting), time, where)
+    cells = (
+        result.experiment,
+        result.row,
+        result.metric,
+        published,
+        ours,
+        difference,
+        "; ".join(setting),
+        ", ".join(time),
+        where,
+    )
     return [_cell(cell) for cell in cells]
 
 

@@ -2,8 +2,9 @@
 
     python examples/table3/collect.py runs/table3/runs runs/table3
 
-reads the sweep of run.sh and writes ``results.json`` and ``images/table3.svg`` into the last folder. Perplexity per
-piece and BLEU are those of the last validation of each run: as in the paper, of the development set.
+reads the sweep of run.sh and writes ``runs.json``, ``results.json`` and ``images/table3.svg`` into the last folder.
+Perplexity per piece and BLEU are those of the last validation of each run: as in the paper, of the development set.
+Runs that ``runs.json`` has already stay, so that the seeds may be trained on several machines.
 """
 
 from __future__ import annotations
@@ -14,61 +15,55 @@ import math
 import re
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from results import Result, add_all, of_runs
+from results import Facts, Result, add_all, facts_of, together
 from rows import ROWS, Row
 
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.reporting.run_record import RunRecord
+from nmt.storage.files import atomic_write, read_json
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"  # of sacreBLEU, and its version
+RECIPES = [row.recipe for row in ROWS]
 SETTING = "Multi30k, an eighth of the widths, half of the layers"
 
 
-@dataclass
-class Runs:
-    """What the seeds of a row reached."""
+@dataclass(frozen=True)
+class Run:
+    """What one training of a row reached."""
 
-    folders: list[Path] = field(default_factory=list)
-    perplexity: list[float] = field(default_factory=list)
-    bleu: list[float] = field(default_factory=list)
-    sacrebleu: str = ""  # its version
-
-    def says(self, name: str) -> str:
-        values = getattr(self, name)
-        spread = f" \u00b1 {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-        return f"{statistics.fmean(values):.2f}{spread}"
+    recipe: str
+    seed: int
+    perplexity: float
+    bleu: float
+    sacrebleu: str  # its version
+    facts: Facts
 
 
-def read(sweep: Path) -> dict[str, Runs]:
-    """By recipe, what the finished runs of a sweep reached."""
+def read(sweep: Path) -> list[Run]:
+    """What the finished runs of a sweep reached."""
     records = sweep / "sweep.jsonl"
     if not records.is_file():
         raise MissingInputError(f"{sweep} has no sweep.jsonl: give the --save-dir of the sweep that run.sh starts")
-    found: dict[str, dict[str, Path]] = {}
+    found: dict[str, tuple[str, int]] = {}
     for line in records.read_text(encoding="utf-8").splitlines():
         try:
             record = json.loads(line)
             chosen, folder, status = " ".join(record["overrides"]), record["folder"], record["status"]
         except (ValueError, LookupError, TypeError) as error:
             raise DataError(f"{records} is damaged: this line is no record of a run: {line}") from error
-        recipe = re.search(r"recipe=table3_(\w+)", chosen)
-        if recipe and status == "finished":
-            found.setdefault(recipe[1], {})[folder] = sweep / folder
-    runs: dict[str, Runs] = {}
-    for name, folders in found.items():
-        runs[name] = Runs()
-        for folder in folders.values():
-            _read_run(folder, runs[name])
-    return runs
+        recipe, seed = re.search(r"recipe=table3_(\w+)", chosen), re.search(r"\bseed=(\d+)", chosen)
+        if recipe and recipe[1] in RECIPES and status == "finished":
+            found[folder] = recipe[1], int(seed[1]) if seed else 1
+    return [_read_run(sweep / folder, recipe, seed) for folder, (recipe, seed) in found.items()]
 
 
-def _read_run(folder: Path, into: Runs) -> None:
+def _read_run(folder: Path, recipe: str, seed: int) -> Run:
     record = RunRecord.read(folder)
     last = next((event for event in reversed(record.of("valid")) if "bleu" in event), None)
     if last is None:
@@ -77,41 +72,77 @@ def _read_run(folder: Path, into: Runs) -> None:
         )
     if not isinstance(last["ppl"], float) or not math.isfinite(last["ppl"]):  # JSON has no NaN: it is null there
         raise DataError(f"{folder} diverged: its perplexity is no number. Remove the folder and run run.sh again")
-    into.folders.append(folder)
-    into.perplexity.append(last["ppl"])
-    into.bleu.append(last["bleu"])
-    into.sacrebleu = str(record.last("start").get("environment", {}).get("sacrebleu", ""))
+    sacrebleu = str(record.last("start").get("environment", {}).get("sacrebleu", ""))
+    return Run(recipe, seed, last["ppl"], last["bleu"], sacrebleu, facts_of(folder))
 
 
-def table(runs: Mapping[str, Runs]) -> str:
+def collected(file: Path, new: Sequence[Run]) -> list[Run]:
+    """The runs of a file and new ones, which replace those of their row and seed, in the order of the table."""
+    runs = {(run.recipe, run.seed): run for run in [*_kept(file), *new]}
+    return sorted(runs.values(), key=lambda run: (RECIPES.index(run.recipe), run.seed))
+
+
+def _kept(file: Path) -> list[Run]:
+    if not file.exists():
+        return []
+    try:
+        runs = [Run(**entry | {"facts": Facts(**entry["facts"])}) for entry in read_json(file)]
+        return [run for run in runs if run.recipe in RECIPES]
+    except (DataError, LookupError, TypeError) as error:
+        raise DataError(f"{file} is not a file of runs that collect.py wrote: {error}") from error
+
+
+def write(file: Path, runs: Sequence[Run]) -> None:
+    """A run a line."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(asdict(run)) for run in runs)
+    with atomic_write(file) as opened:
+        opened.write(f"[\n{lines}\n]\n".encode())
+
+
+def by_row(runs: Sequence[Run]) -> list[tuple[Row, list[Run]]]:
+    """The rows that have runs, in the order of the table."""
+    return [(row, chosen) for row in ROWS if (chosen := [run for run in runs if run.recipe == row.recipe])]
+
+
+def mean(runs: Sequence[Run], name: str) -> float:
+    return statistics.fmean(getattr(run, name) for run in runs)
+
+
+def spread(runs: Sequence[Run], name: str) -> float | None:
+    """The standard deviation of several runs."""
+    return statistics.stdev(getattr(run, name) for run in runs) if len(runs) > 1 else None
+
+
+def table(runs: Sequence[Run]) -> str:
     """In Markdown; the differences are those to the base row, the paper's and ours."""
-    base = next(row for row in ROWS if row.recipe == "base")
+    published = next(row.bleu for row in ROWS if row.recipe == "base")
+    base = [run for run in runs if run.recipe == "base"]
     lines = [
         "| row | change | perplexity, paper | ours | BLEU, paper | ours | BLEU less base, paper | ours |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for row in _present(runs):
-        ours = runs[row.recipe]
-        less = ""
-        if "base" in runs:
-            less = f"{statistics.fmean(ours.bleu) - statistics.fmean(runs['base'].bleu):+.2f}"
+    for row, ours in by_row(runs):
         cells = (
             row.part,
             row.says,
             f"{row.perplexity:.2f}",
-            ours.says("perplexity"),
+            _says(ours, "perplexity"),
             f"{row.bleu:.1f}",
-            ours.says("bleu"),
+            _says(ours, "bleu"),
+            f"{row.bleu - published:+.1f}",
+            f"{mean(ours, 'bleu') - mean(base, 'bleu'):+.2f}" if base else "",
         )
-        lines.append("| " + " | ".join((*cells, f"{row.bleu - base.bleu:+.1f}", less)) + " |")
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _present(runs: Mapping[str, Runs]) -> list[Row]:
-    return [row for row in ROWS if row.recipe in runs]
+def _says(runs: Sequence[Run], name: str) -> str:
+    deviation = spread(runs, name)
+    return f"{mean(runs, name):.2f}" + ("" if deviation is None else f" \u00b1 {deviation:.2f}")
 
 
-def draw(runs: Mapping[str, Runs], output: Path) -> None:
+def draw(runs: Sequence[Run], output: Path) -> None:
     """A dot for each run, a bar for the mean of a row, and a line where the base model stands."""
     try:
         import matplotlib
@@ -120,57 +151,60 @@ def draw(runs: Mapping[str, Runs], output: Path) -> None:
         import matplotlib.pyplot as plt
     except ImportError:
         raise UsageError("the picture needs matplotlib: pip install '.[plots]' in the clone") from None
-    rows = _present(runs)[::-1]
+    rows = by_row(runs)[::-1]
     figure, axes = plt.subplots(1, 2, figsize=(10, 0.8 + 0.32 * len(rows)), sharey=True, layout="constrained")
     for axis, name, title in zip(axes, ("bleu", "perplexity"), ("BLEU", "perplexity per piece")):
-        for place, row in enumerate(rows):
-            values = getattr(runs[row.recipe], name)
-            axis.plot(values, [place] * len(values), "o", color="#2563b8", markersize=4, alpha=0.7)
-            axis.plot([statistics.fmean(values)] * 2, [place - 0.3, place + 0.3], color="#d1661c", linewidth=2)
-        if "base" in runs:
-            axis.axvline(statistics.fmean(getattr(runs["base"], name)), color="#4a515b", linewidth=0.8, linestyle=":")
+        for place, (row, ours) in enumerate(rows):
+            axis.plot(
+                [getattr(run, name) for run in ours], [place] * len(ours), "o", color="#2563b8", markersize=4, alpha=0.7
+            )
+            axis.plot([mean(ours, name)] * 2, [place - 0.3, place + 0.3], color="#d1661c", linewidth=2)
+            if row.recipe == "base":
+                axis.axvline(mean(ours, name), color="#4a515b", linewidth=0.8, linestyle=":")
         axis.set_title(title)
         axis.grid(axis="x", alpha=0.3)
-    axes[0].set_yticks(range(len(rows)), [row.title for row in rows])
+    axes[0].set_yticks(range(len(rows)), [row.title for row, _ in rows])
     axes[0].set_ylim(-0.6, len(rows) - 0.4)
     output.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(output)
     plt.close(figure)
 
 
-def results(runs: Mapping[str, Runs]) -> Iterator[Result]:
+def results(runs: Sequence[Run]) -> Iterator[Result]:
     """Each row's perplexity and BLEU, beside the paper's."""
-    for row in _present(runs):
-        ours = runs[row.recipe]
-        signature = SIGNATURE + ours.sacrebleu if ours.sacrebleu else ""
-        for metric, values, published, signed in (
-            ("perplexity", ours.perplexity, row.perplexity, ""),
-            ("BLEU, development set", ours.bleu, row.bleu, signature),
+    for row, ours in by_row(runs):
+        versions = sorted({run.sacrebleu for run in ours if run.sacrebleu})
+        for metric, name, published, signature in (
+            ("perplexity", "perplexity", row.perplexity, ""),
+            ("BLEU, development set", "bleu", row.bleu, SIGNATURE + " and ".join(versions) if versions else ""),
         ):
+            deviation = spread(ours, name)
             yield Result(
                 "Table 3",
                 row.title,
                 metric,
-                ours=float(f"{statistics.fmean(values):.4g}"),
-                spread=float(f"{statistics.stdev(values):.2g}") if len(values) > 1 else None,
-                runs=len(values),
+                ours=float(f"{mean(ours, name):.4g}"),
+                spread=None if deviation is None else float(f"{deviation:.2g}"),
+                runs=len(ours),
                 published=published,
                 setting=SETTING,
-                signature=signed,
-                **of_runs(ours.folders),
+                signature=signature,
+                **together([run.facts for run in ours]),
             )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Collect what the reduced rows of Table 3 reached.")
     parser.add_argument("sweep", type=Path, help="folder of the sweep: the --save-dir of run.sh's nmt-train")
-    parser.add_argument("output", type=Path, help="folder for results.json and images/table3.svg")
+    parser.add_argument("output", type=Path, help="folder for runs.json, results.json and images/table3.svg")
     given = parser.parse_args(arguments)
     try:
-        runs = read(given.sweep)
-        if not runs:
+        new = read(given.sweep)
+        if not new:
             raise DataError(f"{given.sweep} has no finished run of a row of Table 3; run.sh goes on with the sweep")
+        runs = collected(given.output / "runs.json", new)
         print(table(runs), flush=True)
+        write(given.output / "runs.json", runs)
         picture = Result("Table 3", "all rows", "picture", picture="images/table3.svg", setting=SETTING)
         add_all(given.output / "results.json", [*results(runs), picture])
         draw(runs, given.output / picture.picture)

@@ -36,6 +36,7 @@ from nmt.training.setup.trials import SUSTAINED_TFLOPS
 
 TOKENS = 25_000  # of an update, on the target side
 SEARCH = "newstest2014, beam 4, alpha 0.6"
+OTHERS = "a system of others"
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,14 @@ def of_runs(runs: Sequence[Run]) -> str:
     return table([head, ["---"] * len(head), *rows])
 
 
+def results_of_others() -> Iterator[Result]:
+    """The systems that the paper compares with, as published."""
+    for row in [row for row in PUBLISHED if not row.name.startswith("Transformer")]:
+        for metric, figures in (("BLEU (paper's)", row.bleu), ("training FLOPs", row.flops)):
+            for pair, figure in figures.items():
+                yield Result("Table 2", f"{row.name}, {pair}", metric, published=figure, setting=OTHERS)
+
+
 def results_of_counts(counts: dict[tuple[str, str], float], length: int, rate: Rate) -> Iterator[Result]:
     """Also the scores that are published, not run."""
     for (model, pair), count in counts.items():
@@ -267,7 +276,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(published())
         print(of_runs(runs) if runs else of_counts(counts, rate), end="", flush=True)
         if given.results is not None:
-            add_all(given.results, results_of_runs(runs) if runs else results_of_counts(counts, given.length, rate))
+            counts_and_others = [*results_of_others(), *results_of_counts(counts, given.length, rate)]
+            add_all(given.results, results_of_runs(runs) if runs else counts_and_others)
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

@@ -3,7 +3,8 @@
 #
 #     examples/wmt14/run.sh MODEL PAIR [FOLDER, default runs/wmt14] [OPTION OF nmt-train ...]
 #
-# MODEL is base or big, PAIR en-de or en-fr. Stop it and run it again: each stage goes on where it was.
+# MODEL is base or big, PAIR en-de or en-fr. Stop it and run it again: downloads, extraction and
+# training go on where they were; a corpus that is not whole and translations are made anew.
 #
 #     DEVICES=4                  GPUs of this machine (1): the updates are the same on 1, 2, 4 and 8
 #     ARCHIVES=FOLDER            where the archives are, or are downloaded to (FOLDER/archives)

@@ -113,7 +113,10 @@ QUICK_EXAMPLES = {"examples/date/README.md", "examples/plugin/README.md"}
 # All of their scripts run here, so that these must keep every result that is committed.
 WHOLE_EXAMPLES = {
     f"examples/{name}/README.md"
-    for name in ("addition", "characters", "figures", "finetuning", "multi30k", "multilingual", "parsing")
+    for name in (
+        *("addition", "characters", "figures", "finetuning", "memory_network", "multi30k", "multilingual"),
+        *("neural_turing_machine", "parsing", "r_drop"),
+    )
 }
 # Documents whose commands take half a minute and more together.
 LONG_DOCUMENTS = {

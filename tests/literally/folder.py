@@ -42,6 +42,7 @@ GIVEN: dict[str, str] = {
     "examples/multi30k/README.md": "data",
     "examples/parsing/README.md": "nltk_data data",
     "examples/plugin/README.md": "data-bin/x source.txt",
+    "examples/r_drop/README.md": "data",
     "examples/table3/README.md": "data runs/wmt14/en-de/corpus",
 }
 

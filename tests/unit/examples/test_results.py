@@ -260,6 +260,17 @@ def test_a_difference_is_shown_where_figures_can_be_compared() -> None:
     ]
 
 
+def test_a_machine_has_a_letter_that_is_explained() -> None:
+    given = [
+        ("x", Result("Table 3", "a", "BLEU", ours=1.0, minutes=2.0, runs=3, hardware="2 cores of Xeon")),
+        ("x", Result("Table 3", "b", "BLEU", ours=1.0, minutes=2.0)),
+        ("x", Result("Table 3", "c", "BLEU", ours=1.0, hardware="1 x A100")),
+    ]
+    page = results.page(given)
+    assert [row[7] for row in cells(page)] == ["2 min in all, B", "2 min", "A"]
+    assert "A is 1 x A100; B is 2 cores of Xeon." in page
+
+
 def test_a_bar_in_a_name_does_not_end_its_cell() -> None:
     (row,) = [line for line in results.page([("x", Result("E", "a|b", "m", ours=1.0))]).splitlines() if "a\\|b" in line]
     assert row.replace("\\|", "").count("|") == len(results.COLUMNS) + 1

@@ -165,16 +165,62 @@ def test_the_last_validation_of_each_finished_run_is_collected(
     tmp_path: Path, modules: tuple[ModuleType, ModuleType]
 ) -> None:
     _, collect = modules
-    runs = collect.read(write_sweep(tmp_path / "sweep", REACHED))
-    assert {name: (one.perplexity, one.bleu) for name, one in runs.items()} == {
-        "base": ([10.0, 11.0], [30.0, 31.0]),
-        "a_1_head": ([12.0], [29.0]),
-    }
+    runs = collect.collected(tmp_path / "none.json", collect.read(write_sweep(tmp_path / "sweep", REACHED)))
+    assert [(run.recipe, run.seed, run.perplexity, run.bleu) for run in runs] == [
+        ("base", 1, 10.0, 30.0),
+        ("base", 2, 11.0, 31.0),
+        ("a_1_head", 1, 12.0, 29.0),
+    ]
     lines = collect.table(runs).splitlines()[2:]
     assert lines == [
         "| base | 6 layers, width 512 | 4.92 | 10.50 \u00b1 0.71 | 25.8 | 30.50 \u00b1 0.71 | +0.0 | +0.00 |",
         "| A | 1 head of 512 | 5.29 | 12.00 | 24.9 | 29.00 | -0.9 | -1.50 |",
     ]
+
+
+def test_runs_of_another_machine_are_counted_in(tmp_path: Path, modules: tuple[ModuleType, ModuleType]) -> None:
+    """A second sweep has a seed more and one again, which replaces what was collected of it."""
+    _, collect = modules
+    (tmp_path / "out").mkdir()
+    collect.main([str(write_sweep(tmp_path / "here", REACHED)), str(tmp_path / "out")])
+    there = write_sweep(tmp_path / "there", {("base", 3): (12.0, 35.0), ("base", 2): (11.0, 34.0)})
+    for log in there.glob("*/log.jsonl"):
+        events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        events[0]["environment"] |= {"processors": 4, "processor": "a Cray-1"}
+        log.write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+    collect.main([str(there), str(tmp_path / "out")])
+    base = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))[1]
+    assert (base["ours"], base["spread"], base["runs"], base["minutes"]) == (33.0, 2.6, 3, 3.0)
+    assert base["hardware"].endswith(" and 4 cores of a Cray-1")
+    kept = json.loads((tmp_path / "out/runs.json").read_text(encoding="utf-8"))
+    assert [(run["recipe"], run["seed"], run["bleu"]) for run in kept] == [
+        ("base", 1, 30.0),
+        ("base", 2, 34.0),
+        ("base", 3, 35.0),
+        ("a_1_head", 1, 29.0),
+    ]
+
+
+@pytest.mark.parametrize("content", ["{", "[3]", '[{"recipe": "base"}]', '[{"facts": {}}]', "3"])
+def test_damaged_runs_are_refused(tmp_path: Path, modules: tuple[ModuleType, ModuleType], content: str) -> None:
+    _, collect = modules
+    (tmp_path / "runs.json").write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=r"runs\.json is not a file of runs that collect\.py wrote"):
+        collect.collected(tmp_path / "runs.json", [])
+
+
+def test_the_runs_that_are_kept_give_the_results_that_are_kept(
+    tmp_path: Path, modules: tuple[ModuleType, ModuleType]
+) -> None:
+    _, collect = modules
+    runs = collect.collected(FOLDER / "runs.json", [])
+    assert {run.recipe for run in runs} == set(collect.RECIPES)
+    collect.add_all(tmp_path / "results.json", collect.results(runs))
+    made, kept = (
+        {(one["row"], one["metric"]): one for one in json.loads(file.read_text(encoding="utf-8"))}
+        for file in (tmp_path / "results.json", FOLDER / "results.json")
+    )
+    assert len(made) == 40 and made.items() <= kept.items()
 
 
 @pytest.mark.slow
@@ -276,7 +322,7 @@ def test_without_matplotlib_all_but_the_picture_is_there(
     said = capsys.readouterr()
     assert stopped.value.code == 2 and "pip install '.[plots]'" in said.err
     assert said.out.startswith("| row | change |")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.json"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.json", "runs.json"]
 
 
 def test_the_sweep_does_not_begin_without_matplotlib(tmp_path: Path) -> None:
