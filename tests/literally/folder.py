@@ -43,6 +43,8 @@ GIVEN: dict[str, str] = {
     "examples/parsing/README.md": "nltk_data data",
     "examples/plugin/README.md": "data-bin/x source.txt",
     "examples/r_drop/README.md": "data",
+    "examples/student/README.md": "data data/train.fr data/train.en data/valid.fr data/valid.en data/test.fr data/test.en "
+    "data/news.fr data/news.en",
     "examples/table3/README.md": "data runs/wmt14/en-de/corpus",
 }
 
@@ -63,6 +65,10 @@ SAME = {
     "runs/de-en": "runs/x",
     "runs/other": "runs/en-de",
     "checkpoints": "runs/en-de",
+} | {
+    f"data/{part}.{language}": f"text/{part.replace('news', 'train')}.{language.replace('fr', 'de')}"
+    for part in ("train", "valid", "test", "news")
+    for language in ("fr", "en")
 }
 
 PREPARATION = """
@@ -182,3 +188,4 @@ def _write_trees(folder: Path) -> None:
             objects = f"({label} (DT the) (NNS {thing}))" if chance.random() < 0.5 else f"({label} (NNS {thing}))"
             trees.append(f"( (S (NP-SBJ (NNS {subject}))\n     (VP (VBP {verb}) {objects}) (. .)))")
         _write(folder / f"nltk_data/corpora/treebank/combined/wsj_{first:04}.mrg", trees)
+    _write(folder / "data/treebank/parsed.mrg", trees)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import subprocess
@@ -293,6 +294,11 @@ def test_commands_from_trees_to_trees(tmp_path: Path) -> None:
     assert replaced.stdout.startswith("UNK-capital-first UNK-lower UNK-lower-ed")
     branching = run("baseline.py", given=text[".src"])
     assert branching.stdout.splitlines()[1] == "(S (XX John) (POS '))"
+    labelled = run("baseline.py", "--label", "NP", given="a b c\n")
+    assert labelled.stdout == "(S (XX a) (NP (XX b) (XX c)))\n"
+    assert run("published.py", tmp_path / "none.json").returncode == 0
+    rows = json.loads((tmp_path / "none.json").read_text(encoding="utf-8"))
+    assert len(rows) == 12 and {"row": "Transformer, WSJ only", "published": 91.3}.items() <= rows[4].items()
 
 
 @pytest.mark.parametrize(

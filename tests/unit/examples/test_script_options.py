@@ -1,0 +1,124 @@
+"""What the variables of the examples' scripts change: the scripts run with commands that only note how they were called."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.documents import COMMANDS
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+MULTI30K = [
+    f"{folder}/{split}{kind}.{language}.gz"
+    for folder, kind in (("multi30k", ""), ("multi30k_tok", ".lc.norm.tok"))
+    for split in ("train", "val", "test_2016_flickr", "test_2017_flickr")
+    for language in ("en", "de")
+]
+TREES = [
+    f"runs/parsing/trees/{split}.{ending}"
+    for split in ("train", "dev", "test")
+    for ending in ("src", "tgt", "align", "trees")
+] + ["runs/parsing/parsed/train.trees", "runs/parsing/plain/empty", "runs/finetuning/text/water.train.en"]
+# A command that notes its words, and makes the files and folders that it is told to write, all but without content.
+STUB = """#!/bin/sh
+echo "${0##*/} $*" >> "$CALLS"
+while [ $# -gt 0 ]; do
+    case $1 in
+    --save-dir | --destdir) mkdir -p "$2" && echo '{"event": "end", "update": 5, "seconds": 1}' > "$2/log.jsonl" ;;
+    --output) mkdir -p "$(dirname "$2")" && touch "$2" ;;
+    esac
+    shift
+done
+"""
+COMMON = {"NMT_DATA", "OMP_NUM_THREADS", "PYTHON"}  # of all scripts
+ELSEWHERE = {"wmt14/run.sh": "test_wmt14_run.py", "wmt14/throughput.sh": "test_wmt14_throughput.py"}
+
+
+@dataclass(frozen=True)
+class Case:
+    script: str
+    variables: dict[str, str]
+    given: tuple[str, ...]  # what stands in the calls
+    not_given: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = field(default=())
+
+
+CASES = [
+    Case("addition/run.sh", {"EPOCHS": "3"}, ("--max-epoch 3 ",), arguments=("addition.txt",)),
+    Case("characters/run.sh", {"EPOCHS": "3"}, ("--max-epoch 3 ",)),
+    Case("figures/run.sh", {"SETTING": "a small model"}, ("--setting a small model",), arguments=("runs/x",)),
+    Case("finetuning/run.sh", {"EPOCHS": "3"}, ("--max-epoch 3 ",)),
+    Case(
+        "multi30k/run_bpe_dropout.sh",
+        {"SEEDS": "2 5", "DIGITS": "05", "UPDATES": "7"},
+        ("--bpe-dropout 0.05 ", "--max-update 7 ", "--seed 2\n", "--seed 5\n", "7 updates"),
+        ("--seed 1\n", "--bpe-dropout 0.0 "),
+    ),
+    Case("multi30k/run_family.sh", {"MODELS": "lstm gnmt"}, ("/lstm ", "/gnmt "), ("/bytenet ", "/transformer ")),
+    Case("multi30k/run_fast.sh", {"SEEDS": "2"}, ("--seed 2\n",), ("--seed 1\n", "--seed 3\n")),
+    Case(
+        "multi30k/run_record.sh",
+        {"SEEDS": "2", "EPOCHS": "3"},
+        ("--seed 2 ", "--max-epoch 3 ", "3 epochs"),
+        ("--seed 1 ",),
+    ),
+    Case("multi30k/run_tokenised.sh", {"UPDATES": "7"}, ("--max-update 7 ", "7 updates")),
+    Case("multilingual/run.sh", {"UPDATES": "7"}, ("--max-update 7 ", "--max-update 14 ")),
+    Case(
+        "parsing/run.sh",
+        {"SYSTEMS": "lstm", "EPOCHS": "3"},
+        ("recipe=parsing_small ", "--max-epoch 3 ", ", 3 epochs"),
+        ("recipe=parsing_vinyals ",),
+    ),
+    Case("parsing/self_training.sh", {"EPOCHS": "3"}, ("--max-epoch 3 ", ", 3 epochs"), arguments=("sentences.txt",)),
+    Case("r_drop/run.sh", {"SEEDS": "2", "EPOCHS": "3"}, ("--seed 2 ", "--max-epoch 3 ", ", 3 epochs"), ("--seed 1 ",)),
+    Case("table3/run.sh", {"SEEDS": "4,5", "LAUNCHER": "joblib"}, ("seed=choice(4,5)", "hydra/launcher=joblib")),
+]  # fmt: skip
+
+
+def calls(case: Case, folder: Path) -> str:
+    """The command lines that a script gives, a line each."""
+    (folder / "bin").mkdir()
+    for name in (*COMMANDS, "python"):
+        (folder / "bin" / name).write_text(STUB, encoding="utf-8")
+        (folder / "bin" / name).chmod(0o755)
+    for name in (*(f"data/{name}" for name in MULTI30K), *TREES):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("a line\n", encoding="utf-8")
+    (folder / "sentences.txt").write_text("a sentence\n", encoding="utf-8")
+    environment = {
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "CALLS": str(folder / "calls"),
+        "NMT_DATA": str(folder / "data"),
+    }
+    command = ["bash", str(EXAMPLES / case.script), *case.arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=environment | case.variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return (folder / "calls").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.script)
+def test_a_variable_reaches_the_commands(case: Case, tmp_path: Path) -> None:
+    called = calls(case, tmp_path)
+    assert [words for words in case.given if words not in called] == []
+    assert [words for words in case.not_given if words in called] == []
+
+
+def test_every_variable_of_a_script_is_tried() -> None:
+    tried = {case.script: set(case.variables) for case in CASES}
+    for path in EXAMPLES.glob("*/*.sh"):
+        script = str(path.relative_to(EXAMPLES))
+        named = set(re.findall(r"\$\{([A-Z_]+):[-?+]", path.read_text(encoding="utf-8"))) - COMMON
+        if script in ELSEWHERE:
+            tests = (Path(__file__).parent / ELSEWHERE[script]).read_text(encoding="utf-8")
+            assert [name for name in named if name not in tests] == []
+        else:
+            assert named == tried.get(script, set()), script
