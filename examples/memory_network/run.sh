@@ -20,10 +20,7 @@ nmt-preprocess --source-lang src --target-lang tgt --trainpref "$folder/text/tra
     --destdir "$folder/corpus" --overwrite tokenizer=words
 
 for hops in 1 2 3; do
-    nmt-train "$folder/corpus" model=memory_network_tiny --hops "$hops" model.places=end \
-        model.slot_size=64 model.hidden_size=64 model.init_std=0.3 \
-        --save-dir "$folder/run-$hops" --criterion cross_entropy --max-tokens 1024 --lr 0.003 --lr-scheduler linear \
-        --warmup-updates 100 --max-update 15000 --clip-norm 1 --valid-metrics exact --seed 1
+    nmt-train "$folder/corpus" recipe=look_up --hops "$hops" --save-dir "$folder/run-$hops" --seed 1
 
     nmt-generate --path "$folder/run-$hops" --input "$folder/text/test.src" \
         --output "$folder/test.$hops.hypotheses" --overwrite

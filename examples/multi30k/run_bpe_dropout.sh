@@ -5,7 +5,6 @@
 #
 # SEEDS="1 2" and DIGITS="0 05 1" choose others: 05 is a dropout of 0.05. Stop it and run it again: finished runs are passed
 # over, the one at hand continues where it was. Scores are in OUTPUT/*/*.json, means over the seeds in OUTPUT/results.json.
-# shellcheck disable=SC2086  # $rate is several words
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
@@ -25,13 +24,12 @@ fi
 for seed in $seeds; do
     for digits in ${DIGITS:-0 1}; do
         run="$output/dropout-0.$digits-seed-$seed"
-        # With the rate of the others, a model with BPE-dropout never learned to look at the source (README.md).
-        rate=""
+        recipe=multi30k_raw
         if [ "$digits" != 0 ]; then
-            rate="--lr 0.002 --warmup-updates 800"
+            recipe=multi30k_bpe_dropout
         fi
         # Epochs have as many more updates as sentences have more pieces: all runs make the 3,224 updates of run_raw.sh.
-        nmt-train "$output/corpus" recipe=multi30k_raw --save-dir "$run" --bpe-dropout "0.$digits" $rate \
+        nmt-train "$output/corpus" recipe=$recipe --save-dir "$run" --bpe-dropout "0.$digits" \
             --max-epoch 0 --max-update "$updates" --seed "$seed"
         for year in 2016 2017; do
             test="test_${year}_flickr"

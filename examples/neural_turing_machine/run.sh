@@ -21,15 +21,10 @@ nmt-preprocess --source-lang src --target-lang tgt --trainpref "$folder/text/tra
     --srcdict "$folder/text/source.pieces" --tgtdict "$folder/text/target.pieces" \
     --destdir "$folder/corpus" --overwrite tokenizer=words
 
-nmt-train "$folder/corpus" model=ntm_copy_feedforward --save-dir "$folder/run-ntm" \
-    --criterion cross_entropy --batch-size 16 --optimizer adam --lr 0.001 --lr-scheduler linear --warmup-updates 100 \
-    --max-update 20000 --clip-norm 10 --search greedy --valid-metrics exact --validate-interval-updates 1000 \
-    --save-interval-updates 1000 --keep-interval-updates 3 --log-interval 100 --seed 1
+nmt-train "$folder/corpus" recipe=copying --save-dir "$folder/run-ntm" --seed 1
 
-nmt-train "$folder/corpus" --user-dir "$here/stacked_lstm" model=stacked_lstm_copy --save-dir "$folder/run-lstm" \
-    --criterion cross_entropy --batch-size 32 --optimizer adam --lr 0.001 --lr-scheduler linear --warmup-updates 100 \
-    --max-update 10000 --clip-norm 10 --search greedy --valid-metrics exact --validate-interval-updates 1000 \
-    --save-interval-updates 1000 --keep-interval-updates 3 --log-interval 100 --seed 1
+nmt-train "$folder/corpus" --user-dir "$here/stacked_lstm" recipe=copying model=stacked_lstm_copy --batch-size 32 \
+    --max-update 10000 --save-dir "$folder/run-lstm" --seed 1
 
 nmt-average-checkpoints --inputs "$folder/run-ntm" --num-update-checkpoints 3 --output "$folder/averaged-ntm" --overwrite
 
