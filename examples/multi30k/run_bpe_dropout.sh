@@ -24,13 +24,13 @@ fi
 for seed in $seeds; do
     for digits in ${DIGITS:-0 1}; do
         run="$output/dropout-0.$digits-seed-$seed"
-        recipe=multi30k_raw
-        if [ "$digits" != 0 ]; then
-            recipe=multi30k_bpe_dropout
-        fi
         # Epochs have as many more updates as sentences have more pieces: all runs make the 3,224 updates of run_raw.sh.
-        nmt-train "$output/corpus" recipe=$recipe --save-dir "$run" --bpe-dropout "0.$digits" \
-            --max-epoch 0 --max-update "$updates" --seed "$seed"
+        if [ "$digits" = 0 ]; then
+            nmt-train "$output/corpus" recipe=multi30k_raw --save-dir "$run" --max-epoch 0 --max-update "$updates" --seed "$seed"
+        else
+            nmt-train "$output/corpus" recipe=multi30k_bpe_dropout --save-dir "$run" --bpe-dropout "0.$digits" \
+                --max-update "$updates" --seed "$seed"
+        fi
         for year in 2016 2017; do
             test="test_${year}_flickr"
             nmt-generate --path "$run" --input "$text/$test.en.gz" \
