@@ -221,6 +221,7 @@ def test_the_runs_that_are_kept_give_the_results_that_are_kept(
         for file in (tmp_path / "results.json", FOLDER / "results.json")
     )
     assert len(made) == 40 and made.items() <= kept.items()
+    assert collect.table(runs) in (FOLDER / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
