@@ -26,7 +26,7 @@ from rows import ROWS, Row
 
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.reporting.run_record import RunRecord
-from nmt.storage.files import atomic_write, read_json
+from nmt.storage.files import atomic_write, read_json, said_plainly
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"  # of sacreBLEU, and its version
 RECIPES = [row.recipe for row in ROWS]
@@ -94,7 +94,8 @@ def _kept(file: Path) -> list[Run]:
 
 def write(file: Path, runs: Sequence[Run]) -> None:
     """A run a line."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    with said_plainly(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(asdict(run)) for run in runs)
     with atomic_write(file) as opened:
         opened.write(f"[\n{lines}\n]\n".encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -45,7 +45,7 @@ class Case:
     variables: dict[str, str]
     given: tuple[str, ...]  # what stands in the calls
     not_given: tuple[str, ...] = ()
-    arguments: tuple[str, ...] = field(default=())
+    arguments: tuple[str, ...] = ()
 
 
 CASES = [
@@ -78,7 +78,7 @@ CASES = [
     Case("parsing/self_training.sh", {"EPOCHS": "3"}, ("--max-epoch 3 ", ", 3 epochs"), arguments=("sentences.txt",)),
     Case("r_drop/run.sh", {"SEEDS": "2", "EPOCHS": "3"}, ("--seed 2 ", "--max-epoch 3 ", ", 3 epochs"), ("--seed 1 ",)),
     Case("table3/run.sh", {"SEEDS": "4,5", "LAUNCHER": "joblib"}, ("seed=choice(4,5)", "hydra/launcher=joblib")),
-]  # fmt: skip
+]
 
 
 def calls(case: Case, folder: Path) -> str:

@@ -300,6 +300,16 @@ def test_a_damaged_record_is_shown(tmp_path: Path, modules: tuple[ModuleType, Mo
         collect.read(tmp_path)
 
 
+def test_a_folder_that_cannot_be_made_is_one_sentence(
+    tmp_path: Path, modules: tuple[ModuleType, ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, collect = modules
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(SystemExit) as stopped:
+        collect.main([str(write_sweep(tmp_path / "sweep", REACHED)), str(tmp_path / "file/out")])
+    assert stopped.value.code and "cannot create" in capsys.readouterr().err
+
+
 def test_without_a_finished_run_nothing_is_written(
     tmp_path: Path, modules: tuple[ModuleType, ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
