@@ -99,7 +99,7 @@ def test_the_scorer_counts_words_in_common(folder: Path) -> None:
 
 
 def test_the_search_shows_the_shortest_of_the_beam(folder: Path) -> None:
-    model = write_tiny_model(folder / "model", updates=40)
+    model = write_tiny_model(folder / "model", updates=80)
     lines = some_lines(8, seed=5)
     given = ["--path", str(model), "--beam", "6", "--format", "jsonl", "--cpu"]
     text = "".join(f"{line}\n" for line in lines).encode()

@@ -17,7 +17,7 @@ from tests.tiny_models import write_tiny_model
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("served") / "de-en", model="transformer")
+    return write_tiny_model(tmp_path_factory.mktemp("served") / "de-en", model="transformer", updates=600)
 
 
 @pytest.fixture(scope="session")

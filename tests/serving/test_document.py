@@ -39,9 +39,13 @@ def trees(text: str) -> Iterator[Any]:
 
 
 def without_figures(tree: Any) -> Any:
-    """Numbers with a point depend on how a model was trained."""
+    """Numbers with a point depend on how a model was trained, and so do hypotheses after the best: their keys stay."""
     if isinstance(tree, dict):
-        return {key: without_figures(value) for key, value in tree.items()}
+        plain = {key: without_figures(value) for key, value in tree.items()}
+        if "hypotheses" in plain:
+            best, *others = plain["hypotheses"]
+            plain["hypotheses"] = [best, *map(sorted, others)]
+        return plain
     if isinstance(tree, list):
         return [without_figures(value) for value in tree]
     return float if isinstance(tree, float) else tree
