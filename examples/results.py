@@ -274,7 +274,10 @@ def page(results: Sequence[tuple[str, Result]]) -> str:
     ]
     if machines:
         named = [f"{letter} is {machine}" for machine, letter in letters.items()]
-        notes.append("Machines, all shared with other programs: " + "; ".join(named) + ".")
+        notes.append(
+            f"Machines, all shared with other programs: {'; '.join(named)}. Cores are those that the system counts; "
+            "[benchmarks](benchmarks.md) says what stands behind them."
+        )
     if signatures:
         notes.append("Signatures: " + ", ".join(f"`{signature}`" for signature in signatures) + ".")
     return "\n".join([HEAD, *lines, "", *[f"{note}\n" for note in notes]]).rstrip("\n") + "\n"

@@ -4,7 +4,8 @@
 #     NMT_DATA=FOLDER examples/multi30k/run_bpe_dropout.sh [OUTPUT, default runs/multi30k_bpe_dropout]
 #
 # SEEDS="1 2" and DIGITS="0 05 1" choose others: 05 is a dropout of 0.05. Stop it and run it again: finished runs are passed
-# over, the one at hand continues where it was. Scores are in OUTPUT/*/*.json, means over the seeds in OUTPUT/results.json.
+# over, the one at hand continues where it was. UPDATES=300 makes fewer updates than 3,224; decide on it before the first
+# call, since the rate falls to zero with the last update. Scores are in OUTPUT/*/*.json, means over the seeds in OUTPUT/results.json.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
