@@ -6,7 +6,7 @@
 
 What stands behind the recipe changes it, as for nmt-train. --pieces are the sizes of the two vocabularies, or of the one
 that both languages share; --lengths the pieces of a source and of a target sentence, its end included. Updates and their
-size are those of the recipe.
+size are those of the recipe: with several devices as large as before where it has tokens_per_update, otherwise larger.
 
 What a device sustains (--tflops) is far below what its maker prints, and less in small models than in large ones. The rate
 assumed by default is that of one NVIDIA A100 in mixed precision. Better is one's own: the speed of a short run in target
@@ -29,6 +29,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from nmt.config.batching import AUTO, BatchingConfig
 from nmt.config.choices import Precision
 from nmt.config.presets import preset_names
 from nmt.config.publish import publish
@@ -68,7 +69,10 @@ def operations_per_token(model: Any, sizes: VocabularySizes, source: int, target
     arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
     sides: Any = (_Equal(source), _Equal(target))  # all that counting asks of the rows of a corpus
     found = flops_per_token(step, Split("train", *sides), arithmetic, seed=1)
-    assert found is not None, "nmt's own models can be counted"
+    if found is None:
+        raise UsageError(
+            "the operations of this model cannot be counted, for the reason above; change its options or --lengths"
+        )
     return found
 
 
@@ -112,16 +116,27 @@ def read_recipe(name: str, options: Sequence[str] = ()) -> TrainConfig:
     return config
 
 
-def forecast(config: TrainConfig, sizes: VocabularySizes, source: int, target: int) -> Forecast:
-    """Of full updates: the limit of a batch counts the longer side."""
-    batching, updates = config.batching, config.training.last_update
-    if updates is None or not isinstance(batching.max_tokens, int):
+def pairs_of_an_update(batching: BatchingConfig, source: int, target: int, devices: int) -> float | None:
+    """Of full batches of such lengths, of all devices together; None if nothing says how large a batch is."""
+    sides = (None, None) if batching.max_tokens == AUTO else batching.limits
+    limits = [limit / length for limit, length in zip(sides, (source, target)) if limit is not None]
+    limits += [] if batching.batch_size is None else [batching.batch_size]
+    if not limits:
+        return None
+    if batching.tokens_per_update is None:
+        return min(limits) * batching.update_freq * devices
+    assert batching.largest is not None, "such batches are refused"
+    return batching.tokens_per_update / batching.largest * min(limits)
+
+
+def forecast(config: TrainConfig, sizes: VocabularySizes, source: int, target: int, devices: int = 1) -> Forecast:
+    """Of full updates."""
+    updates, pairs = config.training.last_update, pairs_of_an_update(config.batching, source, target, devices)
+    if updates is None or pairs is None:
         raise UsageError(
             "this recipe has no number of updates, or no size of batches; both must be known for a forecast"
         )
-    places = batching.tokens_per_update or batching.max_tokens * batching.update_freq
-    count = operations_per_token(config.model, sizes, source, target)
-    return Forecast(count, places * target / max(source, target), updates)
+    return Forecast(operations_per_token(config.model, sizes, source, target), pairs * target, updates)
 
 
 def table(recipe: str, found: Forecast, tflops: float, devices: int) -> str:
@@ -172,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
         sizes = VocabularySizes(given.pieces[0], given.pieces[-1], shared=len(given.pieces) == 1)
         with going_on("counting operations"):
-            found = forecast(read_recipe(given.recipe, given.options), sizes, *given.lengths)
+            found = forecast(read_recipe(given.recipe, given.options), sizes, *given.lengths, given.devices)
         print(table(" ".join([given.recipe, *given.options]), found, given.tflops, given.devices))
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)

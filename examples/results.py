@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import statistics
@@ -152,9 +153,9 @@ def keep(file: Path, example: Path) -> None:
     """The results of a file, in the file of an example's folder, and their pictures in docs/ beside all examples."""
     if not file.is_file():
         raise MissingInputError(f"{file} is missing: run the script of the example first, which writes it")
-    if not (example / "README.md").is_file():
-        names = ", ".join(sorted(path.parent.name for path in example.parent.glob("*/README.md")))
-        raise UsageError(f"there is no example '{example.name}'; the examples are {names}")
+    names = sorted(path.parent.name for path in example.parent.glob("*/README.md"))
+    if not (example / "README.md").is_file() or example == EXAMPLES:
+        raise UsageError(f"there is no example '{example.name}'; the examples are {', '.join(names)}")
     results = read(file)
     for name in dict.fromkeys(result.picture for result in results if result.picture):
         copy(file.parent / name, example.parents[1] / "docs" / name)
@@ -166,7 +167,8 @@ def copy(picture: Path, to: Path) -> None:
         raise MissingInputError(f"{picture} is missing: run the script of the example again, which draws it")
     with said_plainly(to):
         to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(picture, to)
+        if not (to.exists() and to.samefile(picture)):
+            shutil.copyfile(picture, to)
 
 
 def hardware() -> str:
@@ -186,13 +188,16 @@ class Facts:
     updates: int
     seconds: float  # of training by the clock
     machines: list[str]
+    epochs: int = 0  # begun; 0: not noted
 
 
 def facts_of(folder: Path) -> Facts:
     starts, end = _ends(folder / "log.jsonl")
     try:
         machines = [*dict.fromkeys(map(_machine, starts))]
-        return Facts(starts[0]["model"]["parameters"], end["update"], float(end["seconds"]), machines)
+        return Facts(
+            starts[0]["model"]["parameters"], end["update"], float(end["seconds"]), machines, end.get("epoch", 0)
+        )
     except (LookupError, TypeError) as error:
         raise DataError(f"{folder / 'log.jsonl'} is not the whole log of a run: it lacks {error}") from error
 
@@ -233,6 +238,8 @@ def of_scores(files: Sequence[Path]) -> dict[str, Any]:
         try:
             score = read_json(file)["scores"][0]
             values.append(float(score["score"]))
+            if not math.isfinite(values[-1]):
+                raise ValueError(f"{score['score']} is no figure")
             signatures.add(score["signature"])
         except (DataError, LookupError, TypeError, ValueError) as error:
             raise DataError(f"{file} is not what nmt-score --format json prints; score again") from error
@@ -339,7 +346,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add.add_argument("--runs", type=int, default=1, help="how many runs this is the mean of (1)")
     add.add_argument("--published", type=float, help="what the paper reports")
     add.add_argument("--comparable", action="store_true", help="measured as it was published: show the difference")
-    add.add_argument("--setting", default="", help="data, sizes and search, in a few words")
+    add.add_argument(
+        "--setting",
+        default="",
+        help="data, sizes and search, in a few words; {epochs} stands for those of the longest --run",
+    )
     add.add_argument("--signature", default="", help="signature of the score")
     add.add_argument("--picture", default="", help="in place of a figure, the name of a picture under docs/")
     add.add_argument("--drawn", type=Path, help="the picture itself, copied to that name beside the file of results")
@@ -365,8 +376,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 raise UsageError("--drawn FILE needs a name: --picture images/NAME.svg")
             if drawn is not None:
                 copy(drawn, file.parent / given["picture"])
+            stated = [f"--{name}" for name in ("ours", "spread", "signature") if given[name]]
+            if scores and stated:
+                raise UsageError(f"--score reads what {stated[0]} states too; give one of them")
+            if given["ours"] is not None and not math.isfinite(given["ours"]):
+                raise UsageError(f"--ours {given['ours']} is no figure; leave it out for what was not run")
+            found = [facts_of(folder) for folder in runs]
+            given["setting"] = given["setting"].replace("{epochs}", str(max((run.epochs for run in found), default=0)))
             new = Result(**(given | of_scores(scores)))
-            facts = of_runs(runs) or ({"hardware": hardware()} if new.was_run else {})
+            facts = together(found) or ({"hardware": hardware()} if new.was_run else {})
             add_all(file, [replace(new, **facts)])
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)

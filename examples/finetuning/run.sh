@@ -30,6 +30,13 @@ fi
 
 nmt-train "$output/land" recipe=multi30k_fast --save-dir "$output/general" --max-epoch "$epochs" --seed 1
 
+for model in domain mixed; do
+    if [ "$output/general/log.jsonl" -nt "$output/$model/log.jsonl" ] && [ -e "$output/$model/log.jsonl" ]; then
+        echo "run.sh: $output/general was trained on after $output/$model had been made of it; move $output/domain and $output/mixed" >&2
+        exit 1
+    fi
+done
+
 # A tenth of the rate and few passes: what is to be kept is what the model knows.
 nmt-train "$output/water" recipe=domain_finetuning --save-dir "$output/domain" --finetune-from-model "$output/general" \
     --max-epoch 5 --seed 1

@@ -17,7 +17,11 @@ from __future__ import annotations
 import argparse
 import random
 import string
+import sys
 from pathlib import Path
+
+from nmt.errors import NMTError
+from nmt.storage.files import atomic_write, said_plainly
 
 MOST_SYMBOLS = len(string.ascii_lowercase)
 
@@ -74,12 +78,17 @@ def main() -> None:
         parser.error(
             f"--size must be at least 1, --held-out from 1 to {lists // 100} (a hundredth of all lists of links)"
         )
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    sets = generate(arguments.size, arguments.held_out, arguments.symbols, arguments.links, arguments.seed)
-    for name, pairs in sets.items():
-        for suffix, side in (("src", 0), ("tgt", 1)):
-            lines = "".join(f"{lines[side]}\n" for lines in pairs)
-            (arguments.folder / f"{name}.{suffix}").write_text(lines, encoding="utf-8", newline="\n")
+    try:
+        with said_plainly(arguments.folder):
+            arguments.folder.mkdir(parents=True, exist_ok=True)
+        sets = generate(arguments.size, arguments.held_out, arguments.symbols, arguments.links, arguments.seed)
+        for name, pairs in sets.items():
+            for suffix, side in (("src", 0), ("tgt", 1)):
+                with atomic_write(arguments.folder / f"{name}.{suffix}") as file:
+                    file.write("".join(f"{lines[side]}\n" for lines in pairs).encode())
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":

@@ -168,6 +168,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.lines < 1:
         parser.error(f"--lines must be at least 1, not {arguments.lines}")
+    if arguments.draw is not None and not arguments.draw.strip():
+        parser.error("--draw names no sentence; leave it out for the first of the file")
     try:
         sources, translations = (
             [line or "" for line in islice(Reading().lines(path), arguments.lines)]

@@ -51,6 +51,6 @@ for digits in ${DIGITS:-0 1}; do
         done
         "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, BPE-dropout" \
             --row "Transformer, BPE-dropout of 0.$digits, $test" --metric BLEU --score "${scores[@]}" \
-            --setting "raw text, joint BPE of 8,000, $updates updates, beam 5" --run "${runs[@]}"
+            --setting "raw text, joint BPE of 8,000, beam 5" --run "${runs[@]}"
     done
 done

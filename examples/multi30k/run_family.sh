@@ -6,12 +6,17 @@
 #
 # MODELS="lstm conv_s2s transformer" chooses others, two at least; they are compared with the first of them. Stop it and run
 # it again: training continues where it was. Scores are in OUTPUT/results.json.
-# shellcheck disable=SC2086  # $options and $others are several words
+# shellcheck disable=SC2086  # $options are several words
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/multi30k_family}
 python=${PYTHON:-python}
+models=${MODELS:-lstm gnmt conv_s2s bytenet transformer transformer_moe}
+if [ "$(wc -w <<< "$models")" -lt 2 ]; then
+    echo "run_family.sh: MODELS='$models' leaves nothing to compare; name two models at least" >&2
+    exit 2
+fi
 . "$here/../needs.sh"
 needs "$text"/{train,val,test_2016_flickr}.{en,de}.gz
 
@@ -21,8 +26,8 @@ if [ ! -e "$output/corpus/manifest.json" ]; then
         --destdir "$output/corpus" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 8000
 fi
 
-first="" others=""
-for model in ${MODELS:-lstm gnmt conv_s2s bytenet transformer transformer_moe}; do
+first="" others=()
+for model in $models; do
     options="model=${model}_tiny"
     case $model in
         lstm)
@@ -56,11 +61,11 @@ for model in ${MODELS:-lstm gnmt conv_s2s bytenet transformer transformer_moe}; 
     if [ -z "$first" ]; then
         first=$output/$model.hypotheses
     else
-        others="$others $output/$model.hypotheses"
+        others+=("$output/$model.hypotheses")
     fi
 done
 
-nmt-score $first $others --ref "$text/test_2016_flickr.de.gz" --metrics bleu,chrf \
+nmt-score "$first" "${others[@]}" --ref "$text/test_2016_flickr.de.gz" --metrics bleu,chrf \
     --confidence --paired bootstrap --format markdown
-nmt-compare $first $others --ref "$text/test_2016_flickr.de.gz" --src "$text/test_2016_flickr.en.gz" \
+nmt-compare "$first" "${others[@]}" --ref "$text/test_2016_flickr.de.gz" --src "$text/test_2016_flickr.en.gz" \
     --output "$output/compare.html" --overwrite

@@ -41,10 +41,10 @@ for year in 2016 2017; do
         runs+=("$output/seed-$seed")
         scores+=("$output/seed-$seed/$test.json")
     done
-    published=(--setting "$epochs epochs, recipe=multi30k_record")
+    published=(--setting "{epochs} epochs, recipe=multi30k_record")
     if [ "$year" = 2016 ]; then
         published=(--published 41.02 --comparable)
-        published+=(--setting "$epochs epochs, recipe=multi30k_record; published is a Transformer-Tiny")
+        published+=(--setting "{epochs} epochs, recipe=multi30k_record; published is a Transformer-Tiny")
     fi
     "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, tokenised text" \
         --row "lightweight convolutions with R-Drop, $test" --metric BLEU --score "${scores[@]}" --run "${runs[@]}" \

@@ -38,5 +38,5 @@ for year in 2016 2017; do
     fi
     "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, tokenised text" \
         --row "Transformer, $test" --metric BLEU --score "$output/$test.json" "${published[@]}" \
-        --setting "joint BPE of 10,000, at most $updates updates, mean of ten epochs, beam 5" --run "$output/run"
+        --setting "joint BPE of 10,000, mean of ten epochs, beam 5" --run "$output/run"
 done

@@ -21,8 +21,12 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from nmt.errors import NMTError
+from nmt.storage.files import atomic_write, said_plainly
 
 AGAIN, ITEM, ASK = "again", "item", "ask"
 ITEM_VECTORS = 3
@@ -79,16 +83,20 @@ def drawing_at(task: str, length: int, longest: int, bits: int) -> Callable[[ran
 
 def write(folder: Path, name: str, pairs: list[Pair]) -> None:
     for suffix, side in (("src", 0), ("tgt", 1)):
-        lines = "".join(" ".join(pair[side]) + "\n" for pair in pairs)
-        (folder / f"{name}.{suffix}").write_text(lines, encoding="utf-8", newline="\n")
+        with atomic_write(folder / f"{name}.{suffix}") as file:
+            file.write("".join(" ".join(pair[side]) + "\n" for pair in pairs).encode())
 
 
 def write_vocabularies(folder: Path, bits: int, markers: list[str]) -> None:
     """Every vector in numeric order, then the markers, which occur in sources only."""
     symbols = [format(number, f"0{bits}b") for number in range(2**bits)]
     for name, pieces in (("source", [*symbols, *markers]), ("target", symbols)):
-        text = "".join(f"{piece}\n" for piece in pieces)
-        (folder / f"{name}.pieces").write_text(text, encoding="utf-8", newline="\n")
+        with atomic_write(folder / f"{name}.pieces") as file:
+            file.write("".join(f"{piece}\n" for piece in pieces).encode())
+
+
+def numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
 
 
 def main() -> None:
@@ -100,10 +108,12 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=20, help="largest length of training (default: %(default)s)")
     parser.add_argument("--size", type=int, default=100000, help="training pairs (default: %(default)s)")
     parser.add_argument("--held-out", type=int, default=500, help="pairs in valid and each test (default: %(default)s)")
-    parser.add_argument("--test-lengths", default="", help="lengths of the test sets, with commas between them")
+    parser.add_argument(
+        "--test-lengths", type=numbers, default=[], metavar="LENGTHS", help="of the test sets, with commas between them"
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of everything random (default: %(default)s)")
     arguments = parser.parse_args()
-    lengths = [int(length) for length in arguments.test_lengths.split(",") if length]
+    lengths = arguments.test_lengths
     least = 2 if arguments.task == "recall" else 1
     shortest = least if arguments.shortest is None else arguments.shortest
     if not least <= shortest <= arguments.longest:
@@ -114,15 +124,20 @@ def main() -> None:
         parser.error("--bits must be from 1 to 16, --size and --held-out at least 1")
     if arguments.task == "recall" and max([arguments.longest, *lengths]) > 2 ** (ITEM_VECTORS * arguments.bits):
         parser.error(f"only {2 ** (ITEM_VECTORS * arguments.bits)} different items have --bits {arguments.bits}")
-    arguments.folder.mkdir(parents=True, exist_ok=True)
     generator = random.Random(arguments.seed)
     draw, markers = drawing(arguments.task, shortest, arguments.longest, arguments.bits)
-    write_vocabularies(arguments.folder, arguments.bits, markers)
-    write(arguments.folder, "train", [draw(generator) for _ in range(arguments.size)])
-    write(arguments.folder, "valid", [draw(generator) for _ in range(arguments.held_out)])
-    for length in lengths:
-        draw = drawing_at(arguments.task, length, arguments.longest, arguments.bits)
-        write(arguments.folder, f"test.{length}", [draw(generator) for _ in range(arguments.held_out)])
+    try:
+        with said_plainly(arguments.folder):
+            arguments.folder.mkdir(parents=True, exist_ok=True)
+        write_vocabularies(arguments.folder, arguments.bits, markers)
+        write(arguments.folder, "train", [draw(generator) for _ in range(arguments.size)])
+        write(arguments.folder, "valid", [draw(generator) for _ in range(arguments.held_out)])
+        for length in lengths:
+            draw = drawing_at(arguments.task, length, arguments.longest, arguments.bits)
+            write(arguments.folder, f"test.{length}", [draw(generator) for _ in range(arguments.held_out)])
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ error is a wrong bit; of a vector that is missing, or one too many, every bit co
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -16,6 +17,10 @@ from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from nmt.data.text import Reading
+from nmt.errors import DataError, NMTError
+from nmt.storage.files import atomic_write
 
 
 @dataclass(frozen=True)
@@ -35,13 +40,15 @@ def bit_errors(hypothesis: str, reference: str) -> int:
 
 def result(length: int, hypotheses: Sequence[str], references: Sequence[str]) -> Result:
     if len(hypotheses) != len(references):
-        raise SystemExit(f"length {length}: {len(hypotheses)} hypotheses for {len(references)} references")
+        raise DataError(f"length {length}: {len(hypotheses)} hypotheses for {len(references)} references")
+    if not references:
+        raise DataError(f"length {length}: the test set is empty")
     errors = [bit_errors(*pair) for pair in zip(hypotheses, references)]
     return Result(length, sum(errors) / len(errors), 100 * errors.count(0) / len(errors))
 
 
 def lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
+    return [line or "" for line in Reading().lines(path)]
 
 
 def table(results: dict[str, list[Result]]) -> str:
@@ -72,30 +79,41 @@ def draw(results: dict[str, list[Result]], output: Path) -> None:
     lower.set_xlabel("length")
     for axes in (upper, lower):
         axes.grid(alpha=0.3)
-    FigureCanvasAgg(figure).print_figure(output, format="png")
+    with atomic_write(output) as file:
+        FigureCanvasAgg(figure).print_figure(file, format="png")
+
+
+def numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write a table and a picture of bit errors by length.")
     parser.add_argument("folder", type=Path, help="with text/ and a folder of hypotheses for each system")
     parser.add_argument("--systems", required=True, help="names of these folders, with commas between them")
-    parser.add_argument("--lengths", required=True, help="lengths of the test sets, with commas between them")
+    parser.add_argument(
+        "--lengths", type=numbers, required=True, metavar="LENGTHS", help="of the test sets, with commas between them"
+    )
     arguments = parser.parse_args()
-    lengths = [int(length) for length in arguments.lengths.split(",")]
-    results = {
-        system: [
-            result(
-                length,
-                lines(arguments.folder / system / f"test.{length}.hypotheses"),
-                lines(arguments.folder / "text" / f"test.{length}.tgt"),
-            )
-            for length in lengths
-        ]
-        for system in arguments.systems.split(",")
-    }
-    text = table(results)
-    (arguments.folder / "table.md").write_text(text, encoding="utf-8", newline="\n")
-    draw(results, arguments.folder / "table.png")
+    try:
+        results = {
+            system: [
+                result(
+                    length,
+                    lines(arguments.folder / system / f"test.{length}.hypotheses"),
+                    lines(arguments.folder / "text" / f"test.{length}.tgt"),
+                )
+                for length in arguments.lengths
+            ]
+            for system in arguments.systems.split(",")
+        }
+        text = table(results)
+        with atomic_write(arguments.folder / "table.md") as file:
+            file.write(text.encode())
+        draw(results, arguments.folder / "table.png")
+    except NMTError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
     print(text, end="")
 
 

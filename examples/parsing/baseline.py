@@ -9,6 +9,7 @@ belongs to the root, which is S; --label is that of all other nodes.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -33,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make right-branching trees of sentences.")
     parser.add_argument("--label", default="VP", help="of all nodes but the root (default: %(default)s)")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends as other filters do before ``| head``
     try:
         for number, line in enumerate(Reading().stream(sys.stdin.buffer, "standard input"), start=1):
             words = words_of(line or "")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 from collections import Counter
 from collections.abc import Container
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("training", type=Path, help="the training text, whose words are counted")
     parser.add_argument("--min-count", type=int, default=2, help="a word this frequent is kept (default: %(default)s)")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends as other filters do before ``| head``
     try:
         counts = Counter(word for line in Reading().lines(arguments.training) for word in words_of(line or ""))
         known = {word for word, count in counts.items() if count >= arguments.min_count}

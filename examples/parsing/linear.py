@@ -64,6 +64,11 @@ def restore(line: str, words: Sequence[str]) -> tuple[Tree, Counter[str]]:
     """
     if not words:
         raise DataError("a sentence without words has no tree")
+    bracket = next((word for word in words if "(" in word or ")" in word), None)
+    if bracket is not None:
+        raise DataError(
+            f"the word '{bracket}' has a bracket, which is a node's in a tree; words.py cuts sentences as treebanks do"
+        )
     repairs: Counter[str] = Counter()
     symbols = _with_root(_balanced(line.split(), len(words), repairs), len(words), repairs)
     proper = iter(tags_of(words))

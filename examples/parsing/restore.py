@@ -10,6 +10,7 @@ the first that needs no repair is taken, and the first of all if each one needs 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -61,6 +62,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.nbest < 1:
         parser.error(f"--nbest must be at least 1, not {arguments.nbest}")
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends as other filters do before ``| head``
     try:
         sentences = [line or "" for line in Reading().lines(arguments.words)]
         hypotheses = [line or "" for line in Reading().stream(sys.stdin.buffer, "standard input")]

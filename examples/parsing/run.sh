@@ -14,7 +14,7 @@ output=${1:-runs/parsing}
 systems=${SYSTEMS:-lstm transformer vinyals}
 python=${PYTHON:-python}
 limit=${EPOCHS:+--max-epoch $EPOCHS}
-fewer=${EPOCHS:+, $EPOCHS epochs}
+fewer=${EPOCHS:+", {epochs} epochs"}
 for system in $systems; do
     case $system in
     lstm | transformer | vinyals) ;;

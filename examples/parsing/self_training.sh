@@ -15,9 +15,23 @@ epochs=${EPOCHS:-15}
 python=${PYTHON:-python}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
+if [ ! -f "$sentences" ]; then
+    echo "self_training.sh: there is no file $sentences; name a file of sentences" >&2
+    exit 1
+fi
+case $sentences in
+*.gz | *.xz | *.zst)
+    echo "self_training.sh: $sentences is compressed; unpack it, and cut it into words with words.py" >&2
+    exit 1
+    ;;
+esac
+mkdir -p "$output/parsed"
+if ! LC_ALL=C grep -av '^[[:space:]]*$' "$sentences" > "$output/parsed/words.new"; then
+    echo "self_training.sh: $sentences has no sentence" >&2
+    exit 1
+fi
 if [ ! -e "$output/parsed/corpus/manifest.json" ]; then
-    mkdir -p "$output/parsed"
-    LC_ALL=C grep -av '^[[:space:]]*$' "$sentences" > "$output/parsed/words"
+    mv "$output/parsed/words.new" "$output/parsed/words"
     "$python" "$here/classes.py" "$output/trees/train.src" < "$output/parsed/words" > "$output/parsed/classes"
     nmt-generate --path "$output/lstm" --input "$output/parsed/classes" --output "$output/parsed/hypotheses" \
         --overwrite --beam 5
@@ -27,6 +41,9 @@ if [ ! -e "$output/parsed/corpus/manifest.json" ]; then
     cp "$output/parsed/classes" "$output/parsed/train.src"
     nmt-preprocess --source-lang src --target-lang tgt --trainpref "$output/parsed/train" --align-suffix align \
         --srcdict "$output/tagged/corpus" --tgtdict "$output/tagged/corpus" --destdir "$output/parsed/corpus"
+elif ! cmp -s "$output/parsed/words.new" "$output/parsed/words"; then
+    echo "self_training.sh: $output/parsed was made of other sentences than $sentences; move it and $output/self_trained" >&2
+    exit 1
 fi
 
 nmt-train "$output/tagged/corpus" "$output/parsed/corpus" --sampling-weights 1,1 recipe=parsing_small \
@@ -42,4 +59,4 @@ trees=$(wc -l < "$output/trees/train.trees")
 parsed=$(wc -l < "$output/parsed/train.trees")
 "$python" "$here/../results.py" add "$output/results.json" --experiment "Table 4" --metric "F1 on dev" \
     --row "LSTM with guided attention, semi-supervised" --score "$output/dev.self_trained.json" \
-    --setting "$trees trees and $parsed sentences parsed by the LSTM, $epochs epochs" --run "$output/self_trained"
+    --setting "$trees trees and $parsed sentences parsed by the LSTM, {epochs} epochs" --run "$output/self_trained"

@@ -105,6 +105,11 @@ class TreeDecoding:
         if tokens[0] != BOS:
             self.trees = [tree.then(token, self.symbols) for tree, token in zip(self.trees, tokens.tolist())]
         scores = self.decoding.step(tokens, attention)
+        if tokens[0] == BOS and scores.ranked(0, 1).shape[1] != len(self.symbols.tags):
+            raise UsageError(
+                f"search.symbols has a vocabulary of {len(self.symbols.tags)} symbols, and the model one of "
+                f"{scores.ranked(0, 1).shape[1]}; name the model's own run folder (--symbols)"
+            )
         scores.change(Changes(None, 1.0, self._forbidden()))
         return scores
 

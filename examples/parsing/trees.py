@@ -100,7 +100,10 @@ class _Growing:
     def __init__(self) -> None:
         self.symbols: list[str] = []
         self.words: list[str] = []
-        self.opened: list[tuple[int, int]] = []  # of each open node: its opener's place, and words before it
+        self.traces = 0
+        self.opened: list[
+            tuple[int, int, int]
+        ] = []  # of each open node: its opener's place, words and traces before it
         self.first: re.Match[str] | None = None  # its first token
         self.outermost: list[int] = []  # places where the root's children begin
 
@@ -118,11 +121,12 @@ class _Growing:
         if len(self.opened) == 1:
             self.outermost.append(place)
         if token["label"] is not None:
-            self.opened.append((place, len(self.words)))
+            self.opened.append((place, len(self.words), self.traces))
             self.symbols.append("(" + _FUNCTION.sub("", token["label"]))
         elif not self.opened:
             raise ValueError(f"the word '{token['word']}' stands outside of any tree")
         elif token["tag"] == TRACE:
+            self.traces += 1
             self._forget(place)
         else:
             self.symbols.append(token["tag"])
@@ -131,8 +135,10 @@ class _Growing:
     def _close(self) -> None:
         if not self.opened:
             raise ValueError("a bracket closes nothing")
-        place, before = self.opened.pop()
-        if len(self.words) == before:
+        place, words, traces = self.opened.pop()
+        if len(self.words) == words:
+            if self.traces == traces:
+                raise ValueError(f"the node '{self.symbols[place]})' holds nothing: a word needs a tag, (NN word)")
             del self.symbols[place:]
             self._forget(place)
         else:

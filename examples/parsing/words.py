@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 
 from nmt.data.text import Reading
@@ -23,7 +24,7 @@ RULES = (
     (r"([()\[\]{}])", lambda match: f" {BRACKETS[match[0]]} "),
     (r"(--|\.\.\.|[;@#?!]|[A-Z]{0,2}\$|%(?!-))", r" \1 "),  # US$ is a word, and 62%-owned
     (r"([,:])(?![0-9])", r" \1 "),  # 1,000 and 10:30 are a word each
-    (r"(?<![.\s])\.(?=[\s']*$)", " ."),
+    (r"(?<![.\s])\.(?=(?:\s|'|-R[RSC]B-)*$)", " ."),
     (r"(?i)(?<=\w)(n't|'(?:s|m|d|re|ve|ll))(?!\w)", r" \1"),
     (r"(?<=\w)'(?!\w)", " '"),  # the dogs '
     (r"(?i)\b(can)(not)\b", r"\1 \2"),
@@ -39,6 +40,7 @@ def treebank_words(sentence: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Cut sentences, one a line, into words as the Penn Treebank does.")
     parser.parse_args()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends as other filters do before ``| head``
     try:
         for line in Reading().stream(sys.stdin.buffer, "standard input"):
             print(treebank_words(line or ""))

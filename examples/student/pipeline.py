@@ -61,6 +61,8 @@ def compose(composed: DictConfig) -> None:
 
 
 def run(config: Config) -> None:
+    if not config.output:
+        raise UsageError("output= names no folder")
     if config.stages and config.until is not None:
         raise UsageError("give until= (a stage and what it needs) or stages= (these alone), not both")
     environment = {"OMP_NUM_THREADS": str(config.threads), "PYTHONUNBUFFERED": "1"}

@@ -21,7 +21,7 @@ from typing import Any
 
 from nmt import Translator, load
 from nmt.data.text import Reading
-from nmt.errors import NMTError, UsageError
+from nmt.errors import DataError, NMTError, UsageError
 from nmt.storage.files import write_json
 from nmt.translation.translator import translation_options
 
@@ -122,13 +122,15 @@ def main() -> None:
     try:
         others, named = systems_in(sys.argv[1:])
         arguments = parser.parse_args(others)
-        if arguments.rounds < 1 or not named:
-            raise UsageError("there is nothing to measure: name a --system, and --rounds of 1 at least")
+        if arguments.rounds < 1 or arguments.lines < 0 or not named:
+            raise UsageError("there is nothing to measure: name a --system, --rounds of 1 and --lines of 0 at least")
         if arguments.check:
             for options in named.values():
                 translation_options(divided(options)[1])
             return
         lines = [line or "" for line in Reading().lines(arguments.input)][: arguments.lines or None]
+        if not lines:
+            raise DataError(f"{arguments.input} has no line to translate")
         systems = {name: System(options) for name, options in named.items()}
         write_json(arguments.output, measured(systems, lines, arguments.rounds))
     except NMTError as error:

@@ -7,6 +7,7 @@
 Commands run inside their folder and name others relative to it (``../clean/train.en``), so that a line of the log can be
 repeated by hand, and OUTPUT can be moved. A stage is known by the digest of its command lines, of the content of the files
 that come from elsewhere, and of the stages that it reads: where one of these differs, it is stale, and so is what reads it.
+A stage whose folder was deleted is made again; if its files are not the same then, what reads them is stale too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from nmt.errors import Interrupted, NMTError, OutputError, UsageError, did_you_mean
+from nmt.errors import DataError, Interrupted, NMTError, OutputError, UsageError, did_you_mean
 from nmt.storage.files import read_json, sha256, write_json
 from nmt_cli.process import Terminated
 
@@ -140,21 +141,35 @@ class Pipeline:
         return found
 
     def state(self, stage: Stage) -> State:
-        partial, folder, recipe = self._partial(stage), self.output / stage.name, self._recipe(stage)
+        partial, folder = self._partial(stage), self.output / stage.name
         if (partial / STAMP).exists():  # whole, and stopped before it took its name
             folder = partial
         stamp, begun = _read(folder / STAMP), _read(partial / BEGUN)
-        if begun and begun["recipe"] == recipe and (stamp is None or stamp["recipe"] != recipe):
+        other = None if stamp is None else self._other_than(stage, stamp)
+        if begun and self._other_than(stage, begun) is None and (stamp is None or other is not None):
             return State(Standing.begun)
         if stamp is None:
             return State(Standing.to_do)
-        if stamp["recipe"] != recipe:
-            return State(Standing.stale, _difference(stamp["recipe"], recipe))
+        if other is not None:
+            return State(Standing.stale, other)
         for name, size in stamp["files"].items():
             path = folder / name
             if not path.is_file() or path.stat().st_size != size:
                 return State(Standing.stale, f"{name} is not what the stage wrote")
         return State(Standing.done)
+
+    def _other_than(self, stage: Stage, noted: Mapping[str, Any]) -> str | None:
+        """In words, what a stage would be made of today that differs from what was noted."""
+        if noted["recipe"] != self._recipe(stage):
+            return _difference(noted["recipe"], self._recipe(stage))
+        now = self._read_by(stage)
+        remade = [name for name, content in noted.get("read", {}).items() if now.get(name, content) != content]
+        return f"{', '.join(remade)} was made again" if remade else None
+
+    def _read_by(self, stage: Stage) -> dict[str, str]:
+        """The contents of the stages that it reads, as far as they are made."""
+        stamps = {name: _read(self.output / name / STAMP) for name in stage.needs}
+        return {name: stamp["content"] for name, stamp in stamps.items() if stamp is not None and "content" in stamp}
 
     def check(self, stages: Sequence[Stage]) -> None:
         """Whether the options of all commands that are to run are right, before hours are spent on the first ones."""
@@ -180,6 +195,8 @@ class Pipeline:
         """Do what is not done. One pipeline, with the commands that it started, works in a folder at a time."""
         with self._alone() as lock:
             for stage in self.stages.values():
+                for folder in (self.output / stage.name, self._partial(stage), self._old(stage)):
+                    _refuse_what_is_not_ours(folder)
                 if (self._partial(stage) / STAMP).exists():
                     self._give_name(stage)
             for stage in stages:
@@ -200,10 +217,10 @@ class Pipeline:
     def _do(self, stage: Stage, lock: int) -> None:
         folder, recipe = self._partial(stage), self._recipe(stage)
         begun = _read(folder / BEGUN)
-        if begun is None or begun["recipe"] != recipe:
-            shutil.rmtree(folder, ignore_errors=True)
+        if begun is None or self._other_than(stage, begun) is not None:
+            _remove(folder)
             folder.mkdir(parents=True)
-            begun = {"recipe": recipe, "ended": 0, "seconds": 0.0}
+            begun = {"recipe": recipe, "read": self._read_by(stage), "ended": 0, "seconds": 0.0}
             write_json(folder / BEGUN, begun)
         for command in stage.commands[begun["ended"] :]:
             start = time.monotonic()
@@ -212,19 +229,21 @@ class Pipeline:
             write_json(folder / BEGUN, begun)
         written = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(".")]
         sizes = {str(path.relative_to(folder)): path.stat().st_size for path in written if path.name != BEGUN}
-        write_json(folder / STAMP, {"recipe": recipe, "files": sizes, "seconds": round(begun["seconds"], 1)})
+        content = _digest([folder / name for name in sizes if name != LOG])
+        stamp = {"recipe": recipe, "read": begun.get("read", {}), "files": sizes, "content": content}
+        write_json(folder / STAMP, {**stamp, "seconds": round(begun["seconds"], 1)})
         self._give_name(stage)
         say(f"{stage.name}: done, {begun['seconds'] / 60:.1f} minutes of work")
 
     def _give_name(self, stage: Stage) -> None:
         """The stamp says that the folder is whole: where this is cut short, the next start goes on with it."""
-        folder, final, old = self._partial(stage), self.output / stage.name, self.output / f"{stage.name}.old"
+        folder, final, old = self._partial(stage), self.output / stage.name, self._old(stage)
         (folder / BEGUN).unlink(missing_ok=True)
         if final.exists():
-            shutil.rmtree(old, ignore_errors=True)
+            _remove(old)
             final.rename(old)
         folder.rename(final)
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
 
     def _start(self, stage: Stage, command: Command, folder: Path, lock: int) -> None:
         """Its messages go to the log and to stderr; a request to stop reaches it once, and it may save first."""
@@ -276,6 +295,9 @@ class Pipeline:
 
     def _partial(self, stage: Stage) -> Path:
         return self.output / f"{stage.name}.partial"
+
+    def _old(self, stage: Stage) -> Path:
+        return self.output / f"{stage.name}.old"
 
     def _recipe(self, stage: Stage) -> dict[str, Any]:
         """All that the outputs of a stage depend on."""
@@ -337,7 +359,33 @@ def _known_by(recipe: Mapping[str, Any]) -> str:
 
 
 def _read(path: Path) -> Any:
-    return read_json(path) if path.exists() else None
+    if not path.exists():
+        return None
+    noted = read_json(path)
+    if not isinstance(noted, dict) or "recipe" not in noted:
+        raise DataError(f"{path} is damaged; delete its folder to have the stage made again")
+    return noted
+
+
+def _refuse_what_is_not_ours(folder: Path) -> None:
+    """Names of stages are everyday words, and what is done again replaces its folder."""
+    known = any((folder / name).exists() for name in (STAMP, BEGUN))
+    if folder.exists() and not known and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(
+            f"{folder} is there, and no stage of this pipeline made it; move it, or choose another output="
+        )
+
+
+def _remove(folder: Path) -> None:
+    """Its stamp at last: what is left of a removal that was cut short is known as ours."""
+    if not folder.exists():
+        return
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name not in (STAMP, BEGUN):
+            path.unlink()
+    shutil.rmtree(folder)
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

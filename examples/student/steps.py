@@ -36,6 +36,7 @@ class Text:
     only_target: str | None = None  # a file of sentences of the target language
     source_lines: int = 0  # pairs of train of which only the source is used, where only_source is null
     target_lines: int = 0  # pairs of train of which only the target is used, where only_target is null
+    longest: int = 500  # characters of a monolingual sentence; longer ones are left out; 0: none
 
 
 @dataclass
@@ -134,6 +135,19 @@ class Steps:
             )
         if config.evaluation.rounds < 1:
             raise UsageError(f"evaluation.rounds={config.evaluation.rounds} measures nothing; give 1 at least")
+        for name, number, least in (
+            ("text.lines", text.lines, 0),
+            ("text.source_lines", text.source_lines, 0),
+            ("text.target_lines", text.target_lines, 0),
+            ("text.longest", text.longest, 0),
+            ("distillation.nbest", config.distillation.nbest, 1),
+            ("evaluation.lines", config.evaluation.lines, 0),
+            ("threads", config.threads, 1),
+        ):
+            if number < least:
+                raise UsageError(f"{name}={number} is too small; give {least} at least")
+        if self.source == self.target:
+            raise UsageError(f"text.source_lang and text.target_lang are both {self.source}; name two languages")
         if not config.teacher.seeds:
             raise UsageError("teacher.seeds=[] leaves no teacher; name one seed at least")
         self.valid = str(Path(text.valid).resolve())
@@ -160,7 +174,8 @@ class Steps:
         line = ["text.py", "split", *(word for flag, path in read.items() for word in (flag, str(path)))]
         line += ["--lines", str(text.lines)] if text.lines else []
         line += ["--languages", self.source, self.target]
-        line += ["--source-lines", str(text.source_lines), "--target-lines", str(text.target_lines), "--output", "."]
+        line += ["--source-lines", str(text.source_lines), "--target-lines", str(text.target_lines)]
+        line += ["--longest", str(text.longest), "--output", "."]
         return stage("split", line, outside={str(path): [path] for path in read.values()})
 
     def clean(self) -> Stage:
@@ -327,7 +342,9 @@ class Steps:
         systems = [word for name, said in self._systems().items() for word in ("--system", name, *said, "--end")]
         yield Command((*line, "--output", "speed.json", *systems))
         results = ["report.py", "--experiment", self.config.experiment, "--speeds", "speed.json"]
-        results += ["--teacher", self.teachers[0], "--tests", *(Path(prefix).name for prefix in self.config.text.tests)]
+        tests = self.config.text.tests
+        names = [Path(prefix).name for prefix in tests]
+        results += ["--teacher", self.teachers[0], "--tests", *(names if len(set(names)) == len(names) else tests)]
         yield Command((*results, "--systems", *self._systems()), "report.md")
 
     def _preprocess(self, source: str, target: str, prefix: str, *more: str) -> list[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -45,14 +46,17 @@ def parallel(*paths: Path) -> list[tuple[str, ...]]:
     return list(zip(*texts))
 
 
-def hypotheses_of(path: Path, key: str) -> Iterator[tuple[str, list[Any]]]:
+def hypotheses_of(path: Path, key: str, kind: type | tuple[type, ...]) -> Iterator[tuple[str, list[Any]]]:
     """Each source of nmt-generate's JSON lines, and of each of its hypotheses what stands under ``key``."""
     for number, line in enumerate(lines_of(path), 1):
         try:
             found = json.loads(line)
-            yield found["source"], [one[key] for one in found["hypotheses"]]
+            source, values = found["source"], [one[key] for one in found["hypotheses"]]
+            if not isinstance(source, str) or not all(isinstance(value, kind) for value in values):
+                raise TypeError
         except (ValueError, KeyError, TypeError):
             raise DataError(f"{path}:{number} is no line of nmt-generate --format jsonl") from None
+        yield source, values
 
 
 def split(arguments: argparse.Namespace) -> None:
@@ -76,8 +80,15 @@ def split(arguments: argparse.Namespace) -> None:
     source, target = arguments.languages
     write(arguments.output / f"train.{source}", (pair[0] for pair in pairs[:count]))
     write(arguments.output / f"train.{target}", (pair[1] for pair in pairs[:count]))
-    write(arguments.output / f"only.{source}", filter(str.strip, only_source))
-    write(arguments.output / f"only.{target}", filter(str.strip, only_target))
+    for language, lines in ((source, only_source), (target, only_target)):
+        whole = list(filter(str.strip, lines))
+        short = [line for line in whole if arguments.longest == 0 or len(line) <= arguments.longest]
+        if len(short) < len(whole):
+            left_out = (
+                f"{len(whole) - len(short):,} of {len(whole):,} lines are longer than {arguments.longest:,} characters"
+            )
+            print(f"only.{language}: {left_out}, and left out", file=sys.stderr)
+        write(arguments.output / f"only.{language}", short)
 
 
 def keep(arguments: argparse.Namespace) -> None:
@@ -102,7 +113,7 @@ def choose(arguments: argparse.Namespace) -> None:
     where there is one: the first lines have references. A line without a translation is left out."""
     references = [] if arguments.references is None else lines_of(arguments.references)
     chosen = []
-    for number, (source, found) in enumerate(hypotheses_of(arguments.nbest, "text")):
+    for number, (source, found) in enumerate(hypotheses_of(arguments.nbest, "text", str)):
         texts = list(filter(str.strip, found))
         if texts and arguments.by == "bleu" and number < len(references):
             texts = [nearest(texts, references[number])]
@@ -129,7 +140,7 @@ def drop(arguments: argparse.Namespace) -> None:
     if not 0 <= arguments.share < 1:
         raise UsageError(f"--share {arguments.share:g} should be at least 0 and less than 1")
     pairs = parallel(arguments.source, arguments.target)
-    scores = [found[0] for _, found in hypotheses_of(arguments.scores, "score")]
+    scores = [max(found, default=-math.inf) for _, found in hypotheses_of(arguments.scores, "score", (float, int))]
     if len(scores) != len(pairs):
         raise DataError(f"{arguments.scores} has {len(scores):,} scores for {len(pairs):,} pairs")
     lowest = set(sorted(range(len(pairs)), key=scores.__getitem__)[: int(arguments.share * len(pairs))])
@@ -162,6 +173,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--lines", type=int, default=0, help="the first pairs alone; 0: all (0)")
     one.add_argument("--source-lines", type=int, default=0, help="pairs of which only the source is used (0)")
     one.add_argument("--target-lines", type=int, default=0, help="pairs of which only the target is used (0)")
+    one.add_argument("--longest", type=int, default=0, help="characters of a monolingual line that is kept; 0: any (0)")
     one.add_argument("--only-source", type=Path, help="monolingual text in their place")
     one.add_argument("--only-target", type=Path, help="monolingual text in their place")
     command("keep", keep, "text", "dropped")

@@ -51,7 +51,7 @@ def read(sweep: Path) -> list[Run]:
     if not records.is_file():
         raise MissingInputError(f"{sweep} has no sweep.jsonl: give the --save-dir of the sweep that run.sh starts")
     found: dict[str, tuple[str, int]] = {}
-    for line in records.read_text(encoding="utf-8").splitlines():
+    for line in filter(None, records.read_text(encoding="utf-8").split("\n")):  # texts may hold other separators
         try:
             record = json.loads(line)
             chosen, folder, status = " ".join(record["overrides"]), record["folder"], record["status"]
@@ -166,8 +166,9 @@ def draw(runs: Sequence[Run], output: Path) -> None:
         axis.grid(axis="x", alpha=0.3)
     axes[0].set_yticks(range(len(rows)), [row.title for row, _ in rows])
     axes[0].set_ylim(-0.6, len(rows) - 0.4)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(output)
+    with said_plainly(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(output)
     plt.close(figure)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -122,7 +123,8 @@ class Run:
 
     @classmethod
     def read(cls, folder: Path) -> Run:
-        model, pair = folder.resolve().name, folder.resolve().parent.name
+        named = Path(os.path.abspath(folder))  # a link to another disk keeps its name
+        model, pair = named.name, named.parent.name
         if model not in EXPERIMENTS or pair not in PIECES:
             raise UsageError(f"{folder} is no folder of run.sh: its name is PAIR/MODEL, such as runs/wmt14/en-de/base")
         end = dict(RunRecord.read(folder / "run").last("train", "end"))

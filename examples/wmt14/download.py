@@ -52,8 +52,14 @@ class Archive:
     md5: str | None = None
 
     def __post_init__(self) -> None:
-        if Path(self.name).name != self.name:
+        if Path(self.name).name != self.name or self.name in ("", ".."):
             raise DataError(f"the list of archives names '{self.name}', which is no name of a file")
+        if not self.url.startswith(("https://", "http://", "ftp://")):
+            raise DataError(f"the list of archives has '{self.url}' for {self.name}, which is no address: https://...")
+        if self.size is not None and not isinstance(self.size, int):
+            raise DataError(
+                f"the list of archives has {self.size!r} for the size of {self.name}: give a number of bytes"
+            )
 
     @property
     def checksum(self) -> tuple[str, str] | None:
@@ -72,7 +78,7 @@ def read_list(path: Path, pair: str) -> list[Archive]:
         raise MissingInputError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise DataError(f"{path} is no list of archives, for it is not JSON: {error}") from error
-    except (TypeError, KeyError) as error:
+    except (TypeError, KeyError, AttributeError) as error:
         raise DataError(
             f"{path} is no list of archives: each needs name, url, pairs and source, and may have size, sha256 and md5"
         ) from error

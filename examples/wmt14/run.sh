@@ -39,7 +39,7 @@ case $pair in
 esac
 
 case $model-$pair in
-    base-*) recipe=vaswani_base averaged=5 ;;
+    base-en-de | base-en-fr) recipe=vaswani_base averaged=5 ;;
     big-en-de) recipe=vaswani_big averaged=20 ;;
     big-en-fr) recipe=vaswani_big_en_fr averaged=20 ;;  # a dropout of 0.1 in place of 0.3
     *)
@@ -71,6 +71,8 @@ train() {
 }
 
 if [ ! -e "$corpus/manifest.json" ]; then
+    mkdir -p "$folder/$pair"
+    echo "$pieces" > "$folder/$pair/pieces"
     "$python" "$here/download.py" "$pair" "$archives" --list "${ARCHIVE_LIST:-$here/archives.json}" ${OFFLINE:+--offline}
     "$python" "$here/extract.py" "$pair" "$archives" "$text"
 
@@ -84,10 +86,13 @@ if [ ! -e "$corpus/manifest.json" ]; then
         --joined-dictionary tokenizer=bpe --vocab-size "$pieces" --workers "$workers" \
         --max-length 250 --max-ratio "$ratio" --drop-leaked pairs --on-invalid-utf8 skip \
         --keep-dropped "$folder/$pair/dropped.tsv.gz"
+elif [ -e "$folder/$pair/pieces" ] && [ "$(cat "$folder/$pair/pieces")" != "$pieces" ]; then
+    echo "run.sh: $corpus was made with PIECES=$(cat "$folder/$pair/pieces"), not $pieces; choose another folder" >&2
+    exit 2
 fi
 
 train "$corpus" --save-dir "$output/run" "recipe=$recipe" "$@"
-case " $* " in *" --dry-run "*) exit 0 ;; esac
+case " $* " in *" --dry-run "* | *" dry_run=true "*) exit 0 ;; esac
 
 nmt-average-checkpoints --inputs "$output/run" --num-update-checkpoints "$averaged" --output "$output/averaged" --overwrite
 

@@ -59,7 +59,7 @@ class Speed:
     folder: Path
     tokens_per_second: float
     memory_gb: float
-    batches: int  # their largest size, in tokens
+    batches: int | None  # their largest size, in tokens; None: not known
     tflops: float | None  # 10^12 operations a second of one device; None: they were not counted
 
     @classmethod
@@ -72,7 +72,8 @@ class Speed:
         memory = max(event["memory_mb"] for event in trained) / 1000
         each = start.get("flops_per_token")
         tflops = None if each is None else each * speed / (start.get("devices") or 1) / 1e12
-        return cls(folder.name, folder, speed, memory, record.config["batching"]["max_tokens"], tflops)
+        limit = record.config.get("batching", {}).get("max_tokens")
+        return cls(folder.name, folder, speed, memory, limit if isinstance(limit, int) else None, tflops)
 
 
 def table(speeds: Sequence[Speed]) -> str:
@@ -95,7 +96,7 @@ def results_of_speeds(speeds: Sequence[Speed]) -> Iterator[Result]:
             ("target tokens a second", round(one.tokens_per_second)),
             ("GB of memory a process", round(one.memory_gb, 2)),
         ):
-            setting = f"batches of up to {one.batches:,} tokens"
+            setting = "" if one.batches is None else f"batches of up to {one.batches:,} tokens"
             row = f"Transformer ({one.model})"
             yield Result("Speed of training", row, metric, ours=figure, setting=setting, **facts)
 

@@ -21,6 +21,7 @@ devices=${DEVICES:-1}
 minutes=${MINUTES:-5}
 hours=${HOURS:-0}
 pieces=${PIECES:-37000}
+pairs=${PAIRS:-200000}
 corpus=${CORPUS:-$folder/corpus}
 
 if [[ ! $devices =~ ^[1-9][0-9]*$ ]]; then
@@ -51,9 +52,14 @@ train() {
 }
 
 if [[ -z ${CORPUS:-} && ! -e $corpus/manifest.json ]]; then
-    "$python" "$here/throughput.py" invent "$folder/text" --pairs "${PAIRS:-200000}" --words "$pieces"
+    mkdir -p "$folder"
+    echo "$pairs pairs, $pieces pieces" > "$folder/invented"
+    "$python" "$here/throughput.py" invent "$folder/text" --pairs "$pairs" --words "$pieces"
     nmt-preprocess --source-lang en --target-lang de --trainpref "$folder/text/train" --destdir "$corpus" \
         --joined-dictionary tokenizer=words --vocab-size "$pieces"
+elif [[ -z ${CORPUS:-} && -e $folder/invented && $(cat "$folder/invented") != "$pairs pairs, $pieces pieces" ]]; then
+    echo "throughput.sh: $corpus was made of $(cat "$folder/invented"), not $pairs pairs, $pieces pieces; choose another folder" >&2
+    exit 2
 fi
 
 limit=$("$python" -c "import sys; print(float(sys.argv[1]) / 60)" "$minutes")

@@ -61,6 +61,23 @@ def test_hours_are_operations_over_a_rate(
     assert (cells[0], cells[2], cells[3], cells[5]) == (recipe, tokens, "3.6e+08", hours)
 
 
+@pytest.mark.parametrize(
+    ("words", "tokens"),
+    [
+        ("copying --lengths 20 20", "320"),  # 16 sentences
+        ("copying --lengths 20 20 --devices 4", "1,280"),  # of each device
+        ("multi30k_tiny --lengths 30 30 --devices 4", "32,768"),  # 2 x 4,096 of each
+        ("vaswani_base batching.max_target_tokens=1500 --lengths 30 30", "12,000"),  # eight batches
+        ("vaswani_base batching.batch_size=10 --lengths 30 40", "3,200"),
+    ],
+)
+def test_an_update_is_as_large_as_the_limits_of_batches_let_it_be(
+    counted: object, capsys: pytest.CaptureFixture[str], words: str, tokens: str
+) -> None:
+    forecast.main([*words.split(), "--pieces", "37000"])
+    assert capsys.readouterr().out.splitlines()[-1].split(" | ")[2] == tokens
+
+
 def test_one_size_is_a_vocabulary_of_both_languages(counted: list[tuple[VocabularySizes, int, int]]) -> None:
     forecast.main("parsing_wsj --pieces 16000 60 --lengths 25 63".split())
     forecast.main("vaswani_base --pieces 37000 --lengths 30 31".split())
@@ -80,6 +97,15 @@ def test_longer_sources_cost_more_a_target_token() -> None:
     of_source = 4 * (4 * d * d + 2 * d * d_ff) + 4 * 2 * d * d
     of_attention = 4 * (2 * d * (40 * 40 - 20 * 20) / 20 + 2 * 20 * d)
     assert long - short == pytest.approx(6 * (of_source + of_attention), rel=0.02)
+
+
+def test_a_model_that_cannot_be_counted_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    GlobalHydra.instance().clear()
+    few = ["model.positions=learned", "model.max_positions=20", "model.d_model=8", "model.d_ff=8"]
+    with pytest.raises(SystemExit) as stopped:
+        forecast.main(["vaswani_base", *few, "--pieces", "100", "--lengths", "30", "30"])
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert stopped.value.code == 2 and "the operations of this model cannot be counted, for the reason above" in said
 
 
 @pytest.mark.parametrize(

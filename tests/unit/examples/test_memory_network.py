@@ -102,3 +102,9 @@ def test_what_cannot_be_is_refused(tmp_path: Path, options: list[str], message: 
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert message in result.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    result = subprocess.run([sys.executable, FILE, tmp_path / "file"], capture_output=True, text=True, check=False)
+    assert result.returncode == 73 and "cannot create" in result.stderr and result.stderr.count("\n") == 1

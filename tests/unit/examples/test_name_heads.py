@@ -138,3 +138,7 @@ def test_a_negative_number_of_lines_is_refused(
     with pytest.raises(SystemExit) as ended:
         name_heads.main()
     assert ended.value.code == 2 and "--lines must be at least 1, not -1" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["name_heads.py", "model", "source", "target", "heads.svg", "--draw", " "])
+    with pytest.raises(SystemExit) as ended:
+        name_heads.main()
+    assert ended.value.code == 2 and "--draw names no sentence" in capsys.readouterr().err

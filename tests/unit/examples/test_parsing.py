@@ -94,6 +94,7 @@ def test_traces_functions_and_outer_brackets_are_left_out() -> None:
         ("(S (NN dog)))", "line 1: a bracket closes nothing"),
         ("(S\n dog", "line 2: 'dog' stands where a node should begin or end"),
         ("\n(NN dog)", "line 2: the word 'dog' stands outside of any tree"),
+        ("(S (NN (dog)))", "line 1: the node '(dog)' holds nothing: a word needs a tag, (NN word)"),
     ],
 )
 def test_what_is_no_tree_is_named_with_its_line(text: str, message: str) -> None:
@@ -232,6 +233,7 @@ def test_classes(word: str, first: bool, expected: str) -> None:
             "They cannot pay US$5, or 62%-owned $5; 10% [sic]",
             "They can not pay US$ 5 , or 62%-owned $ 5 ; 10 % -LSB- sic -RSB-",
         ),
+        ("I know (it was him.)", "I know -LRB- it was him . -RRB-"),
         ("", ""),
     ],
 )
@@ -312,6 +314,7 @@ def test_commands_from_trees_to_trees(tmp_path: Path) -> None:
         ("restore.py", ["words"], "(S XX )S\n", "1 lines of hypotheses for 2 sentences"),
         ("restore.py", ["words"], "\n\n", "line 2: a sentence without words has no tree"),
         ("restore.py", ["words"], "\n\udcff\n", "standard input:2:"),
+        ("baseline.py", [], "a (b c\n", "the word '(b' has a bracket, which is a node's in a tree"),
         ("restore.py", ["words", "--nbest", "0"], "", "--nbest must be at least 1, not 0"),
         ("restore.py", ["none"], "", "cannot read none: No such file or directory"),
         ("classes.py", ["none"], "a\n", "cannot read none: No such file or directory"),
@@ -336,6 +339,16 @@ def test_what_a_user_can_do_wrong_is_one_sentence(
     result = run(script, *arguments, given=given)
     assert result.returncode in (2, 65, 66, 73) and result.stdout.count("\n") <= 1
     assert message in result.stderr and result.stderr.splitlines()[-1].startswith(f"{script}: ")
+
+
+@pytest.mark.parametrize("script", [["words.py"], ["baseline.py"], ["classes.py", "text"], ["restore.py", "text"]])
+def test_a_reader_that_has_seen_enough_is_no_error(script: list[str], tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a\n" * 9999, encoding="utf-8")
+    line = f"{sys.executable} {FOLDER}/{script[0]} {' '.join(script[1:])} < text | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", f"{line}; echo ${{PIPESTATUS[0]}}"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[1] == "141" and done.stderr == ""
 
 
 def write_sample(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def write_run(
         for machine in machines
     ]
     if ended:
-        events.append({"event": "end", "update": updates, "seconds": seconds})
+        events.append({"event": "end", "update": updates, "epoch": 3, "seconds": seconds})
     folder.mkdir()
     lines = [json.dumps(event, ensure_ascii=False) for event in events]
     (folder / "log.jsonl").write_text("\n".join([*lines, '{"event": "val', ""]), encoding="utf-8")  # the last one torn
@@ -124,6 +125,8 @@ def test_what_cannot_be_kept_is_one_sentence(tmp_path: Path) -> None:
         results.keep(tmp_path / "nothing.json", folder)
     with pytest.raises(UsageError, match="there is no example 'other'"):
         results.keep(folder / "results.json", tmp_path / "other")
+    with pytest.raises(UsageError, match="there is no example 'examples'"):
+        results.keep(folder / "results.json", results.EXAMPLES / "")
 
 
 def test_a_picture_is_kept_with_its_result(tmp_path: Path) -> None:
@@ -133,6 +136,9 @@ def test_a_picture_is_kept_with_its_result(tmp_path: Path) -> None:
     results.main(["add", str(tmp_path / "runs/results.json"), *words, str(tmp_path / "drawn.svg")])
     results.keep(tmp_path / "runs/results.json", folder)
     assert (tmp_path / "docs/images/x.svg").read_text(encoding="utf-8") == "<svg/>"
+    results.main(
+        ["add", str(tmp_path / "runs/results.json"), *words, str(tmp_path / "runs/images/x.svg")]
+    )  # in its place
     (tmp_path / "runs/images/x.svg").unlink()
     with pytest.raises(MissingInputError, match="x.svg is missing: run the script of the example again"):
         results.keep(tmp_path / "runs/results.json", folder)
@@ -143,9 +149,11 @@ def test_a_picture_is_kept_with_its_result(tmp_path: Path) -> None:
     [
         (["--picture", "images/x.svg", "--drawn", "nowhere.svg"], "nowhere.svg is missing"),
         (["--drawn", "nowhere.svg"], "--drawn FILE needs a name"),
+        (["--ours", "1", "--score", "score.json"], "--score reads what --ours states too; give one of them"),
+        (["--ours", "nan"], "--ours nan is no figure; leave it out for what was not run"),
     ],
 )
-def test_a_picture_that_cannot_be_had_is_one_sentence(
+def test_what_cannot_be_added_is_one_sentence(
     tmp_path: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -197,6 +205,13 @@ def test_several_runs_add_their_minutes(tmp_path: Path) -> None:
         "minutes": 2.5,
         "hardware": "2 cores of Xeon",
     }
+
+
+def test_a_setting_names_the_epochs_that_were_trained(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", seconds=90, updates=10)
+    words = ["--experiment", "E", "--row", "r", "--metric", "m", "--ours", "1", "--setting", "{epochs} epochs"]
+    results.main(["add", str(tmp_path / "r.json"), *words, "--run", str(run)])
+    assert results.read(tmp_path / "r.json")[0].setting == "3 epochs"
 
 
 def test_hardware_is_what_the_runs_say_of_theirs(tmp_path: Path) -> None:
@@ -314,8 +329,9 @@ def test_scores_of_different_kinds_are_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_score_is_refused(tmp_path: Path) -> None:
     (tmp_path / "score.json").write_text('{"scores": []}', encoding="utf-8")
-    with pytest.raises(DataError, match="is not what nmt-score --format json prints"):
-        results.of_scores([tmp_path / "score.json"])
+    for file in (tmp_path / "score.json", write_score(tmp_path / "nan.json", math.nan)):
+        with pytest.raises(DataError, match="is not what nmt-score --format json prints"):
+            results.of_scores([file])
 
 
 def test_the_page_of_this_project_is_made_of_its_results() -> None:

@@ -56,7 +56,7 @@ CASES = [
     Case(
         "multi30k/run_bpe_dropout.sh",
         {"SEEDS": "2 5", "DIGITS": "05", "UPDATES": "7"},
-        ("--bpe-dropout 0.05 ", "--max-update 7 ", "--seed 2\n", "--seed 5\n", "7 updates"),
+        ("--bpe-dropout 0.05 ", "--max-update 7 ", "--seed 2\n", "--seed 5\n"),
         ("--seed 1\n", "--bpe-dropout 0.0 "),
     ),
     Case("multi30k/run_family.sh", {"MODELS": "lstm gnmt"}, ("/lstm ", "/gnmt "), ("/bytenet ", "/transformer ")),
@@ -64,25 +64,35 @@ CASES = [
     Case(
         "multi30k/run_record.sh",
         {"SEEDS": "2", "EPOCHS": "3"},
-        ("--seed 2 ", "--max-epoch 3 ", "3 epochs"),
+        ("--seed 2 ", "--max-epoch 3 ", "{epochs} epochs"),
         ("--seed 1 ",),
     ),
-    Case("multi30k/run_tokenised.sh", {"UPDATES": "7"}, ("--max-update 7 ", "7 updates")),
+    Case("multi30k/run_tokenised.sh", {"UPDATES": "7"}, ("--max-update 7 ",)),
     Case("multilingual/run.sh", {"UPDATES": "7"}, ("--max-update 7 ", "--max-update 14 ")),
     Case(
         "parsing/run.sh",
         {"SYSTEMS": "lstm", "EPOCHS": "3"},
-        ("recipe=parsing_small ", "--max-epoch 3 ", ", 3 epochs"),
+        ("recipe=parsing_small ", "--max-epoch 3 ", ", {epochs} epochs"),
         ("recipe=parsing_vinyals ",),
     ),
-    Case("parsing/self_training.sh", {"EPOCHS": "3"}, ("--max-epoch 3 ", ", 3 epochs"), arguments=("sentences.txt",)),
-    Case("r_drop/run.sh", {"SEEDS": "2", "EPOCHS": "3"}, ("--seed 2 ", "--max-epoch 3 ", ", 3 epochs"), ("--seed 1 ",)),
+    Case(
+        "parsing/self_training.sh",
+        {"EPOCHS": "3"},
+        ("--max-epoch 3 ", ", {epochs} epochs"),
+        arguments=("sentences.txt",),
+    ),
+    Case(
+        "r_drop/run.sh",
+        {"SEEDS": "2", "EPOCHS": "3"},
+        ("--seed 2 ", "--max-epoch 3 ", ", {epochs} epochs"),
+        ("--seed 1 ",),
+    ),
     Case("table3/run.sh", {"SEEDS": "4,5", "LAUNCHER": "joblib"}, ("seed=choice(4,5)", "hydra/launcher=joblib")),
 ]
 
 
-def calls(case: Case, folder: Path) -> str:
-    """The command lines that a script gives, a line each."""
+def started(case: Case, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The script, with commands that note how they are called in the file ``calls``."""
     (folder / "bin").mkdir()
     for name in (*COMMANDS, "python"):
         (folder / "bin" / name).write_text(STUB, encoding="utf-8")
@@ -97,19 +107,54 @@ def calls(case: Case, folder: Path) -> str:
         "NMT_DATA": str(folder / "data"),
     }
     command = ["bash", str(EXAMPLES / case.script), *case.arguments]
-    done = subprocess.run(
+    return subprocess.run(
         command, cwd=folder, env=environment | case.variables, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return (folder / "calls").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.script)
 def test_a_variable_reaches_the_commands(case: Case, tmp_path: Path) -> None:
-    called = calls(case, tmp_path)
+    done = started(case, tmp_path)
+    assert done.returncode == 0, done.stderr
+    called = (tmp_path / "calls").read_text(encoding="utf-8")
     assert [words for words in case.given if words not in called] == []
     assert [words for words in case.not_given if words in called] == []
+
+
+REFUSED = [
+    Case("multi30k/run_family.sh", {"MODELS": "lstm"}, ("MODELS='lstm' leaves nothing to compare; name two models",)),
+    Case("parsing/run.sh", {"SYSTEMS": "gru"}, ("SYSTEMS names 'gru', which is no parser",)),
+    Case("parsing/self_training.sh", {}, ("there is no file none; name a file",), arguments=("none",)),
+    Case("parsing/self_training.sh", {}, ("blank has no sentence",), arguments=("blank",)),
+    Case("parsing/self_training.sh", {}, ("packed.gz is compressed; unpack it",), arguments=("packed.gz",)),
+    Case(
+        "parsing/self_training.sh",
+        {},
+        ("runs/parsing/parsed was made of other sentences than other.txt; move it",),
+        arguments=("other.txt",),
+    ),
+    Case(
+        "finetuning/run.sh", {}, ("runs/finetuning/general was trained on after runs/finetuning/domain had been made",)
+    ),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case.script} {case.given[0]}")
+def test_what_a_script_cannot_do_is_one_sentence(case: Case, tmp_path: Path) -> None:
+    for name, text in (
+        ("blank", "\n \n"),
+        ("packed.gz", "x\n"),
+        ("other.txt", "another sentence\n"),
+        ("runs/parsing/parsed/corpus/manifest.json", "{}"),
+        ("runs/parsing/parsed/words", "a sentence\n"),
+        ("runs/finetuning/domain/log.jsonl", "{}\n"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    done = started(case, tmp_path)
+    assert done.returncode in (1, 2) and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"{Path(case.script).name}: {case.given[0]}")
 
 
 def test_every_variable_of_a_script_is_tried() -> None:

@@ -38,7 +38,7 @@ def run(*words: object) -> None:
     arguments.function(arguments)
 
 
-def test_the_last_lines_give_one_side_alone(tmp_path: Path) -> None:
+def test_the_last_lines_give_one_side_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = tmp_path / "t.en.gz", tmp_path / "t.de"
     source.write_bytes(gzip.compress(b"a\nb\nc\nd\ne\n"))
     write(target, *"ABCDE")
@@ -52,6 +52,9 @@ def test_the_last_lines_give_one_side_alone(tmp_path: Path) -> None:
     assert read(tmp_path / "train.en") == list("abcd") and read(tmp_path / "only.en") == ["e"]
     run(*line, "--lines", 3, "--target-lines", 1)
     assert read(tmp_path / "train.en") == ["a", "b"] and read(tmp_path / "only.de") == ["C"]
+    run(*line, "--only-source", write(tmp_path / "long", "x" * 6, "y" * 5, ""), "--longest", 5)
+    assert read(tmp_path / "only.en") == ["y" * 5]
+    assert "only.en: 1 of 2 lines are longer than 5 characters, and left out" in capsys.readouterr().err
     with pytest.raises(UsageError, match="3 and 2 lines are to be set aside, and .* gives 5"):
         run(*line, "--source-lines", 2, "--target-lines", 3)
     write(target, *"ABCD")
@@ -84,7 +87,7 @@ def test_of_several_translations_the_nearest_to_the_reference_is_chosen_where_th
     assert [read(path) for path in outputs] == [["one", "three"], ["ein Hund läuft", "drei"]]
     run("choose", "--nbest", nbest, "--output", *outputs)
     assert read(outputs[1]) == ["ein Hund", "drei"]
-    for wrong in ("not JSON", '["a list"]', '{"source": "one"}'):
+    for wrong in ("not JSON", '["a list"]', '{"source": "one"}', '{"source": "one", "hypotheses": [{"text": null}]}'):
         write(nbest, lines[0], wrong)
         with pytest.raises(DataError, match="nbest:2 is no line of nmt-generate --format jsonl"):
             run("choose", "--nbest", nbest, "--output", *outputs)
@@ -99,6 +102,10 @@ def test_the_pairs_with_the_lowest_scores_and_repetitions_are_dropped(tmp_path: 
     line += ["--output", tmp_path / "k.s", tmp_path / "k.t", "--share"]
     run(*line, 0.2)
     assert read(tmp_path / "k.s") == list("acc") and read(tmp_path / "k.t") == list("ACD")
+    scores[1] = json.dumps({"source": "x", "hypotheses": []})  # whatever has no score is the least likely
+    write(tmp_path / "scores", *scores)
+    run(*line, 0.2)
+    assert read(tmp_path / "k.s") == list("acc")
     with pytest.raises(UsageError, match="--share 1 should be at least 0 and less than 1"):
         run(*line, 1)
     write(tmp_path / "scores", *scores[1:])
@@ -188,6 +195,9 @@ def test_without_text_to_translate_back_there_is_no_such_stage(texts: list[str])
         (["evaluation.rounds=0"], "evaluation.rounds=0 measures nothing; give 1 at least"),
         (["+student.model.norm=pre"], r"model has options of its own here; .*: \+\+SECTION=\{model.KEY:VALUE\}"),
         (["text.tests=[]"], "name a test text"),
+        (["text.lines=-3"], "text.lines=-3 is too small; give 0 at least"),
+        (["threads=0"], "threads=0 is too small; give 1 at least"),
+        (["text.target_lang=en"], "text.source_lang and text.target_lang are both en; name two languages"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_is(texts: list[str], overrides: list[str], says: str) -> None:
@@ -220,6 +230,12 @@ def test_options_of_systems_are_told_apart() -> None:
             ["--input", "x", "--output", "y", "--rounds", "0", "--system", "a", "--path", "p", "--end"],
             "rounds of 1",
         ),
+        (
+            "speed",
+            ["--input", "x", "--output", "y", "--lines", "-1", "--system", "a", "--path", "p", "--end"],
+            "--lines of 0",
+        ),
+        ("speed", ["--input", "here", "--output", "y", "--system", "a", "--path", "p", "--end"], "here has no line"),
         (
             "report",
             ["--experiment", "x", "--speeds", "none", "--teacher", "a", "--tests", "t", "--systems", "a"],
@@ -292,6 +308,7 @@ TEXTS = [
             "what is not yet in student is added with plus signs: ++student={KEY",
         ),
         (["output=x"], "NMT_DATA is not set: export NMT_DATA=FOLDER, or give text.train="),
+        (["output=", *TEXTS], "output= names no folder"),
         (["output=x", "until=clean", "stages=[student]", *TEXTS], "give until= (a stage and what it needs) or stages="),
     ],
 )
@@ -301,8 +318,8 @@ def test_a_wrong_configuration_is_one_sentence(arguments: list[str], says: str) 
     assert done.stderr.startswith(f"pipeline.py: {says}")
 
 
-def test_an_output_that_cannot_be_written_is_one_sentence() -> None:
-    done = started("output=/dev/null/x", *TEXTS, "until=split")
+def test_an_output_that_cannot_be_written_is_one_sentence(texts: list[str]) -> None:
+    done = started("output=/dev/null/x", *texts, "until=split")
     assert (done.returncode, done.stdout) == (73, "")
     assert done.stderr == "pipeline.py: /dev/null/x: Not a directory\n"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from nmt.errors import NMTError, OutputError, UsageError
+from nmt.errors import DataError, NMTError, OutputError, UsageError
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "student"
 
@@ -132,6 +133,64 @@ def test_an_output_that_is_not_as_it_was_written_is_made_again(made: Made, damag
     damage(made.output / "b" / "made")
     assert made.states()["b"] == "stale (made is not what the stage wrote)"
     assert made.run() == ["b"]  # of the same things, so that c stays as it is
+
+
+def test_what_reads_a_stage_that_came_out_otherwise_is_made_again(tmp_path: Path) -> None:
+    outside, told, output = tmp_path / "outside", tmp_path / "told", tmp_path / "output"
+    a = stages.Stage("a", (shell(f"cat {outside} > made"),))
+    b = stages.Stage("b", (shell(f"cat ../a/made >> {told}"), shell(f"test -e {tmp_path / 'may'}")), ("a",))
+    made = stages.Pipeline(output, [a, b])
+
+    def again(text: str) -> None:
+        outside.write_text(text)
+        shutil.rmtree(output / "a", ignore_errors=True)
+        made.run([a])
+
+    again("1\n")
+    with pytest.raises(NMTError):
+        made.run([b])
+    assert str(made.state(b)) == "begun"
+    again("2\n")
+    assert str(made.state(b)) == "to do"  # what was begun read something else
+    (tmp_path / "may").touch()
+    made.run([b])
+    again("2\n")
+    assert str(made.state(b)) == "done"
+    again("3\n")
+    assert str(made.state(b)) == "stale (a was made again)"
+    made.run(made.chosen())
+    assert told.read_text() == "1\n2\n3\n"
+
+
+@pytest.mark.parametrize("name", ["a", "a.partial", "a.old"])
+@pytest.mark.parametrize("file", [False, True])
+def test_a_folder_that_no_stage_made_is_left_alone(made: Made, name: str, file: bool) -> None:
+    made.output.mkdir()
+    precious = made.output / name if file else made.output / name / "precious"
+    precious.parent.mkdir(exist_ok=True)
+    precious.write_text("years of work")
+    with pytest.raises(OutputError, match=f"{name} is there, and no stage of this pipeline made it; move it, or"):
+        made.run()
+    assert precious.read_text() == "years of work"
+
+
+def test_a_removal_that_was_cut_short_is_finished(made: Made) -> None:
+    made.run()
+    old = made.output / "a.old"
+    old.mkdir()
+    (old / "stage.json").write_text("{}")  # which goes last
+    (old / "made").mkdir()
+    made.options["a"] = "2"
+    made.run()
+    assert not old.exists() and (made.output / "a" / "made").read_text() == "2\n"
+
+
+@pytest.mark.parametrize("damage", ["{}", "[]"])
+def test_a_damaged_stamp_is_named(made: Made, damage: str) -> None:
+    made.run()
+    (made.output / "b" / "stage.json").write_text(damage)
+    with pytest.raises(DataError, match=r"b/stage.json is damaged; delete its folder to have the stage made again"):
+        made.run()
 
 
 def test_stages_are_chosen_by_name_or_up_to_one(made: Made) -> None:

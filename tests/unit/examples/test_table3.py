@@ -300,13 +300,24 @@ def test_a_damaged_record_is_shown(tmp_path: Path, modules: tuple[ModuleType, Mo
         collect.read(tmp_path)
 
 
+def test_a_record_may_hold_any_text(tmp_path: Path, modules: tuple[ModuleType, ModuleType]) -> None:
+    _, collect = modules
+    sweep = write_sweep(tmp_path / "sweep", REACHED)
+    failed = {"overrides": ["recipe=x"], "folder": "x", "status": "failed", "error": "a\u2028b"}
+    with open(sweep / "sweep.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps(failed, ensure_ascii=False) + "\n")
+    assert len(collect.read(sweep)) == len(REACHED)
+
+
+@pytest.mark.parametrize("name", ["out", "out/images"])
 def test_a_folder_that_cannot_be_made_is_one_sentence(
-    tmp_path: Path, modules: tuple[ModuleType, ModuleType], capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, modules: tuple[ModuleType, ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, collect = modules
-    (tmp_path / "file").write_text("", encoding="utf-8")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("", encoding="utf-8")
     with pytest.raises(SystemExit) as stopped:
-        collect.main([str(write_sweep(tmp_path / "sweep", REACHED)), str(tmp_path / "file/out")])
+        collect.main([str(write_sweep(tmp_path / "sweep", REACHED)), str(tmp_path / "out")])
     assert stopped.value.code and "cannot create" in capsys.readouterr().err
 
 

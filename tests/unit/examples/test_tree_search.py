@@ -121,6 +121,12 @@ def test_a_wide_beam_finds_the_most_probable_tree(seed, tree_search, runs, monke
     assert best.log_probability == pytest.approx(max(totals), abs=1e-3)
 
 
+def test_a_vocabulary_must_be_the_model_s(tree_search, runs):
+    search = tree_search.TreeSearch(tree_search.TreeConfig(symbols=runs[PLAIN]))
+    with pytest.raises(UsageError, match="search.symbols has a vocabulary of 8 symbols, and the model one of 11"):
+        search(ToyModel(1, vocabulary=len(LABELLED) + 4), *padded([(4, EOS)]))
+
+
 def test_a_vocabulary_must_be_named(tree_search, tmp_path):
     with pytest.raises(UsageError, match="--symbols"):
         tree_search.TreeConfig()

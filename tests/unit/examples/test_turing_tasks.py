@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from nmt.data.tokenizers.piece_lists import WordsBuilder, WordsConfig
+from nmt.errors import DataError
 from nmt.models.binary_symbols import bit_codes
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "neural_turing_machine"
@@ -118,6 +119,7 @@ def test_the_seed_decides_everything(tmp_path: Path) -> None:
         (["--task", "recall", "--shortest", "1"], "--shortest must be at least 2"),
         (["--longest", "0"], "--longest no less"),
         (["--test-lengths", "10,0"], "--test-lengths must be at least 1"),
+        (["--test-lengths", "10,x"], "argument --test-lengths: invalid numbers value: '10,x'"),
         (["--bits", "17"], "--bits must be from 1 to 16"),
         (["--task", "recall", "--bits", "1", "--longest", "9"], "only 8 different items"),
     ],
@@ -167,5 +169,16 @@ def test_the_table_has_means_and_shares_by_length(tmp_path: Path) -> None:
 
 
 def test_hypotheses_of_another_number_are_refused() -> None:
-    with pytest.raises(SystemExit, match="length 5: 1 hypotheses for 2 references"):
+    with pytest.raises(DataError, match="length 5: 1 hypotheses for 2 references"):
         table.result(5, ["11"], ["11", "00"])
+    with pytest.raises(DataError, match="length 5: the test set is empty"):
+        table.result(5, [], [])
+
+
+def test_what_cannot_be_read_or_written_is_one_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, str(FOLDER / "table.py"), str(tmp_path), "--systems", "ntm", "--lengths", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 66 and "test.1.hypotheses: No such file" in done.stderr and done.stderr.count("\n") == 1
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    result = run(tmp_path / "file", "--size", "1")
+    assert result.returncode == 73 and "cannot create" in result.stderr and result.stderr.count("\n") == 1

@@ -232,6 +232,9 @@ LISTED = {"name": "x.tgz", "url": "http://localhost/x.tgz", "pairs": ["en-de"], 
         ('[{"name": "x.tgz", "pairs": ["en-de"]}]', "each needs name, url, pairs and source"),
         (json.dumps([LISTED | {"crc": 1}]), "and may have size, sha256 and md5"),
         (json.dumps([LISTED | {"name": "../x"}]), r"names '\.\./x', which is no name of a file"),
+        (json.dumps([LISTED | {"name": ".."}]), r"names '\.\.', which is no name of a file"),
+        (json.dumps([LISTED | {"url": "x.tgz"}]), "has 'x.tgz' for x.tgz, which is no address"),
+        (json.dumps([LISTED | {"size": "9"}]), "has '9' for the size of x.tgz: give a number of bytes"),
     ],
 )
 def test_a_list_that_cannot_be_used_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -410,6 +413,7 @@ def test_the_script_asks_for_what_scores_need_before_it_begins(tmp_path: Path) -
     ("words", "said"),
     [
         (["huge", "en-de"], "there is no model 'huge'"),
+        (["base-2", "en-de"], "there is no model 'base-2'"),
         (["base", "en-xx"], "there is no pair 'en-xx'"),
         ([], "name the model"),
         (["base"], "name the pair"),
@@ -419,6 +423,17 @@ def test_the_script_says_what_it_does_not_know(words: list[str], said: str, tmp_
     command = ["bash", str(FOLDER / "run.sh"), *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode != 0 and said in done.stderr and not [*tmp_path.iterdir()]
+
+
+def test_a_corpus_with_another_number_of_pieces_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "runs/en-de/corpus").mkdir(parents=True)
+    (tmp_path / "runs/en-de/corpus/manifest.json").write_text("", encoding="utf-8")
+    (tmp_path / "runs/en-de/pieces").write_text("37000\n", encoding="utf-8")
+    command = ["bash", str(FOLDER / "run.sh"), "base", "en-de", "runs"]
+    environment = os.environ | {"PYTHON": "true", "PIECES": "8000"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "run.sh: runs/en-de/corpus was made with PIECES=37000, not 8000; choose another folder\n"
 
 
 @pytest.mark.parametrize("devices", ["two", "0", "-1", "4 "])

@@ -74,7 +74,9 @@ FACTS = {"update": 100_000, "seconds": 43_200.0, "flops_counted": 9.51e17, "flop
 
 
 def test_a_run_is_shown_beside_what_is_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = run_folder(tmp_path / "en-de/base", **FACTS)
+    folder = tmp_path / "en-de/base"
+    folder.parent.mkdir()
+    folder.symlink_to(run_folder(tmp_path / "another disk", **FACTS))
     scores = [{"metric": name, "score": 27.123, "signature": "s"} for name in ("paper_bleu", "bleu")]
     (folder / "score.json").write_text(json.dumps({"scores": scores}), encoding="utf-8")
     for _ in range(2):  # the second time in place of the first

@@ -144,6 +144,16 @@ def test_the_script_refuses_what_it_cannot_do(tmp_path: Path, variables: dict[st
     assert done.returncode == 2 and said in done.stderr and not [*tmp_path.iterdir()]
 
 
+def test_a_corpus_of_another_size_is_not_taken(tmp_path: Path) -> None:
+    (tmp_path / "runs/corpus").mkdir(parents=True)
+    (tmp_path / "runs/corpus/manifest.json").write_text("", encoding="utf-8")
+    (tmp_path / "runs/invented").write_text("300 pairs, 500 pieces\n", encoding="utf-8")
+    done = run(tmp_path, "runs", PAIRS="400", PIECES="500")
+    assert done.returncode == 2
+    said = "runs/corpus was made of 300 pairs, 500 pieces, not 400 pairs, 500 pieces; choose another folder"
+    assert done.stderr == f"throughput.sh: {said}\n"
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_script_trains_on_invented_sentences(tmp_path: Path) -> None:
