@@ -50,21 +50,23 @@ def read(sweep: Path) -> list[Run]:
     records = sweep / "sweep.jsonl"
     if not records.is_file():
         raise MissingInputError(f"{sweep} has no sweep.jsonl: give the --save-dir of the sweep that run.sh starts")
-    found: dict[str, tuple[str, int]] = {}
+    found: dict[str, str] = {}
     for line in filter(None, records.read_text(encoding="utf-8").split("\n")):  # texts may hold other separators
         try:
             record = json.loads(line)
             chosen, folder, status = " ".join(record["overrides"]), record["folder"], record["status"]
         except (ValueError, LookupError, TypeError) as error:
             raise DataError(f"{records} is damaged: this line is no record of a run: {line}") from error
-        recipe, seed = re.search(r"recipe=table3_(\w+)", chosen), re.search(r"\bseed=(\d+)", chosen)
+        recipe = re.search(r"recipe=table3_(\w+)", chosen)
         if recipe and recipe[1] in RECIPES and status == "finished":
-            found[folder] = recipe[1], int(seed[1]) if seed else 1
-    return [_read_run(sweep / folder, recipe, seed) for folder, (recipe, seed) in found.items()]
+            found[folder] = recipe[1]
+    return [_read_run(sweep / folder, recipe) for folder, recipe in found.items()]
 
 
-def _read_run(folder: Path, recipe: str, seed: int) -> Run:
+def _read_run(folder: Path, recipe: str) -> Run:
     record = RunRecord.read(folder)
+    if "seed" not in record.config:
+        raise DataError(f"{folder} has no config.yaml that says its seed. Remove the folder and run run.sh again")
     last = next((event for event in reversed(record.of("valid")) if "bleu" in event), None)
     if last is None:
         raise DataError(
@@ -73,7 +75,7 @@ def _read_run(folder: Path, recipe: str, seed: int) -> Run:
     if not isinstance(last["ppl"], float) or not math.isfinite(last["ppl"]):  # JSON has no NaN: it is null there
         raise DataError(f"{folder} diverged: its perplexity is no number. Remove the folder and run run.sh again")
     sacrebleu = str(record.last("start").get("environment", {}).get("sacrebleu", ""))
-    return Run(recipe, seed, last["ppl"], last["bleu"], sacrebleu, facts_of(folder))
+    return Run(recipe, record.config["seed"], last["ppl"], last["bleu"], sacrebleu, facts_of(folder))
 
 
 def collected(file: Path, new: Sequence[Run]) -> list[Run]:

@@ -150,7 +150,8 @@ def write_sweep(folder: Path, reached: dict[tuple[str, int], tuple[float | None,
             {"event": "end", "update": 10, "seconds": 60.0},
         ]
         (run / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
-        overrides = [f"recipe=table3_{recipe}", f"training.seed={seed}"]
+        (run / "config.yaml").write_text(f"seed: {seed}\n", encoding="utf-8")
+        overrides = [f"recipe=table3_{recipe}"]  # nmt-train -m lists options with several values alone
         for status in ("running", "finished"):
             records.append({"overrides": overrides, "folder": run.name, "status": status})
     records.append({"overrides": ["recipe=table3_big"], "folder": "nowhere", "status": "failed"})
@@ -290,6 +291,14 @@ def test_a_run_that_diverged_is_named(tmp_path: Path, modules: tuple[ModuleType,
     _, collect = modules
     with pytest.raises(DataError, match=r"a_1_head-2 diverged: its perplexity is no number\. Remove the folder"):
         collect.read(write_sweep(tmp_path / "sweep", REACHED | {("a_1_head", 2): (None, 0.0)}))
+
+
+def test_a_run_without_a_seed_is_named(tmp_path: Path, modules: tuple[ModuleType, ModuleType]) -> None:
+    _, collect = modules
+    sweep = write_sweep(tmp_path / "sweep", REACHED)
+    (sweep / "base-2/config.yaml").unlink()
+    with pytest.raises(DataError, match=r"base-2 has no config\.yaml that says its seed"):
+        collect.read(sweep)
 
 
 @pytest.mark.parametrize("line", ["{", "3", '{"status": "finished"}'])
