@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import select
 import signal
@@ -28,7 +29,7 @@ from nmt.config.help import help_page
 from nmt.config.presets import default_choices, program_of
 from nmt.config.publish import CONFIG_PATH, publish
 from nmt.config.roles import CommandConfig
-from nmt.errors import Interrupted, NMTError, OutputError, UsageError, numbered
+from nmt.errors import Interrupted, MissingInputError, NMTError, OutputError, UsageError, numbered
 from nmt.plugins import load_plugins, plugin_places, preset_folders
 from nmt.storage.files import STORAGE_FAULTS
 from nmt_cli.argv import rewrite, take_config, user_dir_in
@@ -44,6 +45,9 @@ _OF_PRINTING = ("--cfg", "-c", "--package", "-p", "--resolve")
 _WITHOUT_A_FOLDER = ("hydra.run.dir=.", "hydra.output_subdir=null")
 
 STATUS_STORAGE, STATUS_INTERRUPTED, STATUS_BROKEN_PIPE = 74, 130, 141
+CLOSED_NAMES = frozenset(
+    (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)
+)  # whoever gave the name can mend it
 
 
 def launch(command: str, config_class: type[Config], run: Callable[[Config], float | None]) -> None:
@@ -221,6 +225,12 @@ class _Launcher:
         elif isinstance(error, OSError) and error.errno in STORAGE_FAULTS:  # any other OSError is a defect
             file = f": {error.filename}" if error.filename else ""
             message, status = f"{where}writing failed: {error.strerror}{file}", STATUS_STORAGE
+        elif isinstance(error, OSError) and error.errno in CLOSED_NAMES and error.filename is not None:
+            advice = "check its name and its rights, and those of the folders that it lies in"
+            message, status = (
+                f"{where}cannot use {error.filename}: {error.strerror}; {advice}",
+                MissingInputError.exit_status,
+            )
         elif not self._task_started and _is_usage_of_hydra(error):
             message, status = str(error), UsageError.exit_status
         elif is_of_launcher(error):

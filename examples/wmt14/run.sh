@@ -85,7 +85,7 @@ if [ ! -e "$corpus/manifest.json" ]; then
         --validpref "$text/newstest2013" --testpref "$text/newstest2014" --destdir "$corpus" \
         --joined-dictionary tokenizer=bpe --vocab-size "$pieces" --workers "$workers" \
         --max-length 250 --max-ratio "$ratio" --drop-leaked pairs --on-invalid-utf8 skip \
-        --keep-dropped "$folder/$pair/dropped.tsv.gz"
+        --keep-dropped "$folder/$pair/dropped.tsv.gz" --overwrite
 elif [ -e "$folder/$pair/pieces" ] && [ "$(cat "$folder/$pair/pieces")" != "$pieces" ]; then
     echo "run.sh: $corpus was made with PIECES=$(cat "$folder/$pair/pieces"), not $pieces; choose another folder" >&2
     exit 2

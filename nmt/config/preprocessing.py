@@ -9,9 +9,11 @@ from typing import Any
 from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.choices import InvalidText, PieceMarks, ProgressStyle
 from nmt.config.cut_text import CutTextConfig
-from nmt.config.option import flag, group, section, user_dir_option
+from nmt.config.option import FlagKind, flag, group, section, user_dir_option
 from nmt.config.sections import MAX_LINE_BYTES
 from nmt.errors import UsageError
+
+MOST = 2**31 - 2  # that a pattern can count
 
 
 class Leaked(Enum):
@@ -53,6 +55,8 @@ class FilterConfig:
     def __post_init__(self) -> None:
         require_positive("filters", min_length=self.min_length, max_length=self.max_length, max_ratio=self.max_ratio)
         require_positive("filters", max_characters=self.max_characters, max_word=self.max_word)
+        if self.max_word is not None and self.max_word > MOST:
+            raise UsageError(f"filters.max_word={self.max_word} must be at most {MOST:,} (--max-word)")
         require_not_negative("filters", max_digits_apart=self.max_digits_apart or 0)
         require_not_negative("filters", max_punctuation_apart=self.max_punctuation_apart or 0)
         if not 0 < self.min_script <= 1:
@@ -69,14 +73,21 @@ class PreprocessConfig(CutTextConfig):
         None,
         help="training text: files without the language suffix, or .tsv and .jsonl files with both sides; several with "
         "commas, one behind the other",
+        kind=FlagKind.joined,
     )
-    validpref: str | None = flag(None, help="validation text, likewise; each of several is a split of its own")
-    testpref: str | None = flag(None, help="test text, likewise")
+    validpref: str | None = flag(
+        None, help="validation text, likewise; each of several is a split of its own", kind=FlagKind.joined
+    )
+    testpref: str | None = flag(None, help="test text, likewise", kind=FlagKind.joined)
     tsv: str | None = flag(
-        None, help="training text with a pair on each line, in columns that tabs separate; - is standard input"
+        None,
+        help="training text with a pair on each line, in columns that tabs separate; - is standard input",
+        kind=FlagKind.joined,
     )
     jsonl: str | None = flag(
-        None, help="training text with a JSON object on each line, whose fields are both sides; - is standard input"
+        None,
+        help="training text with a JSON object on each line, whose fields are both sides; - is standard input",
+        kind=FlagKind.joined,
     )
     columns: list[int] = flag([1, 2], help="columns of source and target, from 1")
     fields: list[str] = flag(

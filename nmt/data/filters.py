@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Codes = npt.NDArray[np.int8]
 
-_NOT_WORDS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
+_NOT_WORDS = regex.compile(r"[\p{P}\p{Z}\p{C}]+")  # symbols, such as currencies and signs of sums, are words
 _LETTERS, _DIGITS, _PUNCTUATION = (regex.compile(rf"\p{{{kind}}}") for kind in ("L", "Nd", "P"))
 
 
@@ -60,9 +60,9 @@ class Reason(IntEnum):
 
 
 def normalised(line: str) -> str:
-    """What is left of a line without case, punctuation and spaces."""
-    kept: str = _NOT_WORDS.sub("", unicodedata.normalize("NFKC", line).casefold())
-    return kept
+    """What is left of a line without case, punctuation and spaces; of a line that has nothing else, all of it."""
+    folded = unicodedata.normalize("NFKC", line).casefold()
+    return _NOT_WORDS.sub("", folded) or folded
 
 
 @functools.cache

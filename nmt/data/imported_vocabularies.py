@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
@@ -104,8 +105,9 @@ def _mapping(path: Path) -> Any:
     matches = [_QUOTED.fullmatch(line.rstrip()) for line in lines]
     try:
         if all(matches):
-            pairs = [(json.loads(match[1]), int(match[2])) for match in matches if match]
-            return dict(pairs) if len(dict(pairs)) == len(pairs) else pairs
+            with contextlib.suppress(json.JSONDecodeError):  # YAML has escapes that JSON has not
+                pairs = [(json.loads(match[1]), int(match[2])) for match in matches if match]
+                return dict(pairs) if len(dict(pairs)) == len(pairs) else pairs
         tree = yaml.load(text, _SAFE_LOADER)  # builds lists, dicts and text only
         return {piece: int(number) for piece, number in tree.items()}
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from nmt.config.plain import to_plain
 from nmt.config.preprocessing import FilterConfig, PreprocessConfig
 from nmt.data.corpus import KIND, Corpus, RaggedArray, alignment_files, ragged_writer, sentence_files
 from nmt.data.corpus_page import Example, Examples
@@ -23,7 +25,7 @@ from nmt.data.shard_folders import shard_folders
 from nmt.data.sharding import FACTS, Facts, Shard, Tallied, facts_file, read_tallies, require_shard
 from nmt.data.stored_text import StoredLines, text_files, write_text
 from nmt.data.vocabulary import Flags
-from nmt.errors import DataError, MissingInputError
+from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.progress import ReportPairs
 from nmt.storage.arrays import map_array
 from nmt.storage.files import Verify, check_destination, new_folder
@@ -47,10 +49,32 @@ class _Part:
         return self.corpus.folder
 
 
+def _require_same_options(config: PreprocessConfig, first: Corpus) -> None:
+    """What is said beside --merge and would change nothing is an error, unless it was said of the shards too."""
+    given, default, made = (
+        _flat(one) for one in (to_plain(config), to_plain(PreprocessConfig()), first.manifest["config"])
+    )
+    for name in given.keys() - {*_OF_ONE, "merge"}:
+        if given[name] not in (default.get(name), made.get(name)) and not name.startswith("tokenizer"):
+            raise UsageError(
+                f"--merge joins shards as they are, and they were made with {name}={made.get(name)}; leave "
+                f"{name}={given[name]} out, or make the shards again with it"
+            )
+
+
+def _flat(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """By names with points."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return found
+
+
 def merge(config: PreprocessConfig, progress: ReportPairs) -> PreprocessReport:
     """Join the shards in the folder ``config.merge`` to the corpus ``config.destdir``."""
     parts = _parts(Path(str(config.merge)))
     first, destination = parts[0].corpus, Path(config.destdir)
+    _require_same_options(config, first)
     drops = bool(first.manifest["config"]["filters"]["drop_duplicates"])
     with new_folder(destination, overwrite=config.overwrite) as folder:
         first.pair.save(folder / "tokenizer")

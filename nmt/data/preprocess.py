@@ -8,9 +8,10 @@ leaves no trace on the disk.
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import functools
 import logging
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from nmt.config.checks import Rules, refuse, require_positive
@@ -33,9 +34,9 @@ from nmt.data.tags import piece_of
 from nmt.data.text import SHOWN, Reading, recognised
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers, trainable
 from nmt.data.writing import write_splits
-from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.progress import ReportPairs, going_on, unseen
-from nmt.storage.files import check_destination, new_folder, sha256
+from nmt.storage.files import check_destination, check_new_file, new_folder, sha256
 from nmt.storage.foreign import corpus_of_fairseq
 from nmt.storage.lock import remove_leftovers_of
 
@@ -59,6 +60,8 @@ def preprocess(config: PreprocessConfig, progress: ReportPairs = unseen) -> Prep
     with kept_standard_input(config) as standard_input:
         texts = find_texts(config, standard_input)
         named = dict.fromkeys(path for text in texts for path in text.files if path != standard_input)
+        if config.keep_dropped is not None:
+            _check_dropped(Path(config.keep_dropped), destination, named, config)
         return _make(config, shard, destination, texts, named, progress)
 
 
@@ -78,7 +81,8 @@ def _make(
         for text in texts:
             for path, part in zip(text.alignments, text.parts):
                 check_alignments(path, part, reading)
-    pair = language_pair(config, next((text for text in texts if text.split == TRAIN), None), reading)
+    training = next((text for text in texts if text.split == TRAIN), None)
+    pair = language_pair(config, training, reading, counts.get(TRAIN, 0))
     pair = with_marks(_with_tag(pair, config), config.pieces, texts[0], reading)  # the training text, if there is any
     with new_folder(destination, overwrite=config.overwrite) as folder:
         pair.save(folder / "tokenizer")
@@ -90,6 +94,16 @@ def _make(
         report = seal(folder, pair, tallies, examples, facts, to_plain(given))
         check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)  # again: all this took a while
     return report
+
+
+def _check_dropped(dropped: Path, destination: Path, texts: Iterable[Path], config: PreprocessConfig) -> None:
+    """It takes the place of nothing that is needed. The shards of one command must not share it."""
+    real = Path(os.path.realpath(dropped))
+    if Path(os.path.realpath(destination)) in real.parents:
+        raise OutputError(f"--keep-dropped {dropped} lies in the corpus folder; choose a file outside of {destination}")
+    if any(os.path.realpath(text) == str(real) for text in texts):
+        raise OutputError(f"--keep-dropped {dropped} is a file of the text itself; choose another")
+    check_new_file(dropped, overwrite=config.overwrite and config.shard is None, option="--keep-dropped")
 
 
 def _beside_a_merge(config: PreprocessConfig) -> Rules:
@@ -132,6 +146,14 @@ def _contradictions(config: PreprocessConfig) -> Rules:
             value is not None and config.bpe is Segmentation.none,
             f"say what {flag} {value} is: --bpe sentencepiece, subword_nmt or fastbpe",
         )
+    yield (
+        config.moses and config.bpe is Segmentation.none,
+        "--moses joins the words of text that --bpe subword_nmt or fastbpe has cut; say which, or leave it out",
+    )
+    yield (
+        config.shard is not None and not (config.trainpref or config.tsv or config.jsonl),
+        f"--shard {config.shard} is a part of the training text, and there is none: give --trainpref",
+    )
     given = bool(config.srcdict and (config.tgtdict or config.joined_dictionary or config.only_source))
     yield (
         config.shard is not None and not given,
@@ -161,8 +183,8 @@ def text_facts(path: Path) -> dict[str, str | int]:
     }
 
 
-def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: Reading) -> LanguagePair:
-    """Both tokenizers; what is not given is learned from ``text``, the training split."""
+def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: Reading, count: int) -> LanguagePair:
+    """Both tokenizers; what is not given is learned from ``text``, the training split of ``count`` pairs."""
     if config.bpe is not Segmentation.none:
         return cut_pair(config, text, reading)
     given = [Path(named) for named in (config.srcdict, config.tgtdict) if named]
@@ -176,15 +198,16 @@ def language_pair(config: PreprocessConfig, text: ParallelText | None, reading: 
     both = config.joined_dictionary and known is not None and known.shared and not known.one_tokenizer
     srcdict, tgtdict = (str(stored), str(stored)) if both else (config.srcdict, config.tgtdict)
     source, target = _given(config, srcdict, "source"), _given(config, tgtdict, "target")
+    learned = functools.partial(_learned, config, text, reading, count)
     if config.joined_dictionary and not both:
-        joint = source or target or _learned(config, text, reading, "source", "target")
+        joint = source or target or learned("source", "target")
         return LanguagePair(*languages, joint, joint, shared=True)
     if target is None and config.only_source:
-        return _source_alone(config, source or _learned(config, text, reading, "source"))
-    source = source or _learned(config, text, reading, "source")
+        return _source_alone(config, source or learned("source"))
+    source = source or learned("source")
     shared = (both or len(given) == 2) and known is not None and known.shared
     one = shared and known is not None and known.one_tokenizer
-    target = source if one else target or _learned(config, text, reading, "target")
+    target = source if one else target or learned("target")
     return LanguagePair(*languages, source, target, shared)
 
 
@@ -268,7 +291,26 @@ def _given(config: PreprocessConfig, named: str | None, side: str) -> Tokenizer 
     return by_language.get(language, by_side)
 
 
-def _learned(config: PreprocessConfig, text: ParallelText | None, reading: Reading, *sides: str) -> Tokenizer:
+@dataclasses.dataclass(frozen=True)
+class _Lines:
+    """Those of some sides of a text that are not empty, which are no more than ``most``."""
+
+    text: ParallelText
+    sides: Sequence[int]
+    reading: Reading
+    most: int
+
+    def __iter__(self) -> Iterator[str]:
+        for side in self.sides:
+            yield from (line for line in self.text.side(side, self.reading) if line is not None and line.strip())
+
+    def __length_hint__(self) -> int:
+        return self.most
+
+
+def _learned(
+    config: PreprocessConfig, text: ParallelText | None, reading: Reading, count: int, *sides: str
+) -> Tokenizer:
     """A tokenizer trained on one or both sides of the training split."""
     if text is None:
         raise UsageError(
@@ -281,8 +323,7 @@ def _learned(config: PreprocessConfig, text: ParallelText | None, reading: Readi
     logger.info(f"learning pieces from {names}")
     try:
         with going_on("learning pieces", config.progress):
-            every = itertools.chain.from_iterable(text.side(number, reading) for number in numbers)
-            return builder.train((line for line in every if line is not None and line.strip()), config.seed)
+            return builder.train(_Lines(text, numbers, reading, count * len(numbers)), config.seed)
     except UsageError as error:
         raise UsageError(f"{names}: {error}") from error
 

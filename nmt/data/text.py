@@ -49,7 +49,8 @@ _PATIENCE = 0.05  # seconds without a line that are a pause
 _LINE_BREAKS = re.compile("[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 _WHITE_SPACE = re.compile(r"\s")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_GZIP, _XZ, _ZSTD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
+# How packed files begin; those of zstd also with a frame to skip, as pzstd writes it.
+_GZIP, _XZ, _ZSTD = map(re.compile, (rb"\x1f\x8b", rb"\xfd7zXZ\x00", rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"))
 # A compressed file may grow to this size unquestioned; beyond it, text that was packed better than this is no text.
 _BOMB_BYTES = 2**28
 _BOMB_RATIO = 500
@@ -90,7 +91,7 @@ def opened(path: Path) -> Iterator[BinaryReader]:
             head = file.peek(8)
         except OSError as error:
             raise StorageError(f"reading {path} failed: {error.strerror}") from error
-        unpack = next((unpack for start, unpack in _UNPACKERS.items() if head.startswith(start)), None)
+        unpack = next((unpack for start, unpack in _UNPACKERS.items() if start.match(head)), None)
         if unpack is not None:
             yield _Guarded(path, unpack(file), file)
         elif head and path.suffix in PACKED:
@@ -125,7 +126,7 @@ def _streams(
         packed = packed.lstrip(padding)
 
 
-_UNPACKERS: dict[bytes, Callable[[io.BufferedReader], Iterator[bytes]]] = {
+_UNPACKERS: dict[re.Pattern[bytes], Callable[[io.BufferedReader], Iterator[bytes]]] = {
     _GZIP: _gzip,
     _XZ: functools.partial(_streams, lzma.LZMADecompressor, b"\0"),
     _ZSTD: functools.partial(_streams, zstd.ZstdDecompressor, b""),

@@ -57,6 +57,7 @@ class Format:
     name = ""  # as it is registered
     library = ""  # what Hugging Face's hub calls the library that reads it, if it has a name there
     quantizes = False  # whether it has other numbers than float32
+    whole = False  # its folders hold vocabularies and tokenizers, so that none is named beside them
 
     def __init__(self, config: Any) -> None:
         """``config``: its options. None of ours has any."""

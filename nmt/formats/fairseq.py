@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Mapping
@@ -37,6 +38,8 @@ _OTHERS = (
     "adaptive_softmax_cutoff layernorm_embedding no_token_positional_embeddings no_cross_attention cross_self_attention "
     "tie_adaptive_weights base_layers no_decoder_final_norm"
 ).split()
+logger = logging.getLogger("nmt.import")
+
 _UNSET = ("None", "False", "0", "")
 # Tensors that hold nothing of the model: counters of versions, and a fused layer's copies, which are not kept up to date.
 _DEAD = re.compile(
@@ -60,11 +63,17 @@ class Fairseq(Format):
         folder = Path(given.path)
         if corpus_of_fairseq(folder) is None:
             return False
+        if not (given.source_lang and given.target_lang) and not given.srcdict:
+            raise UsageError(f"name the languages of {folder}: --source-lang and --target-lang, such as en and de")
         source, target = (str(folder / f"dict.{language}.txt") for language in (given.source_lang, given.target_lang))
         named = replace(given, srcdict=given.srcdict or source, tgtdict=given.tgtdict or given.srcdict or target)
         pair, _ = self._vocabularies(named)
         output, overwrite = Path(given.output), given.overwrite
-        import_corpus(folder, pair, output, overwrite=overwrite, option="--output", progress=progress)
+        report = import_corpus(folder, pair, output, overwrite=overwrite, option="--output", progress=progress)
+        for line in report.lines():
+            logger.info(line)
+        for warning in report.warnings():
+            logger.warning(warning)
         return True
 
     def read(self, given: ImportConfig) -> list[PortableModel]:

@@ -85,6 +85,7 @@ class HuggingFace(Format):
     """Reads and writes folders of ``save_pretrained``."""
 
     name = "huggingface"
+    whole = True
     library = "transformers"
 
     def read(self, given: ImportConfig) -> list[PortableModel]:

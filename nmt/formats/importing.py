@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from nmt.config.checks import Rules, refuse
+from nmt.config.choices import Segmentation
 from nmt.config.exchange import ImportConfig
 from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.data.vocabulary import VocabularySizes
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, OutputError, UsageError
 from nmt.formats import PortableModel, format_named
 from nmt.interface import EncoderDecoder
 from nmt.models import models
@@ -46,20 +48,44 @@ def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[P
         raise UsageError("say where to write the model folder: --output FOLDER")
     output = Path(config.output)
     reader = format_named(config.from_format, "--from")
+    if reader.whole:
+        refuse(*_beside_a_whole_model(config))
     if reader.import_corpus(config, progress):
         logger.info("wrote the corpus %s", output)
         return [output]
-    remove_leftovers_of(output)
-    check_destination(output, KIND, "--output", overwrite=config.overwrite)
     read = reader.read(config)
+    folders = _destinations(output, len(read), overwrite=config.overwrite)
     if any(one.pair.digest() != read[0].pair.digest() for one in read):
         raise UsageError(f"{config.path}: the models have different vocabularies, and cannot be an ensemble")
     found = [Converted.of(one) for one in read]  # all, before the first is written
-    folders = [output] if len(found) == 1 else [output / str(number) for number in range(1, len(found) + 1)]
     for one, folder in zip(found, folders):
         write_model(one, folder, config.from_format, overwrite=config.overwrite)
     if len(folders) > 1:
         logger.info("together they translate with --path %s", ":".join(map(str, folders)))
+    return folders
+
+
+def _beside_a_whole_model(config: ImportConfig) -> Rules:
+    for name in ("srcdict", "tgtdict", "bpe_model", "target_bpe_model", "moses"):
+        flag = f"--{name.replace('_', '-')}"
+        yield (
+            bool(getattr(config, name)),
+            f"a folder of {config.from_format} holds its vocabularies and tokenizers; leave {flag} out",
+        )
+    yield config.bpe is not Segmentation.none, f"a folder of {config.from_format} holds its tokenizers; leave --bpe out"
+
+
+def _destinations(output: Path, count: int, *, overwrite: bool) -> list[Path]:
+    """A folder for each model: ``output``, or the numbers in it, beside which nothing may stand."""
+    folders = [output] if count == 1 else [output / str(number) for number in range(1, count + 1)]
+    for folder in folders:
+        remove_leftovers_of(folder)
+    if count > 1 and output.is_dir() and (others := sorted({*output.iterdir()} - {*folders})):
+        raise OutputError(
+            f"{output} holds {others[0].name}, which is none of the {count} models; choose another --output"
+        )
+    for folder in folders:
+        check_destination(folder, KIND, "--output", overwrite=overwrite)
     return folders
 
 
@@ -121,7 +147,8 @@ def write_model(one: Converted, folder: Path, origin: str, *, overwrite: bool = 
     pair = one.model.pair
     tensors = {name: torch.from_numpy(array) for name, array in one.arrays.items()}
     info = CheckpointInfo(0, 0, ("import",), {}, {"vocabularies": pair.digest(), "imported_from": origin})
-    with tempfile.TemporaryDirectory() as place:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".nmt-") as place:  # where there must be room anyway
         pair.save(Path(place))
         config = _tree(one.options, one.model.search)
         write_checkpoint(folder, model=tensors, config=config, info=info, tokenizer=Path(place), overwrite=overwrite)

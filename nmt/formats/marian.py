@@ -131,6 +131,8 @@ class _Files:
             paths = []
         listed = _yaml(list_of.read_bytes(), str(list_of)) if list_of.is_file() else {}
         models = paths or _listed(listed, "models", list_of)
+        if given.tgtdict and not given.srcdict:
+            raise UsageError(f"--tgtdict {given.tgtdict} names the vocabulary of the targets alone; give --srcdict too")
         vocabularies = [Path(path) for path in (given.srcdict, given.tgtdict or given.srcdict) if path]
         if not vocabularies:
             if "vocabs" not in listed:

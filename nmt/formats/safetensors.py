@@ -81,6 +81,7 @@ class Safetensors(Format):
     """Holds every Transformer that can be described."""
 
     name = "safetensors"
+    whole = True
 
     def read(self, given: ImportConfig) -> list[PortableModel]:
         return [_read(Path(path), given) for path in split_paths(given.path)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nmt.errors import DataError
+from nmt.errors import DataError, MissingInputError
 
 # Of a damaged file: numpy reads the header as Python's grammar has it.
 FAULTS = (
@@ -24,6 +24,8 @@ def map_array(path: Path) -> npt.NDArray[Any]:
     """Whatever numbers it holds. It is a plain view: slices of numpy's own class cost microseconds each."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except PermissionError as error:
+        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
     except FAULTS as error:
         raise DataError(f"{path} is damaged: {error}") from None
     if not isinstance(array, np.ndarray):

@@ -61,16 +61,18 @@ class Verify(Enum):
     full = "full"  # all checksums
 
 
-def check_new_file(output: Path, *, overwrite: bool) -> None:
-    """Refuse, before any work is done, a name under which no file can be written."""
+def check_new_file(output: Path, *, overwrite: bool, option: str = "--output") -> None:
+    """Refuse, before any work is done, a name under which no file can be written. ``option`` is the flag that gave it."""
     if not output.parent.is_dir():
         raise OutputError(
-            f"cannot create {output}: {output.parent} is no folder; make it first, or choose another --output"
+            f"cannot create {output}: {output.parent} is no folder; make it first, or choose another {option}"
         )
     if output.exists() and not output.is_file():
-        raise OutputError(f"{output} is a folder or a device, where no file can be written; choose another --output")
+        raise OutputError(f"{output} is a folder or a device, where no file can be written; choose another {option}")
     if output.exists() and not overwrite:
         raise OutputError(f"{output} exists already; choose another name, or replace it with --overwrite")
+    if not os.access(output.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"cannot create {output}: {output.parent} is closed to you; choose another {option}")
 
 
 @contextlib.contextmanager

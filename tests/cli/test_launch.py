@@ -27,6 +27,7 @@ def run(config):
         case "stop": raise errors.Interrupted("saved; the same command continues", 75)
         case "defect": raise RuntimeError("a defect")
         case "pipe": raise BrokenPipeError("of another kind")
+        case "closed": raise PermissionError(13, "Permission denied", "a/closed/file")
         case "keys": raise KeyboardInterrupt
         case "value": return len(config.tokenize)
         case "": print("nothing")
@@ -61,6 +62,12 @@ def start(script: Path, *arguments: str, cwd: Path, **options: object) -> subpro
         ("data", 65, "nmt-score: x.en: line 3: not UTF-8"),
         ("stop", 75, "nmt-score: saved; the same command continues"),
         ("keys", 130, "nmt-score: interrupted"),
+        (
+            "closed",
+            66,
+            "nmt-score: cannot use a/closed/file: Permission denied; check its name and its rights, and those of the "
+            "folders that it lies in",
+        ),
     ],
 )
 def test_a_users_fault_is_one_line_and_its_status(

@@ -58,7 +58,7 @@ def test_pairs_of_a_corpus_are_counted_unless_nobody_wants_it(tmp_path: Path, st
     done = run_copy("import_", *line, style, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, b"here\n"), done.stderr
     assert (b"train 3 of 3 pairs" in done.stderr and b"valid 2 of 2 pairs" in done.stderr) is (style == "lines")
-    assert (b"pairs" in done.stderr) is (style == "lines")
+    assert (b" a second" in done.stderr) is (style == "lines")
 
 
 @pytest.mark.parametrize("content", ["hostile", "cut off", "of another architecture"])

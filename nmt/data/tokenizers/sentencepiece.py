@@ -6,6 +6,8 @@ Sennrich et al. 2016 (arXiv:1508.07909), Kudo 2018 (arXiv:1804.10959), Kudo and 
 from __future__ import annotations
 
 import io
+import operator
+import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -98,6 +100,28 @@ def _explained(config: SentencePieceConfig, message: str) -> str:
             f"raise --vocab-size, or lower tokenizer.character_coverage={config.character_coverage}"
         )
     return f"learning {size} pieces failed (tokenizer.vocab_size, --vocab-size): {message.strip()}"
+
+
+def sampled(lines: Iterable[str], most: int, seed: int) -> Iterator[str]:
+    """Of more lines than ``most`` so many, each as likely as any other, in their order. Where ``lines`` say that they are no
+    more (``__length_hint__``), none is kept in memory."""
+    if operator.length_hint(lines, most + 1) <= most:
+        yield from lines
+        return
+    chance, kept = random.Random(seed), dict[int, str]()  # by its number
+    numbers = list[int]()
+    for number, line in enumerate(lines):
+        if number >= most:
+            place = chance.randrange(number + 1)
+            if place >= most:
+                continue
+            del kept[numbers[place]]
+            numbers[place] = number
+        else:
+            numbers.append(number)
+        kept[number] = line
+    del numbers
+    yield from kept.values()
 
 
 def _parts(line: str) -> Iterator[str]:
@@ -296,13 +320,13 @@ class SentencePieceBuilder(TokenizerBuilder):
         self._config = config
 
     def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
-        """The seed changes nothing: sentencepiece draws its sample of the lines with a seed of its own."""
+        """The seed draws the sample of the lines, where there are too many: sentencepiece's own is another each time."""
         config, model, errors = self._config, io.BytesIO(), list[BaseException]()
 
         def watched() -> Iterator[str]:
             """Remembers what went wrong: the trainer turns any error of its iterator into its own."""
             try:
-                for line in lines:
+                for line in sampled(lines, config.max_training_lines, seed):
                     yield from _parts(line)
             except BaseException as error:  # Ctrl-C, too
                 errors.append(error)
@@ -319,9 +343,7 @@ class SentencePieceBuilder(TokenizerBuilder):
                 byte_fallback=config.byte_fallback,
                 user_defined_symbols=config.user_defined_symbols,
                 hard_vocab_limit=config.hard_vocab_limit,
-                input_sentence_size=config.max_training_lines,
                 max_sentence_length=_LONGEST_LINE,
-                shuffle_input_sentence=True,
                 pad_id=PAD,
                 unk_id=UNK,
                 bos_id=BOS,
@@ -333,7 +355,7 @@ class SentencePieceBuilder(TokenizerBuilder):
                 num_threads=_THREADS,
                 minloglevel=2,
             )
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError, ValueError) as error:  # the last: of a number that does not fit
             if errors:
                 raise errors[0] from None
             if "sentences_.empty()" in str(error):

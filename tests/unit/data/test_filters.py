@@ -101,6 +101,8 @@ def test_near_duplicates_differ_in_case_punctuation_and_spaces_alone() -> None:
     pairs: list[Pair] = [("A b.", "ＢＣ"), ("a  B", "bc!"), ("a bc", "bc"), ("ab", "b c")]
     config = FilterConfig(drop_duplicates=True, near_duplicates=True)
     assert judged(config, *pairs) == [Reason.kept, Reason.duplicate, Reason.kept, Reason.duplicate]
+    symbols: list[Pair] = [("10 $", "x"), ("10 €", "x"), ("\U0001f600", "x"), ("♥", "x"), ("...", "x"), ("?!", "x")]
+    assert judged(config, *symbols) == [Reason.kept] * len(symbols)
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,33 @@ def test_dropped_pairs_can_be_kept_with_their_reasons(text: Text, name: str) -> 
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("train.de", "train.de is a file of the text itself; choose another"),
+        ("link", "link is a file of the text itself; choose another"),
+        ("notes", "notes exists already; choose another name, or replace it with --overwrite"),
+        ("none/dropped", "none is no folder; make it first, or choose another --keep-dropped"),
+        ("corpus/dropped", "lies in the corpus folder; choose a file outside of"),
+    ],
+)
+def test_dropped_pairs_take_the_place_of_nothing(text: Text, name: str, says: str) -> None:
+    (text.folder / "notes").write_text("precious", encoding="utf-8")
+    (text.folder / "link").symlink_to(text.folder / "train.en")
+    before = {path: path.read_bytes() for path in text.folder.iterdir()}
+    given = {"filters": FilterConfig(max_length=2), "keep_dropped": f"{text.folder}/{name}"}
+    with pytest.raises(OutputError, match=says):
+        text.make(destdir=f"{text.folder}/corpus", overwrite=name != "notes", **given)
+    assert {path: path.read_bytes() for path in text.folder.iterdir()} == before
+
+
+def test_options_that_would_do_nothing_are_refused(text: Text) -> None:
+    with pytest.raises(UsageError, match="--moses joins the words of text that --bpe subword_nmt or fastbpe has cut"):
+        text.make(moses=True)
+    with pytest.raises(UsageError, match="--shard 1/2 is a part of the training text, and there is none"):
+        text.make(trainpref=None, shard="1/2", srcdict="x", tgtdict="x")
+
+
 def test_a_script_that_unicode_has_not_is_refused_before_the_text_is_read(text: Text) -> None:
     with pytest.raises(UsageError, match="'Englisch' is no script of Unicode"):
         text.make(trainpref="no text", filters=FilterConfig(source_script="Englisch"))

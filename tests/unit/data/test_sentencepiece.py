@@ -14,7 +14,7 @@ import pytest
 import sentencepiece
 
 from nmt.data.tokenizers import Tokenizer, known_words, tokenizers
-from nmt.data.tokenizers.sentencepiece import BpeConfig, Normalization, UnigramConfig, _parts
+from nmt.data.tokenizers.sentencepiece import BpeConfig, Normalization, UnigramConfig, _parts, sampled
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 from nmt.errors import DataError, Interrupted, UsageError
 
@@ -87,9 +87,22 @@ def test_training_and_its_failures_are_silent(size: int, capfd: pytest.CaptureFi
 def test_pieces_can_be_learned_from_a_sample_always_the_same() -> None:
     lines = [" ".join("abcdefgh"[digit] for digit in map(int, f"{number:04o}")) for number in range(2000)]
     lines = [line.replace(" ", "", 2) for line in lines]
-    sampled = BpeConfig(vocab_size=60, max_training_lines=101)
-    assert train(sampled, lines).vocabulary == train(sampled, lines, seed=2).vocabulary
-    assert train(sampled, lines).vocabulary != train(BpeConfig(vocab_size=60), lines).vocabulary
+    few = BpeConfig(vocab_size=60, max_training_lines=101)
+    assert (
+        train(few, lines).vocabulary == train(few, lines).vocabulary == train(few, [*sampled(lines, 101, 1)]).vocabulary
+    )
+    assert train(few, lines).vocabulary != train(few, lines, seed=2).vocabulary
+    assert train(few, lines).vocabulary != train(BpeConfig(vocab_size=60), lines).vocabulary
+
+
+def test_a_sample_is_even_in_order_and_the_same_for_the_same_seed() -> None:
+    numbers = list(map(str, range(50)))
+    assert list(sampled(numbers, 50, 1)) == list(sampled(iter(numbers), 50, 1)) == numbers
+    samples = [list(map(int, sampled(iter(numbers), 10, seed))) for seed in range(2000)]
+    assert all(sample == sorted(set(sample)) and len(sample) == 10 for sample in samples)
+    drawn = np.bincount(np.concatenate(samples), minlength=50)  # each 400 times: a standard deviation of 18
+    assert drawn.min() > 310 and drawn.max() < 490
+    assert list(sampled(iter(numbers), 10, 7)) == list(map(str, samples[7]))
 
 
 def test_a_sample_too_small_to_learn_from_is_refused() -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt.config.preprocessing import FilterConfig, Leaked
+from nmt.config.preprocessing import FilterConfig, Leaked, PreprocessConfig
 from nmt.data.corpus import Corpus
 from nmt.data.preprocess import preprocess
 from nmt.data.stored_text import StoredPairs, text_identity
 from nmt.data.tokenizers.sentencepiece import BpeConfig
-from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.storage.files import Verify, replace_manifest
 from tests.unit.data.small_text import SOURCE, TARGET, Text
 
@@ -81,7 +81,7 @@ def test_shards_joined_are_what_one_run_makes(text: Text, count: int, options: d
     shutil.rmtree(text.folder / "corpus")
     folder = shards(text, count, **options)
     corpus, report = text.make(
-        merge=folder, trainpref=None, validpref=None, srcdict=None, tgtdict=None, align_suffix=None
+        merge=folder, trainpref=None, validpref=None, srcdict=None, tgtdict=None, align_suffix=None, **options
     )
     joined = content(text.folder / "corpus")
     assert joined.keys() == whole.keys()
@@ -108,6 +108,21 @@ def test_each_shard_keeps_what_it_drops_with_the_numbers_of_the_whole_text(text:
         preprocess(replace(text.config, filters=FilterConfig(max_length=5), **options))
         parts.append(Path(name).read_bytes())
     assert b"".join(parts) == (text.folder / "whole.tsv").read_bytes()
+
+
+def test_options_beside_a_merge_that_change_nothing_are_refused(text: Text) -> None:
+    folder = shards(text, 2)
+    with pytest.raises(UsageError, match="they were made with only_source=False; leave only_source=True out, or make"):
+        preprocess(PreprocessConfig(merge=folder, destdir=f"{text.folder}/joined", only_source=True))
+    with pytest.raises(UsageError, match=r"made with filters.max_length=5; leave filters.max_length=7 out"):
+        preprocess(PreprocessConfig(merge=folder, filters=FilterConfig(max_length=7)))
+
+
+def test_shards_do_not_share_a_file_of_what_they_drop(text: Text) -> None:
+    shared = {"keep_dropped": f"{text.folder}/dropped.tsv", "destdir": f"{text.folder}/shards", "overwrite": True}
+    preprocess(replace(text.config, shard="1/2", **shared))
+    with pytest.raises(OutputError, match=r"dropped.tsv exists already"):
+        preprocess(replace(text.config, shard="2/2", **shared))
 
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "1/0", "a/b", "1/2/3", "-1/2"])

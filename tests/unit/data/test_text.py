@@ -364,6 +364,15 @@ def test_a_packed_file_is_read_as_its_text(tmp_path: Path, ending: str) -> None:
     assert list(Reading().lines(path)) == ["a", "ä", "b"]
 
 
+@pytest.mark.parametrize("kind", [0x50, 0x5F])
+def test_a_frame_to_skip_may_stand_before_those_of_zstd(tmp_path: Path, kind: int) -> None:
+    """pzstd writes the size of each frame there."""
+    path = tmp_path / "text.zst"
+    skipped = bytes([kind, 0x2A, 0x4D, 0x18, 4, 0, 0, 0, 9, 9, 9, 9])
+    path.write_bytes(skipped + zstd_with_checksum(b"a\n") + skipped + zstd_with_checksum(b"b\n"))
+    assert list(Reading().lines(path)) == ["a", "b"]
+
+
 @PACKED_BY_BOTH
 def test_a_shortened_packed_file_is_bad_data(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"short{ending}"

@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from nmt.config.choices import Segmentation
 from nmt.config.exchange import ImportConfig
 from nmt.data.corpus import Corpus
-from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.formats.importing import import_model
 from nmt.models.stored import load_model
 from nmt.models.transformer.config import PositionKind
@@ -143,30 +144,39 @@ def test_names_and_files_of_old_versions_are_read(tmp_path: Path) -> None:
 def test_several_checkpoints_are_an_ensemble(tmp_path: Path) -> None:
     dictionaries(tmp_path)
     paths = [write(tmp_path / f"{name}.pt", state_of(fsmt(tmp_path / name))) for name in ("one", "two")]
-    found = import_model(
-        ImportConfig(
-            from_format="fairseq",
-            path=":".join(map(str, paths)),
-            srcdict=str(tmp_path / "dict.en.txt"),
-            tgtdict=str(tmp_path / "dict.de.txt"),
-            source_lang="en",
-            target_lang="de",
-            output=str(tmp_path / "here"),
-        )
+    given = ImportConfig(
+        from_format="fairseq",
+        path=":".join(map(str, paths)),
+        srcdict=str(tmp_path / "dict.en.txt"),
+        tgtdict=str(tmp_path / "dict.de.txt"),
+        source_lang="en",
+        target_lang="de",
+        output=str(tmp_path / "here"),
     )
+    found = import_model(given)
     assert found == [tmp_path / "here" / "1", tmp_path / "here" / "2"]
     assert load_model(found[0], "cpu").pair.digest() == load_model(found[1], "cpu").pair.digest()
+    again = replace(given, overwrite=True)
+    assert import_model(again) == found
+    one = replace(again, path=str(paths[0]))
+    with pytest.raises(OutputError, match="here holds files that are not of a checkpoint"):
+        import_model(one)
+    import_model(replace(one, output=str(tmp_path / "single")))
+    with pytest.raises(OutputError, match=r"single holds .*, which is none of the 2 models; choose another --output"):
+        import_model(replace(again, output=str(tmp_path / "single")))
 
 
-def test_a_binarised_corpus_becomes_one_of_ours(tmp_path: Path) -> None:
+def test_a_binarised_corpus_becomes_one_of_ours(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """With the dictionaries that stand in its folder."""
     there = tmp_path / "data-bin"
     there.mkdir()
     source, target = dictionaries(there)
     for language, ids in (("en", source), ("de", target)):
-        sentences = [[ids["p1"], ids["p2"], 2], [ids["p7"], 2]]
+        sentences = [[ids["p1"], ids["p2"], 2], [ids["p7"], 2], [2]]
         mapped(there / f"train.en-de.{language}", sentences)
+    caplog.set_level(logging.INFO)
     output = imported(tmp_path, path=str(there), srcdict=None, tgtdict=None, output=str(tmp_path / "corpus"))
+    assert "train: 2 of 3 pairs kept" in caplog.text and "train: 1 dropped: empty source" in caplog.text
     corpus = Corpus.open(output)
     split = corpus.split("train")
     assert len(split) == 2
