@@ -20,6 +20,7 @@ from nmt.models.transformer.config import (
     FeedForwardKind,
     NormKind,
     ScoreKind,
+    TransformerConfig,
     beyond,
 )
 from nmt.models.transformer.own_weights import describe
@@ -122,13 +123,24 @@ class NativeKind(EngineKind):
             return f"it is for CPUs, and the device is {wanted.device}"
         if processor() is None:
             return "the C part of nmt was not built here or is switched off"
-        missing = beyond(IN_C, model.config)
+        missing = beyond(IN_C, model.config) or _narrower_heads(model.config)
         return None if missing is None else f"{missing} is not in its C code"
 
     def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
         from nmt.engines.native import NativeEngine
 
         return NativeEngine(describe(model.config, model.sizes, model.arrays, model.origin), wanted.number_format)
+
+
+def _narrower_heads(config: TransformerConfig) -> str | None:
+    """What keys or values have of a width of their own: in C all heads together are as wide as the model."""
+    heads = config.head_sizes()
+    for name, width, together in (("d_k", heads.d_k, heads.keys), ("d_v", heads.d_v, heads.values)):
+        if together != config.d_model:
+            return (
+                f"model.{name}={width}, of which {config.num_heads} heads are {together} wide and not {config.d_model},"
+            )
+    return None
 
 
 def _prepared(model: EncoderDecoder, wanted: Wanted) -> EncoderDecoder:

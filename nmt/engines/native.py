@@ -26,6 +26,7 @@ from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import (
     Activation,
     Array,
+    Attention,
     LayerWeights,
     Linear,
     Norm,
@@ -180,6 +181,11 @@ class NativeModel:
         begin, last = ctypes.addressof(layers), self._norm(weights.norm)
         return _Stack(embedding, places, weights.scale, begin, len(layers), last)
 
+    def _require_as_wide(self, attention: Attention) -> None:
+        """C finds queries, keys and values by the width of the model."""
+        widths = {len(linear.weight) for linear in (attention.query, attention.key, attention.value)}
+        assert widths == {self._shape[1]}, f"heads of {widths} for a model of {self._shape[1]}, which C cannot read"
+
     def _layer(self, layer: LayerWeights, norm_first: bool) -> _Layer:
         look, read, feed = layer.self_attention, layer.cross_attention, layer.feed_forward
         looking: list[tuple[Linear, ...]]
@@ -187,6 +193,9 @@ class NativeModel:
             looking, scale = [(look.forget, look.input), ()], 0.0
         else:
             looking, scale = [(look.query, look.key, look.value), (look.output,)], look.scale
+            self._require_as_wide(look)
+        if read is not None:
+            self._require_as_wide(read)
         reading = [(), (), ()] if read is None else [(read.query,), (read.key, read.value), (read.output,)]
         parts = [*looking, *reading, (feed.inner,), (feed.outer,)]
         return _Layer(

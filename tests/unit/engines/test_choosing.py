@@ -56,6 +56,29 @@ def test_what_c_does_not_know_is_translated_with_by_torch(lstm: Path, caplog: py
 
 
 @needs_library
+@pytest.mark.parametrize(
+    ("sizes", "wide"), [({"d_k": 3}, "d_k=3"), ({"d_v": 9}, "d_v=9"), ({"d_k": 8, "d_v": 5}, "d_v=5")]
+)
+def test_heads_that_are_not_as_wide_as_the_model_are_computed_by_torch(
+    tmp_path: Path, sizes: dict[str, int], wide: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C would read beyond their keys and values."""
+    path = write_tiny_model(tmp_path / "narrow", model="transformer", updates=1, d_model=16, num_heads=2, **sizes)
+    with caplog.at_level(logging.INFO, "nmt.translation"):
+        found = Translator.load(path, device="cpu")
+    assert isinstance(engine_of(found), ModelEngine) and f"since model.{wide}, of which 2 heads are" in caplog.text
+    with pytest.raises(UsageError, match="--engine native cannot take this model"):
+        Translator.load(path, device="cpu", engine="native")
+
+
+@needs_library
+def test_heads_whose_sizes_are_named_may_be_those_of_the_model(tmp_path: Path) -> None:
+    sizes = {"d_model": 16, "num_heads": 2, "d_k": 8, "d_v": 8}
+    path = write_tiny_model(tmp_path / "named", model="transformer", updates=1, **sizes)
+    assert isinstance(engine_of(Translator.load(path, device="cpu")), NativeEngine)
+
+
+@needs_library
 def test_numbers_that_c_alone_knows_are_float32_elsewhere(lstm: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "nmt.translation"):
         found = Translator.load(lstm, device="cpu", dtype="int8")

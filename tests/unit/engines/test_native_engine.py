@@ -105,6 +105,13 @@ def test_parameters_of_another_architecture_are_refused(name: str, shape: tuple[
         describe(config, JOINT, stored, "here")
 
 
+def test_other_widths_of_heads_are_never_handed_to_c() -> None:
+    config = TransformerConfig(1, 1, d_model=32, d_ff=40, num_heads=2, d_k=5)
+    stored = {key: value.numpy() for key, value in models.build(config, JOINT).state_dict().items()}
+    with pytest.raises(AssertionError, match="which C cannot read"):
+        NativeEngine(describe(config, JOINT, stored, "here"), NumberFormat.float32)
+
+
 def sources(longest: int = 12) -> list[np.ndarray]:
     random = np.random.default_rng(1)
     return [np.append(random.integers(4, 70, size=length), 3) for length in random.integers(0, longest, size=COUNT)]
