@@ -139,6 +139,10 @@ def _contradictions(config: GenerateConfig) -> Rules:
             f"--input-format {config.input_format.value} is for lines of text, not for a corpus folder",
         )
     yield (
+        config.gen_subset != "test" and not config.data,
+        f"--gen-subset {config.gen_subset} is a split of a corpus folder; name the folder too",
+    )
+    yield (
         config.score_reference and not config.data and config.input_format is InputFormat.text,
         "--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl",
     )

@@ -42,6 +42,10 @@ def check_output(config: GenerateConfig) -> None:
             raise UsageError("--resume-output goes on with a file; name it: --output FILE")
         return
     output = Path(config.output)
+    if output.suffix == ".zst":
+        raise UsageError(f"--output {output}: outputs are packed as .gz or .xz; give it another ending")
+    if config.output == "-":
+        raise UsageError("--output - names no file: without --output translations go to standard output")
     if config.resume_output and (output.suffix in (".gz", ".xz") or _is_stream(output)):
         raise UsageError(f"--resume-output goes on with a plain file, not with {output}; compress it afterwards")
     check_file(output, config, ("input", "shortlist", "unk_dictionary"))

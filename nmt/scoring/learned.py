@@ -10,6 +10,7 @@ import copy
 import functools
 import json
 import logging
+import math
 import os
 import shlex
 import shutil
@@ -125,7 +126,10 @@ def _by_metricx(command: Sequence[str], triples: Sequence[Triple]) -> list[float
 
 def _run(command: Sequence[str], output: Path) -> str:
     """What it writes to the file; of what it prints, the last line if it fails."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    except OSError as error:
+        raise NMTError(f"{command[0]} cannot be started: {error.strerror}") from None
     if done.returncode or not output.is_file():
         said = (done.stdout + b"\n" + done.stderr).decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(said) if line.strip()), "it said nothing")
@@ -136,7 +140,10 @@ def _run(command: Sequence[str], output: Path) -> str:
 
 def _read(command: Sequence[str], scores: Callable[[], list[float]]) -> list[float]:
     try:
-        return scores()
+        found = scores()
+        if not all(map(math.isfinite, found)):
+            raise ValueError("one of them is no number")
+        return found
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NMTError(f"the scores that {command[0]} has written cannot be read: {error!r}") from None
 

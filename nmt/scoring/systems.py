@@ -219,6 +219,8 @@ def _tested(
                 figure = replace(figure, mean=float(drawn.mean), interval=float(drawn.ci))
             score = replace(figure.score, signature=str(signature))
             p_value = None if drawn.p_value is None else float(drawn.p_value)
+            if p_value is not None and score.value == next(iter(results.values()))[metric].score.value:
+                p_value = 1.0  # sacreBLEU calls the difference of a system to itself significant
             results[name][metric] = replace(figure, score=score, p_value=p_value)
     return results
 

@@ -33,6 +33,7 @@ from nmt.serving.models import Models
 from nmt.serving.refusals import Refused, busy
 from nmt.translation import Translation
 
+DEFECT = "the server has a defect; its log says more"
 logger = logging.getLogger("nmt.serving")
 
 PAGE = Path(__file__).with_name("page.html")
@@ -94,7 +95,9 @@ class Service:
         ]
         if self.config.web_page:
             routes.append(Route("/", self.page))
-        app = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route, Refused: _refused})
+        app = Starlette(
+            routes=routes, exception_handlers={HTTPException: _no_such_route, Refused: _refused, Exception: _defect}
+        )
         self._paths = {route.path for route in routes}
         return self._watched(app)
 
@@ -120,8 +123,7 @@ class Service:
             except Exception:
                 logger.exception("%s %s failed", scope["method"], scope["path"])
                 if status == NO_LONGER_THERE:
-                    sentence = "the server has a defect; its log says more"
-                    await as_json({"error": sentence}, HTTPStatus.INTERNAL_SERVER_ERROR)(scope, receive, noted)
+                    await as_json({"error": DEFECT}, HTTPStatus.INTERNAL_SERVER_ERROR)(scope, receive, noted)
             seconds = time.perf_counter() - begin
             route = scope["path"] if scope["path"] in self._paths else "other"
             self.metrics.requests[route, status] += 1
@@ -253,6 +255,11 @@ def policy_of(page: str) -> str:
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     return refusal(error)
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    """The log has its traceback."""
+    return as_json({"error": DEFECT}, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:

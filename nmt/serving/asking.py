@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -26,6 +27,7 @@ _SEARCH = {
     "no_repeat_ngram_size": int,
 }
 _KEYS = ("text", "source", "target", "model", "nbest", "scores", "alignment", *_SEARCH, *_OF_A_TEXT)
+LARGEST, DIGITS = 2**53, 15  # of whole numbers that floats hold, and that anybody asks for
 _SEARCHES = ("beam", "greedy")  # what is drawn at random could not be repeated
 
 
@@ -97,8 +99,8 @@ class Reader:
             if key in tree:
                 value = tree[key]
                 if kind is float and type(value) is int:
-                    value = float(value)
-                if type(value) is not kind:
+                    value = float(value) if abs(value) <= LARGEST else math.inf
+                if type(value) is not kind or value == math.inf:
                     raise wrong(f'"{key}" must be {({int: "a whole number", float: "a number", str: "a text"})[kind]}')
                 found[key] = value
         if found.get("search", "beam") not in _SEARCHES:
@@ -120,7 +122,7 @@ class Reader:
             raise malformed(f"format '{tree['format']}' is not offered; send plain text (format=text)")
         source, target = _text_or_none(tree, "source"), _text_or_none(tree, "target")
         alternatives = tree.get("alternatives", 0)
-        if isinstance(alternatives, str) and alternatives.isdecimal():
+        if isinstance(alternatives, str) and alternatives.isdecimal() and len(alternatives) <= DIGITS:
             alternatives = int(alternatives)
         if type(alternatives) is not int or not 0 <= alternatives < self.config.max_beam:
             raise malformed(f"alternatives must be a whole number from 0 to {self.config.max_beam - 1}")

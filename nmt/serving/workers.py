@@ -21,15 +21,18 @@ from typing import Any
 
 from nmt import interruptions
 from nmt.config.choices import AlignmentKind
+from nmt.config.commands import GenerateConfig
 from nmt.config.plain import described
 from nmt.config.serving import ServeConfig
 from nmt.devices import device_named, kind_of, make_current
 from nmt.distributed.workers import possible
 from nmt.errors import DeviceError, NMTError, UsageError
+from nmt.search import searches
 from nmt.serving.models import Model, names_of
 from nmt.serving.refusals import Refused, wrong
 from nmt.serving.waiting import Outcome
 from nmt.translation import Line, Translation, Translator
+from nmt.translation.translator import options_of
 
 logger = logging.getLogger("nmt.serving")
 
@@ -99,7 +102,7 @@ class Loaded:
 
     def _translate(self, window: Window, lines: Sequence[Line], numbers: Sequence[int]) -> list[Translation]:
         translator = self.translators[window.model]
-        config = translator.configuration(**{**self.common, **window.options})
+        config = self._configuration(translator, window.options)
         config.print_alignment = window.alignment
         if config.max_tokens is None and len(lines) <= SMALL_WINDOW:
             config.max_tokens = 2 * translator.usual_tokens
@@ -108,6 +111,19 @@ class Loaded:
         if aligned and any(one.source_pieces and one.hypotheses[0].attention is None for one in found):
             raise UsageError("the model has no attention, which alignments are made of; leave out alignment")
         return found
+
+    def _configuration(self, translator: Translator, asked: Mapping[str, Any]) -> GenerateConfig:
+        """The server's options as far as the search that is asked for has them, and those of the request."""
+        common = dict(self.common)
+        if "search" in asked:
+            known = options_of(searches.config_class(asked["search"]))
+            common = {name: value for name, value in common.items() if name in known} | {"search": asked["search"]}
+        search = type(translator.configuration(**common).search)
+        for name in asked.keys() - options_of(search):
+            raise UsageError(
+                f'the search {common.get("search", "of the server")} has no "{name}"; leave it out, or name another "search"'
+            )
+        return translator.configuration(**{**common, **asked})
 
 
 def _refusal(error: NMTError) -> Refused:

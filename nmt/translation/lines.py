@@ -213,6 +213,8 @@ def read_dictionary(path: Path) -> dict[str, str]:
     """Lines of a source word, a space or tab, and what it becomes; of several lines for a word the first one holds."""
     found: dict[str, str] = {}
     for number, line in enumerate(Reading().lines(path), 1):
+        if not (line or "").strip():
+            continue
         source, *target = (line or "").split(None, 1)
         if not target:
             raise DataError(f"{path}:{number} should be a source word, a space, and its translation")

@@ -347,7 +347,7 @@ def translation_options(options: dict[str, Any], validated: Stored | None = None
     aliases = _aliases(search_class)
     for name in remaining:
         if name not in aliases:
-            known = sorted({*_OPTIONS, *aliases, "search"})
+            known = sorted(options_of(search_class))
             raise UsageError(
                 f"translate has no option '{name}'{did_you_mean(name, known)}; there are: {', '.join(known)}"
             )
@@ -359,6 +359,11 @@ def translation_options(options: dict[str, Any], validated: Stored | None = None
         return dataclasses.replace(from_plain(GenerateConfig, ours, origin="translate"), search=search)
     except DataError as error:
         raise UsageError(str(error)) from None
+
+
+def options_of(search_class: type) -> set[str]:
+    """The names of all options that ``translate`` takes for a search of this class."""
+    return {*_OPTIONS, *_aliases(search_class), "search"}
 
 
 def _aliases(search_class: type) -> dict[str, str]:

@@ -453,6 +453,9 @@ def test_scoring_without_references_or_with_several_translations_is_refused(
         ({"search": BeamConfig(beam_size=2), "nbest": 3}, "nbest=3 is more than the beam of 2 finds; lower --nbest"),
         ({"search": GreedyConfig(), "nbest": 2}, "greedy search finds one translation"),
         ({"replace_unk": True, "unk_dictionary": "no/dictionary"}, "no/dictionary"),
+        ({"gen_subset": "valid"}, "--gen-subset valid is a split of a corpus folder; name the folder too"),
+        ({"output": "x.zst"}, "outputs are packed as .gz or .xz; give it another ending"),
+        ({"output": "-"}, "names no file: without --output translations go to standard output"),
     ],
 )
 def test_what_no_search_can_do_is_refused_before_a_model_is_looked_for(

@@ -95,6 +95,14 @@ def test_p_values_and_intervals_of_a_paired_bootstrap_are_those_of_sacrebleu(fol
     assert "p_value" not in found[0] and max(probable[:3]) < 0.01
 
 
+@pytest.mark.parametrize("test", ["bootstrap", "randomization"])
+def test_a_system_does_not_differ_from_itself(folder: Path, test: str) -> None:
+    options = ("--metrics", "bleu,exact", "--paired", test, "--resamples", "50")
+    (folder / "same").write_bytes((folder / "a").read_bytes())
+    _, same = as_json(folder, "--sys", "a", "same", "--ref", "ref", *options)
+    assert [figure["p_value"] for figure in same["scores"]] == [1.0, 1.0]
+
+
 def test_p_values_of_a_randomization_are_those_of_sacrebleu(folder: Path) -> None:
     _, probable = of_sacrebleus_test(folder, "--paired-ar", "--paired-ar-n", "300")
     found = paired(folder, "randomization")
@@ -472,3 +480,12 @@ def test_what_hinders_a_learned_metric_is_said_in_one_line(programs: Path) -> No
     silent = said("comet", *src, status=1, NMT_COMET="true")
     assert silent.endswith("true has written no scores: it said nothing")
     assert "cannot be read" in said("metricx", *src, status=1, NMT_METRICX="sh -c 'echo nonsense > $4' x")
+    (programs / "no-program").write_text("nonsense", encoding="utf-8")
+    (programs / "no-program").chmod(0o755)
+    unstarted = said("comet", *src, status=1, NMT_COMET=str(programs / "no-program"))
+    assert unstarted.endswith("no-program cannot be started: Exec format error")
+    line = '{\\"prediction\\": NaN}'
+    nowhere = said(
+        "metricx", *src, status=1, NMT_METRICX=f"sh -c 'for i in $(seq {COUNT}); do echo \"{line}\"; done > $4' x"
+    )
+    assert "cannot be read: ValueError('one of them is no number')" in nowhere

@@ -16,7 +16,7 @@ import nmt
 from nmt import Translator
 from nmt.serving.app import PAGE
 from nmt.translation import Line
-from tests.serving.servers import Server
+from tests.serving.servers import Server, running, until
 from tests.tiny_models import some_lines
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -92,6 +92,18 @@ REFUSED = [
     ("two lines as one", b'{"text":"rot\\nrot","source":"de"}', 422, "has a line break"),
     ("a lone surrogate", b'{"text":"\\ud800","source":"de"}', 422, "lone surrogate"),
     ("a name that is no text", b'{"text":"rot","model":"\\ud800"}', 404, "there is no model"),
+    (
+        "a number with too many digits",
+        b'{"text":"rot","source":"de","lenpen":' + b"9" * 400 + b"}",
+        422,
+        '"lenpen" must be a number',
+    ),
+    (
+        "what the search has not",
+        b'{"text":"rot","source":"de","search":"greedy","beam":2}',
+        422,
+        'greedy has no "beam"',
+    ),
     ("many lines", b'{"text":[' + b",".join([b'""'] * 1001) + b'],"source":"de"}', 413, "1,001 lines"),
     ("a long line", b'{"text":"' + b"x" * 10_001 + b'","source":"de"}', 413, "more than 10,000 characters"),
     ("a large body", b" " * 20_001, 413, "may have 20,000 bytes"),
@@ -102,6 +114,22 @@ REFUSED = [
 def test_what_is_wrong_is_told_in_a_sentence(server: Server, body: bytes, status: int, sentence: str) -> None:
     answer = server.ask("POST", "/v1/translate", body)
     assert (answer.status, sentence in answer.json["error"]) == (status, True), answer
+
+
+@pytest.mark.slow
+def test_a_request_may_choose_another_search_than_a_server_with_options(model: Path, translator: Translator) -> None:
+    with running("--path", model, "--workers", "1", "--beam", "3", "--lenpen", "1") as started:
+        assert started.translate("rot", search="greedy") == translator.translate(["rot"], search="greedy")
+        assert started.translate("rot") == translator.translate(["rot"], beam=3, lenpen=1.0)
+
+
+@pytest.mark.slow
+def test_a_defect_is_one_sentence_and_a_traceback_in_the_log(model: Path) -> None:
+    spoil = "import nmt.serving.asking as asking\ndef fail(*words): raise RuntimeError('spoilt')\nasking._fields_of = fail\n"
+    with running("--path", model, "--workers", "1", before=spoil) as started:
+        answer = started.post("/translate", {"q": "rot", "source": "de", "target": "en"})
+        assert (answer.status, answer.json) == (500, {"error": "the server has a defect; its log says more"})
+        until(lambda: any("RuntimeError: spoilt" in line for line in started.log))
 
 
 def test_an_unknown_route_and_a_wrong_method_are_told(server: Server) -> None:
@@ -131,6 +159,7 @@ def test_libretranslate_takes_json_and_lists_and_gives_alternatives(server: Serv
         ({"q": "rot", "source": "de", "target": "en", "format": "html"}, 400),
         ({"q": "rot", "source": "auto", "target": "en"}, 400),
         ({"q": "rot", "source": "de", "target": "fr"}, 404),
+        ({"q": "rot", "source": "de", "target": "en", "alternatives": "1" * 5000}, 400),
     ],
 )
 def test_a_form_of_libretranslate_is_understood_or_answered_with_a_sentence(

@@ -55,7 +55,7 @@ def test_a_model_without_attention_is_refused() -> None:
 
 def test_a_dictionary_is_read_and_what_is_wrong_with_it_is_named(tmp_path: Path) -> None:
     path = tmp_path / "dictionary"
-    path.write_text("Haus house\nHund\tbig dog\nHaus building\n", encoding="utf-8")
+    path.write_text("Haus house\n\nHund\tbig dog\nHaus building\n \n", encoding="utf-8")
     assert read_dictionary(path) == {"Haus": "house", "Hund": "big dog"}
     path.write_text("Haus house\nHund\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"dictionary:2 should be a source word, a space, and its translation"):
