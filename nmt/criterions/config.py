@@ -24,6 +24,9 @@ class CrossEntropyConfig(CriterionConfig):
         {}, help="weight of each auxiliary loss that the model reports, by name; 1 unless given"
     )
 
+    def __post_init__(self) -> None:
+        require_not_negative("criterion.auxiliary_weights", **self.auxiliary_weights)
+
 
 @criterions.declare("label_smoothed_cross_entropy", "cross_entropy")
 @dataclass
@@ -33,6 +36,7 @@ class LabelSmoothedCrossEntropyConfig(CrossEntropyConfig):
     label_smoothing: float = flag(0.1, help="share of probability spread evenly")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_share("criterion", label_smoothing=self.label_smoothing)
 
 
@@ -104,6 +108,7 @@ class SequenceConfig(CriterionConfig):
     )
 
     def __post_init__(self) -> None:
+        require_not_negative("criterion.auxiliary_weights", **self.auxiliary_weights)
         require_positive("criterion", samples=self.samples)
         require_not_negative("criterion", max_len_a=self.max_len_a)
         if not 1 <= self.max_len_b < math.inf:

@@ -25,6 +25,9 @@ class Routing:
     load: Tensor  # [n, E] P(x, i): the probability that an expert would be chosen under other noise
 
 
+LEAST_SPREAD = 1e-6  # what a difference of scores is divided by: with less the gradient would be 0 times infinity
+
+
 class NoisyTopK(nn.Module):
     """G(x) = softmax(KeepTopK(H(x), k)), H(x)_i = (x W_g)_i + N(0, 1) softplus((x W_noise)_i): equations 3 to 5.
 
@@ -53,7 +56,7 @@ class NoisyTopK(nn.Module):
         # An expert is chosen if it beats the k-th best of the others: equations 8 and 9.
         chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(1, experts, True)
         to_beat = torch.where(chosen, best.values[:, self.k, None], best.values[:, self.k - 1, None])
-        load = torch.special.ndtr((clean - to_beat) / spread)
+        load = torch.special.ndtr((clean - to_beat) / spread.clamp(min=LEAST_SPREAD))
         return Routing(experts, weights, gates, load)
 
     def _product(self, x: Tensor, matrix: Tensor) -> Tensor:

@@ -86,7 +86,7 @@ class AdamConfig(OptimizerConfig):
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
         check_betas(self.betas, "--adam-betas 0.9,0.98")
-        require_not_negative("optimizer", eps=self.eps)
+        require_positive("optimizer", eps=self.eps)
 
 
 @optimizers.declare("adamw", "torch_optimizers")

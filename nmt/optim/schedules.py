@@ -95,8 +95,7 @@ class InverseSqrtConfig(WarmupConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.warmup_init_lr < 0:
-            raise UsageError(f"scheduler.warmup_init_lr={self.warmup_init_lr} must not be negative")
+        require_not_negative("scheduler", warmup_init_lr=self.warmup_init_lr)
 
 
 @schedulers.register("inverse_sqrt", InverseSqrtConfig)

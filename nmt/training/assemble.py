@@ -13,7 +13,7 @@ import torch
 from nmt.allocator import keep_few_kernels, keep_freed_memory
 from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
-from nmt.config.sections import Span, TrainConfig
+from nmt.config.sections import CheckpointConfig, Span, TrainConfig
 from nmt.devices import choose_device, make_current, own_device, require_precision, set_threads
 from nmt.distributed.joining import join
 from nmt.distributed.world import World
@@ -29,6 +29,7 @@ from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
 from nmt.storage.lock import one_writer, remove_leftovers
 from nmt.training.checkpoints import resume
 from nmt.training.checkpoints.keeper import Keeper, Saver
+from nmt.training.checkpoints.optimizer_state import training_mode
 from nmt.training.checkpoints.resume import Facts, Past
 from nmt.training.checkpoints.store import Cadence, CheckpointStore
 from nmt.training.loop.batches import DataPosition, TrainingBatches, batch_reader
@@ -96,6 +97,7 @@ def dry_run(config: TrainConfig) -> dict[str, str]:
     with _planned(uncounted) as plan:
         learner, _ = _learner(plan, None)
         updater = _updater(plan, learner, default_warmup(plan.max_update))
+        training_mode(learner.optimizer)
         copies = config.checkpoint.asynchronous and plan.world.main and plan.device.type == "cpu"
         found = rehearse(updater, plan.batches, copies_checkpoints=copies)
         if not plan.world.main:
@@ -117,7 +119,7 @@ def dry_run(config: TrainConfig) -> dict[str, str]:
 @contextlib.contextmanager
 def _planned(config: TrainConfig) -> Iterator[Plan]:
     """What is known of a run before there is a model, among the processes that share it."""
-    if not config.data or config.seed < 0:
+    if not config.data or config.seed < 0 or config.criterion is None:
         check(config, longest=None, max_update=config.training.last_update)
     keep_freed_memory()
     keep_few_kernels()
@@ -208,10 +210,23 @@ def _learner(plan: Plan, past: Past | None) -> tuple[Learner, Cost | None]:
     arithmetic = _arithmetic(plan, model, past)
     if past is None and config.checkpoint.finetune_from_model is not None:
         parts.start_from(config, model, datasets.pair)
+    elif past is not None:
+        _require_same_origin(config.checkpoint, past)
     step = parts.build_step(config, datasets, model, device, world)
     cost = known_cost(config, step, datasets.train, arithmetic, world.size) if world.main else None
     _prepare(plan, step, arithmetic)
     return Learner(step, parts.build_optimizer(config, step), arithmetic, world), cost
+
+
+def _require_same_origin(options: CheckpointConfig, past: Past) -> None:
+    """A run that goes on has the parameters of its checkpoint, whatever model is named."""
+    named, origin = options.finetune_from_model, past.stored.config["checkpoint"].get("finetune_from_model")
+    if named is not None and (origin is None or Path(named).resolve() != Path(origin).resolve()):
+        began = "random parameters" if origin is None else origin
+        raise UsageError(
+            f"{past.stored.path.parent} holds a run that began with {began}, and --finetune-from-model {named} is for new "
+            f"runs: choose another --save-dir, or leave it out to go on"
+        )
 
 
 def _updater(plan: Plan, learner: Learner, warmup_updates: int) -> Updater:

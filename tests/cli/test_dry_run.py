@@ -18,7 +18,14 @@ TINY = (
 
 
 @pytest.mark.parametrize(
-    "options", [[], ["--bpe-dropout", "0.2", "--readers", "2"], ["--sampling-weights", "2,1", "--update-freq", "2"]]
+    "options",
+    [
+        [],
+        ["--bpe-dropout", "0.2", "--readers", "2"],
+        ["--sampling-weights", "2,1", "--update-freq", "2"],
+        ["--ema-decay", "0.99"],
+        ["--optimizer", "schedule_free_adamw", "--lr-scheduler", "constant"],
+    ],
 )
 def test_it_says_what_training_takes_and_leaves_nothing(tmp_path: Path, options: list[str]) -> None:
     corpus = write_tiny_corpus(tmp_path, joint=BpeConfig(vocab_size=40))

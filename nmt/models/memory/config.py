@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -40,8 +41,7 @@ class MemoryNetworkConfig:
 
     def __post_init__(self) -> None:
         check_sizes(self, MemoryNetworkConfig)
-        if self.init_std <= 0.0:
-            raise UsageError(f"model.init_std={self.init_std} must be greater than 0")
+        require_positive("model", init_std=self.init_std)
 
     def shrink(self) -> MemoryNetworkConfig:
         """The same structure in small sizes, for tests."""
@@ -69,7 +69,7 @@ class NeuralGPUConfig:
         require_positive("model", num_maps=self.num_maps, height=self.height, num_convs=self.num_convs)
         require_positive("model", embedding_size=self.embedding_size)
         require_not_negative("model", width_b=self.width_b)
-        if self.width_a < 1:
+        if not 1 <= self.width_a < math.inf:
             raise UsageError(f"model.width_a={self.width_a} must be at least 1: an image holds the whole source")
         if not 0.0 <= self.dropout < LARGEST_DROPOUT:
             raise UsageError(

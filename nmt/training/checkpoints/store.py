@@ -112,6 +112,7 @@ class CheckpointStore:
     metric: str
     higher_is_better: bool
     _unreadable: set[str] = field(default_factory=set)  # pointers that were warned of
+    _lost_best: bool = False  # the best checkpoint of all could not be written: the best one there is stands for it
 
     def prepare(self) -> None:
         """Put what belongs to the run, not to one checkpoint, into its folder: configuration and tokenizer."""
@@ -200,6 +201,7 @@ class CheckpointStore:
         for name, path in ((run_folder.LAST, stored.path), (run_folder.BEST, of_best)):
             if path is not None and self._pointed(name) != path:
                 run_folder.set_pointer(self.folder, name, path)
+        self._lost_best = best is not None and of_best is None
 
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> Path | None:
         """Write a checkpoint, move the pointers, delete what may go. A full disk is a warning and the result None,
@@ -212,9 +214,11 @@ class CheckpointStore:
             # what it overwrites is a damaged one that this run fell back from
             write_checkpoint(path, config=self.config, overwrite=True, **vars(snapshot))
             run_folder.set_pointer(self.folder, run_folder.LAST, path)
-            if best:
+            if best or (self._lost_best and self._beats_the_best_stored(snapshot.info)):
                 run_folder.set_pointer(self.folder, run_folder.BEST, path)
+                self._lost_best = self._lost_best and not best
         except (StorageError, OutputError, OSError) as error:
+            self._lost_best = self._lost_best or best
             if required:
                 raise StorageError(f"the last checkpoint of the run could not be written: {error}") from error
             logger.warning("no checkpoint at update %d, training goes on: %s", snapshot.info.update, error)
@@ -224,6 +228,12 @@ class CheckpointStore:
         except (NMTError, OSError) as error:
             logger.warning("old checkpoints could not be looked through: %s", error)
         return path
+
+    def _beats_the_best_stored(self, info: CheckpointInfo) -> bool:
+        stored = self.best()
+        known = {} if stored is None else {stored: read_info(stored)}
+        now = self.folder / "now"
+        return best_first({**known, now: info}, self.metric, higher_is_better=self.higher_is_better)[:1] == [now]
 
     def last(self) -> Path | None:
         return self._pointed(run_folder.LAST)

@@ -85,6 +85,17 @@ def test_load_is_the_probability_of_being_chosen_under_fresh_noise() -> None:
         assert load[expert].item() == pytest.approx(float((fresh > threshold).float().mean()), abs=0.02)
 
 
+@pytest.mark.parametrize("noise", [-20.0, -60.0, -1000.0])
+def test_noise_that_is_next_to_nothing_has_a_finite_gradient(noise: float) -> None:
+    gate, x = NoisyTopK(2, 4, 2), torch.ones(3, 2)
+    with torch.no_grad():
+        gate.gate.copy_(torch.randn(4, 2))
+        gate.noise.fill_(noise / 2)
+    gate(x).load.sum().backward()
+    assert gate.noise.grad is not None and gate.gate.grad is not None
+    assert bool(gate.noise.grad.isfinite().all()) and bool(gate.gate.grad.isfinite().all())
+
+
 def test_every_expert_gets_a_gradient_if_only_of_zero() -> None:
     gate, experts, x = gating(1, experts=50), Experts(4, 6, 50), torch.randn(3, 4)
     experts(x, gate(x)).sum().backward()

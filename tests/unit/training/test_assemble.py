@@ -415,3 +415,19 @@ def test_a_start_from_a_model_of_other_options_is_warned_of(
         train(config)
         warned = "has other options (model.num_heads: 2 -> 4): what its parameters mean may be lost" in caplog.text
         assert warned == (heads == 4)
+
+
+def test_a_run_that_goes_on_takes_no_other_model_to_begin_with(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    config = tiny_run(scheduler=ConstantConfig(), training=TrainingConfig(max_update=1))
+    train(config)
+    config.training.max_update = 2
+    config.checkpoint.finetune_from_model = str(tmp_path / "another")
+    with pytest.raises(
+        UsageError, match=r"a run that began with random parameters, and --finetune-from-model .* is for new"
+    ):
+        train(config)
+
+
+def test_what_is_missing_is_said_before_anything_is_opened() -> None:
+    with pytest.raises(UsageError, match="no model, no criterion, no optimizer, no scheduler is chosen"):
+        train(TrainConfig(data=["nowhere"]))

@@ -178,6 +178,33 @@ def test_a_save_that_fails_is_a_warning_unless_the_run_ends_with_it(
     assert names(store) == [1]
 
 
+def test_where_the_best_of_all_was_lost_the_best_that_is_stored_is_pointed_at(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(CheckpointConfig(keep_interval_updates=9))
+    first = store.save(snapshot(1, loss=3.0), best=True, required=False)
+
+    def full(*_: object, **__: object) -> None:
+        raise StorageError("cannot write: No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "write_checkpoint", full)
+        assert store.save(snapshot(2, loss=1.0), best=True, required=False) is None
+    assert store.best() == first
+    store.save(snapshot(3, loss=3.5), best=False, required=False)
+    store.save(snapshot(4), best=False, required=False)  # not validated
+    assert store.best() == first
+    fifth = store.save(snapshot(5, loss=2.0), best=False, required=False)
+    assert store.best() == fifth
+    again = make_store(CheckpointConfig(keep_interval_updates=9))  # and so it is after a stop
+    again.mend_pointers(read_checkpoint(fifth or Path(), training=True), best=2)
+    sixth = again.save(snapshot(6, loss=1.5), best=False, required=False)
+    assert again.best() == sixth
+    again.save(snapshot(7, loss=0.5), best=True, required=False)
+    again.save(snapshot(8, loss=0.7), best=False, required=False)
+    assert str(again.best()).endswith("7")
+
+
 def test_little_space_is_said_before_it_is_too_little(
     make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

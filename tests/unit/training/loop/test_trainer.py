@@ -314,6 +314,20 @@ def test_each_improvement_is_saved_and_pointed_at(make_trainer: Make, tmp_path: 
     assert last is not None and read_info(last).update == 3 and read_info(last).reasons == ("final",)
 
 
+def test_an_epoch_without_an_update_since_the_last_validation_is_not_validated(
+    make_trainer: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would say nothing, and count for patience."""
+    poison(monkeypatch, {1, 2, 3, 7, 8, 9})
+    trainer: Trainer = make_trainer(
+        validators=[Scripted(3.0, 2.0)],
+        validation=ValidationConfig(interval=1),
+        limits=TrainingConfig(max_epoch=4),
+    )
+    trainer.run()
+    assert trainer.validation.best.history == [3.0, 2.0]
+
+
 def test_validation_comes_at_its_interval_and_at_the_end(make_trainer: Make, tmp_path: Path) -> None:
     make_trainer(
         validators=[Scripted(3.0, 2.0, 1.0)],
