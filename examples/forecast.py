@@ -6,7 +6,8 @@
 
 What stands behind the recipe changes it, as for nmt-train. --pieces are the sizes of the two vocabularies, or of the one
 that both languages share; --lengths the pieces of a source and of a target sentence, its end included. Updates and their
-size are those of the recipe: with several devices as large as before where it has tokens_per_update, otherwise larger.
+size are those of the recipe: with several devices about as large as with one where it has
+tokens_per_update, otherwise larger.
 
 What a device sustains (--tflops) is far below what its maker prints, and less in small models than in large ones. The rate
 assumed by default is that of one NVIDIA A100 in mixed precision. Better is one's own: the speed of a short run in target
@@ -121,12 +122,9 @@ def pairs_of_an_update(batching: BatchingConfig, source: int, target: int, devic
     sides = (None, None) if batching.max_tokens == AUTO else batching.limits
     limits = [limit / length for limit, length in zip(sides, (source, target)) if limit is not None]
     limits += [] if batching.batch_size is None else [batching.batch_size]
-    if not limits:
+    if not limits or (batching.tokens_per_update is not None and batching.max_tokens == AUTO):
         return None
-    if batching.tokens_per_update is None:
-        return min(limits) * batching.update_freq * devices
-    assert batching.largest is not None, "such batches are refused"
-    return batching.tokens_per_update / batching.largest * min(limits)
+    return batching.accumulation(devices) * devices * min(limits)
 
 
 def forecast(config: TrainConfig, sizes: VocabularySizes, source: int, target: int, devices: int = 1) -> Forecast:

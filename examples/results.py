@@ -382,7 +382,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if given["ours"] is not None and not math.isfinite(given["ours"]):
                 raise UsageError(f"--ours {given['ours']} is no figure; leave it out for what was not run")
             found = [facts_of(folder) for folder in runs]
-            given["setting"] = given["setting"].replace("{epochs}", str(max((run.epochs for run in found), default=0)))
+            epochs = max((run.epochs for run in found), default=0)
+            if "{epochs}" in given["setting"] and not epochs:
+                raise UsageError("--setting has {epochs}, and no --run says how many there were; write the number")
+            given["setting"] = given["setting"].replace("{epochs}", str(epochs))
             new = Result(**(given | of_scores(scores)))
             facts = together(found) or ({"hardware": hardware()} if new.was_run else {})
             add_all(file, [replace(new, **facts)])

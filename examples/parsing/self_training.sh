@@ -15,7 +15,7 @@ epochs=${EPOCHS:-15}
 python=${PYTHON:-python}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
-if [ ! -f "$sentences" ]; then
+if [ ! -r "$sentences" ] || [ -d "$sentences" ]; then
     echo "self_training.sh: there is no file $sentences; name a file of sentences" >&2
     exit 1
 fi

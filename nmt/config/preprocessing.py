@@ -13,8 +13,6 @@ from nmt.config.option import FlagKind, flag, group, section, user_dir_option
 from nmt.config.sections import MAX_LINE_BYTES
 from nmt.errors import UsageError
 
-MOST = 2**31 - 2  # that a pattern can count
-
 
 class Leaked(Enum):
     """What of valid and test must not stand in the training text."""
@@ -55,8 +53,6 @@ class FilterConfig:
     def __post_init__(self) -> None:
         require_positive("filters", min_length=self.min_length, max_length=self.max_length, max_ratio=self.max_ratio)
         require_positive("filters", max_characters=self.max_characters, max_word=self.max_word)
-        if self.max_word is not None and self.max_word > MOST:
-            raise UsageError(f"filters.max_word={self.max_word} must be at most {MOST:,} (--max-word)")
         require_not_negative("filters", max_digits_apart=self.max_digits_apart or 0)
         require_not_negative("filters", max_punctuation_apart=self.max_punctuation_apart or 0)
         if not 0 < self.min_script <= 1:

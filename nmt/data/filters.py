@@ -65,6 +65,10 @@ def normalised(line: str) -> str:
     return _NOT_WORDS.sub("", folded) or folded
 
 
+def _has_longer(line: str, longest: int) -> bool:
+    return len(line) > longest and any(len(word) > longest for word in line.split())
+
+
 @functools.cache
 def letters_of(script: str) -> regex.Pattern[str]:
     """Of a script by its Unicode name or short name, such as Latin, Cyrl or Han."""
@@ -102,8 +106,7 @@ class TextRules:
         if (most := config.max_characters) is not None:
             yield Reason.characters, (any(len(line) > most for line in pair) for pair in zip(*sides))
         if (longest := config.max_word) is not None:
-            long_word = regex.compile(rf"\S{{{longest + 1}}}").search
-            yield Reason.long_word, (any(long_word(line) for line in pair) for pair in zip(*sides))
+            yield Reason.long_word, (any(_has_longer(line, longest) for line in pair) for pair in zip(*sides))
         if target is not None:
             if config.drop_copies:
                 yield Reason.copied, (one == other for one, other in zip(source, target))

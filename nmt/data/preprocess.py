@@ -103,7 +103,11 @@ def _check_dropped(dropped: Path, destination: Path, texts: Iterable[Path], conf
         raise OutputError(f"--keep-dropped {dropped} lies in the corpus folder; choose a file outside of {destination}")
     if any(os.path.realpath(text) == str(real) for text in texts):
         raise OutputError(f"--keep-dropped {dropped} is a file of the text itself; choose another")
-    check_new_file(dropped, overwrite=config.overwrite and config.shard is None, option="--keep-dropped")
+    if config.shard is not None and dropped.exists():
+        raise OutputError(
+            f"{dropped} exists already, and shards must not share it; delete it, or choose another --keep-dropped"
+        )
+    check_new_file(dropped, overwrite=config.overwrite, option="--keep-dropped")
 
 
 def _beside_a_merge(config: PreprocessConfig) -> Rules:

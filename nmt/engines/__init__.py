@@ -123,7 +123,7 @@ class NativeKind(EngineKind):
             return f"it is for CPUs, and the device is {wanted.device}"
         if processor() is None:
             return "the C part of nmt was not built here or is switched off"
-        missing = beyond(IN_C, model.config) or _narrower_heads(model.config)
+        missing = beyond(IN_C, model.config) or _other_heads(model.config)
         return None if missing is None else f"{missing} is not in its C code"
 
     def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
@@ -132,7 +132,7 @@ class NativeKind(EngineKind):
         return NativeEngine(describe(model.config, model.sizes, model.arrays, model.origin), wanted.number_format)
 
 
-def _narrower_heads(config: TransformerConfig) -> str | None:
+def _other_heads(config: TransformerConfig) -> str | None:
     """What keys or values have of a width of their own: in C all heads together are as wide as the model."""
     heads = config.head_sizes()
     for name, width, together in (("d_k", heads.d_k, heads.keys), ("d_v", heads.d_v, heads.values)):

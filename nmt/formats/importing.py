@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import tempfile
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from nmt.optim.schedules import InverseSqrtConfig
 from nmt.progress import ReportPairs, unseen
 from nmt.search.config import BeamConfig
 from nmt.storage.checkpoints import KIND, CheckpointInfo, load_parameters, write_checkpoint
-from nmt.storage.files import check_destination
+from nmt.storage.files import check_destination, said_plainly, temporary
 from nmt.storage.lock import remove_leftovers_of
 
 logger = logging.getLogger("nmt.import")
@@ -80,7 +80,7 @@ def _destinations(output: Path, count: int, *, overwrite: bool) -> list[Path]:
     folders = [output] if count == 1 else [output / str(number) for number in range(1, count + 1)]
     for folder in folders:
         remove_leftovers_of(folder)
-    if count > 1 and output.is_dir() and (others := sorted({*output.iterdir()} - {*folders})):
+    if count > 1 and output.is_dir() and (others := sorted({*output.glob("[!.]*")} - {*folders})):
         raise OutputError(
             f"{output} holds {others[0].name}, which is none of the {count} models; choose another --output"
         )
@@ -147,11 +147,15 @@ def write_model(one: Converted, folder: Path, origin: str, *, overwrite: bool = 
     pair = one.model.pair
     tensors = {name: torch.from_numpy(array) for name, array in one.arrays.items()}
     info = CheckpointInfo(0, 0, ("import",), {}, {"vocabularies": pair.digest(), "imported_from": origin})
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".nmt-") as place:  # where there must be room anyway
-        pair.save(Path(place))
+    place = temporary(folder)  # beside it, where there must be room anyway
+    try:
+        with said_plainly(place):
+            place.mkdir(parents=True)
+        pair.save(place)
         config = _tree(one.options, one.model.search)
-        write_checkpoint(folder, model=tensors, config=config, info=info, tokenizer=Path(place), overwrite=overwrite)
+        write_checkpoint(folder, model=tensors, config=config, info=info, tokenizer=place, overwrite=overwrite)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
     logger.info(
         "wrote %s: %s parameters, %s source and %s target pieces; %d arrays were read, and read back they are the same",
         folder,

@@ -113,16 +113,17 @@ class Loaded:
         return found
 
     def _configuration(self, translator: Translator, asked: Mapping[str, Any]) -> GenerateConfig:
-        """The server's options as far as the search that is asked for has them, and those of the request."""
+        """The server's options as far as the search that is asked for has them, and those of the request. Where nobody names
+        a search it is what ``nmt-generate`` makes of the options."""
         common = dict(self.common)
         if "search" in asked:
             known = options_of(searches.config_class(asked["search"]))
             common = {name: value for name, value in common.items() if name in known} | {"search": asked["search"]}
-        search = type(translator.configuration(**common).search)
-        for name in asked.keys() - options_of(search):
-            raise UsageError(
-                f'the search {common.get("search", "of the server")} has no "{name}"; leave it out, or name another "search"'
-            )
+        if "search" in common:
+            for name in asked.keys() - options_of(searches.config_class(common["search"])):
+                raise UsageError(
+                    f'the search {common["search"]} has no "{name}"; leave it out, or name another "search"'
+                )
         return translator.configuration(**{**common, **asked})
 
 

@@ -13,7 +13,7 @@ import torch
 from nmt.allocator import keep_few_kernels, keep_freed_memory
 from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
-from nmt.config.sections import CheckpointConfig, Span, TrainConfig
+from nmt.config.sections import Span, TrainConfig
 from nmt.devices import choose_device, make_current, own_device, require_precision, set_threads
 from nmt.distributed.joining import join
 from nmt.distributed.world import World
@@ -210,23 +210,10 @@ def _learner(plan: Plan, past: Past | None) -> tuple[Learner, Cost | None]:
     arithmetic = _arithmetic(plan, model, past)
     if past is None and config.checkpoint.finetune_from_model is not None:
         parts.start_from(config, model, datasets.pair)
-    elif past is not None:
-        _require_same_origin(config.checkpoint, past)
     step = parts.build_step(config, datasets, model, device, world)
     cost = known_cost(config, step, datasets.train, arithmetic, world.size) if world.main else None
     _prepare(plan, step, arithmetic)
     return Learner(step, parts.build_optimizer(config, step), arithmetic, world), cost
-
-
-def _require_same_origin(options: CheckpointConfig, past: Past) -> None:
-    """A run that goes on has the parameters of its checkpoint, whatever model is named."""
-    named, origin = options.finetune_from_model, past.stored.config["checkpoint"].get("finetune_from_model")
-    if named is not None and (origin is None or Path(named).resolve() != Path(origin).resolve()):
-        began = "random parameters" if origin is None else origin
-        raise UsageError(
-            f"{past.stored.path.parent} holds a run that began with {began}, and --finetune-from-model {named} is for new "
-            f"runs: choose another --save-dir, or leave it out to go on"
-        )
 
 
 def _updater(plan: Plan, learner: Learner, warmup_updates: int) -> Updater:
@@ -280,6 +267,8 @@ def _past(plan: Plan, store: CheckpointStore) -> Past | None:
         batches_in_update=plan.batches.batches_in_update,
         options=plan.config.checkpoint,
     )
+    resume.keep_origin(plan.config.checkpoint, past)
+    store.config = to_plain(plan.config)
     if not past.changes("scheduler."):
         resume.compare_length(past, plan.config, plan.max_update)
     return past

@@ -14,10 +14,11 @@ import pytest
 
 import nmt
 from nmt import Translator
+from nmt.search.config import GreedyConfig
 from nmt.serving.app import PAGE
 from nmt.translation import Line
 from tests.serving.servers import Server, running, until
-from tests.tiny_models import some_lines
+from tests.tiny_models import some_lines, write_tiny_model
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -121,6 +122,13 @@ def test_a_request_may_choose_another_search_than_a_server_with_options(model: P
     with running("--path", model, "--workers", "1", "--beam", "3", "--lenpen", "1") as started:
         assert started.translate("rot", search="greedy") == translator.translate(["rot"], search="greedy")
         assert started.translate("rot") == translator.translate(["rot"], beam=3, lenpen=1.0)
+
+
+@pytest.mark.slow
+def test_where_nobody_names_a_search_it_is_that_of_the_options(tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "greedy", model="transformer", updates=150, search=GreedyConfig())
+    with running("--path", path, "--workers", "1") as started:
+        assert started.translate("rot", beam=2) == Translator.load(path, "cpu").translate(["rot"], beam=2)
 
 
 @pytest.mark.slow

@@ -121,7 +121,8 @@ def sampled(lines: Iterable[str], most: int, seed: int) -> Iterator[str]:
             numbers.append(number)
         kept[number] = line
     del numbers
-    yield from kept.values()
+    for number in list(kept):
+        yield kept.pop(number)
 
 
 def _parts(line: str) -> Iterator[str]:

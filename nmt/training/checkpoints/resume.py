@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from nmt.config.sections import LOSSES, CheckpointConfig, TrainConfig, ValidationConfig
@@ -71,6 +72,7 @@ class RunState:
     skipped: int = 0  # updates whose gradient was not finite
     skipped_in_row: int = 0
     interrupted: Sequence[str] | None = None  # a validation was; the reasons of the checkpoint that followed it
+    validated: int = 0  # the update that was validated last; before the first one nothing is learned
     validations_before: int = 0  # those of the history that came before the present scheduler, which does not see them
 
     def spent(self) -> dict[str, Any]:
@@ -176,6 +178,19 @@ def other_scores(past: Past, validated_as: Fingerprint, options: ValidationConfi
     of_translations = ("search.", "validation.") if options.best_metric in LOSSES else ()
     changed = differences(past.facts.validated_as, validated_as)
     return {key: changed[key] for key in changed if key != "computed_on" and not key.startswith(of_translations)}
+
+
+def keep_origin(options: CheckpointConfig, past: Past) -> None:
+    """A run that goes on has the parameters of its checkpoint: the model that it began with stays noted, and no other can
+    be named."""
+    named, origin = options.finetune_from_model, past.stored.config["checkpoint"].get("finetune_from_model")
+    if named is None:
+        options.finetune_from_model = origin
+    elif origin is None or Path(named).resolve() != Path(origin).resolve():
+        raise UsageError(
+            f"{past.stored.path.parent} holds a run that did not begin with {named}: --finetune-from-model is for new runs; "
+            f"choose another --save-dir, or leave it out to go on"
+        )
 
 
 def restarts_epoch(changed: Mapping[str, str]) -> bool:

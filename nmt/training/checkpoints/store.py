@@ -230,8 +230,10 @@ class CheckpointStore:
         return path
 
     def _beats_the_best_stored(self, info: CheckpointInfo) -> bool:
-        stored = self.best()
-        known = {} if stored is None else {stored: read_info(stored)}
+        stored, known = self.best(), dict[Path, CheckpointInfo]()
+        if stored is not None:
+            with contextlib.suppress(NMTError):  # a damaged one is beaten by any
+                known[stored] = read_info(stored)
         now = self.folder / "now"
         return best_first({**known, now: info}, self.metric, higher_is_better=self.higher_is_better)[:1] == [now]
 

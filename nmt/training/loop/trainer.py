@@ -51,7 +51,6 @@ class Trainer:
     limits: TrainingConfig
     around_update: Callable[[int], AbstractContextManager[object]] = contextlib.nullcontext  # watches each update
     state: RunState = field(default_factory=RunState)
-    validated: int = 0  # the update that was validated last; before the first one there is nothing to validate
 
     def run(self) -> str:
         """Train to the end and say why it is the end. ``Interrupted`` is raised after a request to stop."""
@@ -111,7 +110,6 @@ class Trainer:
             best.restore(past.training.values["best"])
             self.reporter.restore(past.training.values["report"])
         self.state = past.state
-        self.validated = self.state.update if past.stored.info.scores else 0
         takes_over = "reset_lr_scheduler" in resets or past.changes("scheduler.")
         known = len(best.history)  # none if it is forgotten, or of another metric
         self.state.validations_before = known if takes_over else min(known, self.state.validations_before)
@@ -185,7 +183,7 @@ class Trainer:
         return tuple(reason for reason in reasons if made or reason != BY_UPDATES)
 
     def _validation_due(self, batches: UpdateBatches, made: bool) -> bool:
-        if not made and self.state.update == self.validated:
+        if not made and self.state.update == self.state.validated:
             return False  # nothing was learned since
         update, epoch = self.state.update if made else None, batches.epoch if batches.ends_epoch else None
         return validation_due(self.validation.options, update, epoch) or self.ending() is not None
@@ -203,7 +201,7 @@ class Trainer:
         if validate and self.validation.validators:
             try:
                 scores, improved = self.validation(state.update, lambda: bool(self.pulse.stop))
-                self.validated = state.update
+                state.validated = state.update
                 self.reporter.valid(state.update, state.epoch, scores, best=improved)
             except ValidationStopped:
                 state.interrupted = reasons

@@ -67,6 +67,7 @@ def test_hours_are_operations_over_a_rate(
         ("copying --lengths 20 20", "320"),  # 16 sentences
         ("copying --lengths 20 20 --devices 4", "1,280"),  # of each device
         ("multi30k_tiny --lengths 30 30 --devices 4", "32,768"),  # 2 x 4,096 of each
+        ("vaswani_base --lengths 25 25 --devices 16", "50,000"),  # 3,125 of each
         ("vaswani_base batching.max_target_tokens=1500 --lengths 30 30", "12,000"),  # eight batches
         ("vaswani_base batching.batch_size=10 --lengths 30 40", "3,200"),
     ],
@@ -120,6 +121,10 @@ def test_a_model_that_cannot_be_counted_is_one_sentence(capsys: pytest.CaptureFi
         ("vaswani_base --pieces 37000 --lengths 1 30", "--lengths two numbers from 2 on"),
         ("vaswani_base --pieces 37000 --lengths 30 30 --devices 0", "--devices 0 is no rate"),
         ("parsing_small --pieces 37000 --lengths 30 30", "this recipe has no number of updates"),
+        (
+            "vaswani_base batching.max_tokens=auto batching.batch_size=9 --pieces 37000 --lengths 30 30",
+            "or no size of batches",
+        ),
     ],
 )
 def test_what_gives_no_forecast_is_one_sentence(

@@ -151,6 +151,7 @@ def test_a_picture_is_kept_with_its_result(tmp_path: Path) -> None:
         (["--drawn", "nowhere.svg"], "--drawn FILE needs a name"),
         (["--ours", "1", "--score", "score.json"], "--score reads what --ours states too; give one of them"),
         (["--ours", "nan"], "--ours nan is no figure; leave it out for what was not run"),
+        (["--setting", "{epochs} epochs"], "--setting has {epochs}, and no --run says how many there were"),
     ],
 )
 def test_what_cannot_be_added_is_one_sentence(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from nmt.config.choices import Segmentation
 from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.formats import safetensors
@@ -191,3 +192,10 @@ def test_what_it_cannot_hold_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--quantization int8 is for ctranslate2"):
         exported(run, tmp_path / "there", quantization=Quantization.int8)
     assert not (tmp_path / "there").exists()
+
+
+@pytest.mark.parametrize("given", [{"srcdict": "x"}, {"bpe": Segmentation.subword_nmt}, {"moses": True}])
+@pytest.mark.parametrize("from_format", ["safetensors", "huggingface"])
+def test_a_whole_model_needs_nothing_beside_it(from_format: str, given: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"a folder of {from_format} holds its .*tokenizers; leave --.* out"):
+        import_model(ImportConfig(from_format=from_format, path="there", output=str(tmp_path / "here"), **given))

@@ -40,7 +40,7 @@ from nmt.models.transformer.transformer import Transformer
 from nmt.optim.config import AdamConfig
 from nmt.optim.schedules import ConstantConfig, InverseSqrtConfig, LinearConfig, NoamConfig
 from nmt.storage.checkpoints import read_checkpoint, read_info
-from nmt.storage.run_folder import checkpoints_in, pointed
+from nmt.storage.run_folder import checkpoints_in, pointed, read_config
 from nmt.training.assemble import train
 from nmt.training.setup import description as length
 from nmt.training.setup.datasets import Datasets, check_lengths
@@ -422,10 +422,22 @@ def test_a_run_that_goes_on_takes_no_other_model_to_begin_with(tiny_run: MakeCon
     train(config)
     config.training.max_update = 2
     config.checkpoint.finetune_from_model = str(tmp_path / "another")
-    with pytest.raises(
-        UsageError, match=r"a run that began with random parameters, and --finetune-from-model .* is for new"
-    ):
+    with pytest.raises(UsageError, match=r"did not begin with .*another: --finetune-from-model is for new runs"):
         train(config)
+    assert read_config(Path(config.checkpoint.save_dir))["checkpoint"]["finetune_from_model"] is None
+
+
+def test_the_model_that_a_run_began_with_stays_noted(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    start = tiny_run(scheduler=ConstantConfig(), training=TrainingConfig(max_update=1))
+    start.checkpoint.save_dir = str(tmp_path / "start")
+    train(start)
+    for update, named in ((1, True), (2, False), (3, True)):
+        config = tiny_run(scheduler=ConstantConfig(), training=TrainingConfig(max_update=update))
+        config.checkpoint.finetune_from_model = str(tmp_path / "start") if named else None
+        train(config)
+        assert read_config(Path(config.checkpoint.save_dir))["checkpoint"]["finetune_from_model"] == str(
+            tmp_path / "start"
+        )
 
 
 def test_what_is_missing_is_said_before_anything_is_opened() -> None:

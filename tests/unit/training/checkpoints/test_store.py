@@ -198,7 +198,8 @@ def test_where_the_best_of_all_was_lost_the_best_that_is_stored_is_pointed_at(
     assert store.best() == fifth
     again = make_store(CheckpointConfig(keep_interval_updates=9))  # and so it is after a stop
     again.mend_pointers(read_checkpoint(fifth or Path(), training=True), best=2)
-    sixth = again.save(snapshot(6, loss=1.5), best=False, required=False)
+    ((fifth or Path()) / "manifest.json").write_text("{")  # a damaged one is beaten by any
+    sixth = again.save(snapshot(6, loss=2.5), best=False, required=False)
     assert again.best() == sixth
     again.save(snapshot(7, loss=0.5), best=True, required=False)
     again.save(snapshot(8, loss=0.7), best=False, required=False)

@@ -20,8 +20,9 @@ from nmt.data.corpus import Split
 from nmt.errors import DeviceError, NMTError
 from nmt.optim import Progress
 from nmt.reporting.run_record import read_events
-from nmt.storage.checkpoints import read_info
+from nmt.storage.checkpoints import read_checkpoint, read_info
 from nmt.storage.run_folder import checkpoints_in, pointed
+from nmt.training.checkpoints.resume import Past
 from nmt.training.loop import updater as updater_module
 from nmt.training.loop.batches import BatchReader, ReadAhead, read_batch
 from nmt.training.loop.learner import Step
@@ -315,7 +316,7 @@ def test_each_improvement_is_saved_and_pointed_at(make_trainer: Make, tmp_path: 
 
 
 def test_an_epoch_without_an_update_since_the_last_validation_is_not_validated(
-    make_trainer: Make, monkeypatch: pytest.MonkeyPatch
+    make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would say nothing, and count for patience."""
     poison(monkeypatch, {1, 2, 3, 7, 8, 9})
@@ -326,6 +327,10 @@ def test_an_epoch_without_an_update_since_the_last_validation_is_not_validated(
     )
     trainer.run()
     assert trainer.validation.best.history == [3.0, 2.0]
+    stored = read_checkpoint(pointed(tmp_path / "run", "last") or Path(), training=True)
+    again: Trainer = make_trainer(validators=[Scripted()])
+    again.restore(Past.of(stored))
+    assert again.state.validated == again.state.update == trainer.state.update > 0  # also in a run that goes on
 
 
 def test_validation_comes_at_its_interval_and_at_the_end(make_trainer: Make, tmp_path: Path) -> None:
