@@ -267,8 +267,8 @@ def _past(plan: Plan, store: CheckpointStore) -> Past | None:
         batches_in_update=plan.batches.batches_in_update,
         options=plan.config.checkpoint,
     )
-    resume.keep_origin(plan.config.checkpoint, past)
-    store.config = to_plain(plan.config)
+    checkpoint = {**store.config["checkpoint"], "finetune_from_model": resume.origin(plan.config.checkpoint, past)}
+    store.config = {**store.config, "checkpoint": checkpoint}
     if not past.changes("scheduler."):
         resume.compare_length(past, plan.config, plan.max_update)
     return past

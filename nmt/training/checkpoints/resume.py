@@ -180,17 +180,16 @@ def other_scores(past: Past, validated_as: Fingerprint, options: ValidationConfi
     return {key: changed[key] for key in changed if key != "computed_on" and not key.startswith(of_translations)}
 
 
-def keep_origin(options: CheckpointConfig, past: Past) -> None:
-    """A run that goes on has the parameters of its checkpoint: the model that it began with stays noted, and no other can
-    be named."""
-    named, origin = options.finetune_from_model, past.stored.config["checkpoint"].get("finetune_from_model")
-    if named is None:
-        options.finetune_from_model = origin
-    elif origin is None or Path(named).resolve() != Path(origin).resolve():
+def origin(options: CheckpointConfig, past: Past) -> str | None:
+    """The model that a run began with, which stays noted while it goes on. No other can be named: the parameters are those
+    of the checkpoint."""
+    named, noted = options.finetune_from_model, past.stored.config["checkpoint"].get("finetune_from_model")
+    if named is not None and (noted is None or Path(named).resolve() != Path(noted).resolve()):
         raise UsageError(
             f"{past.stored.path.parent} holds a run that did not begin with {named}: --finetune-from-model is for new runs; "
             f"choose another --save-dir, or leave it out to go on"
         )
+    return None if noted is None else str(noted)
 
 
 def restarts_epoch(changed: Mapping[str, str]) -> bool:

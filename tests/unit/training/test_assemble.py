@@ -433,8 +433,9 @@ def test_the_model_that_a_run_began_with_stays_noted(tiny_run: MakeConfig, tmp_p
     train(start)
     for update, named in ((1, True), (2, False), (3, True)):
         config = tiny_run(scheduler=ConstantConfig(), training=TrainingConfig(max_update=update))
-        config.checkpoint.finetune_from_model = str(tmp_path / "start") if named else None
+        config.checkpoint.finetune_from_model = given = str(tmp_path / "start") if named else None
         train(config)
+        assert config.checkpoint.finetune_from_model == given  # the caller's object may begin another run
         assert read_config(Path(config.checkpoint.save_dir))["checkpoint"]["finetune_from_model"] == str(
             tmp_path / "start"
         )
