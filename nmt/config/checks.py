@@ -10,6 +10,8 @@ from typing import TypeVar
 
 from nmt.errors import UsageError, numbered
 
+LARGEST_INTEGER = 2**63 - 1  # that fits into an element of an array
+
 Choice = TypeVar("Choice", bound=Enum)
 
 # Each a condition and what is said where it holds: (width % 2, f"model.width={width} is odd; use an even one").
@@ -27,16 +29,22 @@ def require_positive(section_name: str, **values: float | None) -> None:
     """Refuse zero, negative and non-finite values of options that count something."""
     given = {name: value for name, value in values.items() if value is not None}
     _require(lambda value: 0 < value < math.inf, "a finite number greater than zero", section_name, given)
+    _require(_fits_an_integer, f"at most {LARGEST_INTEGER}", section_name, given)
 
 
 def require_not_negative(section_name: str, **values: float) -> None:
     """Refuse negative and non-finite values of options that may be zero."""
     _require(lambda value: 0 <= value < math.inf, "a finite number that is not negative", section_name, values)
+    _require(_fits_an_integer, f"at most {LARGEST_INTEGER}", section_name, values)
 
 
 def require_share(section_name: str, **values: float) -> None:
     """Refuse what is not a share of a whole: at least 0 and less than 1."""
     _require(lambda value: 0.0 <= value < 1.0, "at least 0 and less than 1", section_name, values)
+
+
+def _fits_an_integer(value: float) -> bool:
+    return not isinstance(value, int) or value <= LARGEST_INTEGER
 
 
 def _require(fits: Callable[[float], bool], what: str, section_name: str, values: Mapping[str, float]) -> None:

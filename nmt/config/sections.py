@@ -14,7 +14,7 @@ from typing import Any
 
 from nmt.config.batching import AUTO as AUTO  # these two are imported from here by many
 from nmt.config.batching import BatchingConfig as BatchingConfig
-from nmt.config.checks import require_device
+from nmt.config.checks import refuse, require_device
 from nmt.config.checks import require_not_negative as require_not_negative  # plug-ins import these three from here too
 from nmt.config.checks import require_positive as require_positive
 from nmt.config.checks import require_share as require_share
@@ -27,6 +27,7 @@ from nmt.errors import UsageError
 from nmt.storage.files import Verify
 
 MAX_LINE_BYTES = 4 * 2**20  # no text has longer lines: beyond it a file is something else
+MOST_THREADS = 4096  # more than any processor has cores for
 
 
 # Of a run that is given no limit: what "Attention Is All You Need" trains its base model for.
@@ -258,6 +259,10 @@ class DeviceConfig:
     def __post_init__(self) -> None:
         require_device(self.name)
         require_positive("device", threads=self.threads)
+        too_many = (
+            f"device.threads={self.threads} is more than {MOST_THREADS}; leave it out for one per core (--threads)"
+        )
+        refuse((self.threads is not None and self.threads > MOST_THREADS, too_many))
 
 
 @dataclass

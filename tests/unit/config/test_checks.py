@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from nmt.config.checks import choice_named, refuse
+from nmt.config.checks import choice_named, refuse, require_not_negative, require_positive
 from nmt.config.choices import NumberFormat, Precision
 from nmt.errors import UsageError
 
@@ -33,3 +35,10 @@ def test_an_unknown_choice_is_refused_with_those_there_are() -> None:
         choice_named(Precision, "precision", "fp8")
     with pytest.raises(UsageError, match="^dtype='int4' is none of float32, bfloat16, float16, int8$"):
         choice_named(NumberFormat, "dtype", "int4")
+
+
+@pytest.mark.parametrize("require", [require_positive, require_not_negative])
+def test_an_integer_that_no_array_holds_is_refused(require: Callable[..., None]) -> None:
+    require("", count=2**63 - 1, rate=1e300)
+    with pytest.raises(UsageError, match=f"^search.count={2**63} must be at most {2**63 - 1}$"):
+        require("search", count=2**63)

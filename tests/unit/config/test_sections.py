@@ -140,3 +140,9 @@ def test_stages_are_read_in_every_spelling() -> None:
 def test_a_mixture_that_is_none_is_refused_in_one_line(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         SamplingConfig(**options)
+
+
+def test_more_threads_than_any_processor_has_cores_for_are_refused() -> None:
+    assert DeviceConfig(threads=4096).threads == 4096
+    with pytest.raises(UsageError, match=r"^device.threads=4097 is more than 4096; leave it out for one per core"):
+        DeviceConfig(threads=4097)
