@@ -106,7 +106,7 @@ RECIPES: dict[str, Recipe] = {
     "neural_gpu_wmt": NEURAL_GPU,
     "ntm_copy_feedforward": TURING,
     "ntm_copy_lstm": replace(TURING, updates=7500, pairs=MANY),
-    "ntm_tiny": replace(TURING, updates=5000, pairs=MANY),
+    "ntm_tiny": replace(TURING, updates=7500, pairs=MANY),
     "transformer_aan": TRANSFORMER,
     "transformer_alibi": replace(TRANSFORMER, updates=1400),
     "transformer_base": TRANSFORMER,
