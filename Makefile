@@ -3,25 +3,27 @@
 #   make test     all tests that a change must pass
 #   make check    formatting, lint, types and the fast tests
 #   make nightly  the tests that take minutes
+#   make coverage the lines and branches that the tests of `make test` run
 # PIP_ARGS is passed to pip, for example to choose another build of torch. WORKERS=0 runs the tests in one process.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PIP_ARGS ?=
 PYTEST_ARGS ?=
-WORKERS ?= auto
+WORKERS ?= $(shell "$(PYTHON)" -c 'import os; cores = os.cpu_count() or 1; print(cores + cores // 2)')
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 # Test tensors are tiny: threads would only wait for each other. Training (make demo) decides for itself.
-# Processes side by side use the cores; an idle one takes tests from the other, since a few are long.
+# Processes side by side use the cores: one and a half a core, since some tests wait for the processes that they start. An
+# idle one takes tests from the others. tests/balance.py orders the tests.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 # Most tests start processes, each of which would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test check types fast format nightly clean
+.PHONY: demo test check types fast format nightly coverage clean
 
 demo: $(INSTALLED)
 	PYTHON=python PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/date/run.sh
@@ -38,6 +40,7 @@ check: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy --strict nmt nmt_cli
 
+fast: WORKERS = auto
 fast: $(INSTALLED)
 	$(ONE_THREAD) $(PYTEST) -m "not nightly and not slow" $(PYTEST_ARGS) tests/unit tests/test_architecture.py
 
@@ -46,10 +49,18 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 
 nightly: $(INSTALLED)
-	$(ONE_THREAD) $(PYTEST) -m nightly $(PYTEST_ARGS)
+	$(ONE_THREAD) $(PYTEST) -m "nightly or hypothesis" --hypothesis-profile night $(PYTEST_ARGS)
+
+# Lines and branches of nmt and nmt_cli that `make test` runs, in all of its processes. Report: .coverage-report.txt
+coverage: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --constraint constraints.txt coverage
+	$(BIN)/python -m coverage erase
+	-$(ONE_THREAD) $(BIN)/python -m coverage run -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report --show-missing --skip-covered --precision 2 > .coverage-report.txt; tail -n 3 .coverage-report.txt
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): setup.py constraints.txt

@@ -28,7 +28,7 @@ COMMANDS = (
     "align",
 )
 
-PLOTS = ["matplotlib>=3.8", "resvg_py>=0.3"]  # pictures as PNG, and those of some examples and benchmarks
+PLOTS = ["matplotlib>=3.8", "resvg_py>=0.3"]  # PNG, pictures of positions, pictures of some examples and benchmarks
 CTRANSLATE2 = ["ctranslate2>=4.5"]
 HUGGINGFACE = ["transformers>=5"]
 MOSES = ["sacremoses>=0.1"]  # for imported models whose text Moses cut into words
@@ -94,19 +94,19 @@ setup(
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
         "Programming Language :: Python :: 3.13",
+        "Programming Language :: Python :: 3.14",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Topic :: Text Processing :: Linguistic",
         "Typing :: Typed",
     ],
-    # Hydra 1.3 fails while building its argument parser on Python 3.14.
-    python_requires=">=3.10,<3.14",
+    # Hydra 1.3 cannot build its argument parser on Python 3.14; nmt/config/composing/hydra_bridge.py does without it.
+    python_requires=">=3.10,<3.15",
     packages=find_packages(include=["nmt", "nmt.*", "nmt_cli", "nmt_cli.*"]),
     package_data={
         "nmt": [
             "py.typed",
             "native/*.c",
             "native/*.h",
-            "conf/*.yaml",
             "conf/*/*.yaml",
             "pages/templates/*",
             "serving/*.html",
@@ -144,7 +144,7 @@ setup(
     },
     entry_points={
         "console_scripts": [
-            f"nmt-{command.strip('_').replace('_', '-')} = nmt_cli.{command}:main" for command in COMMANDS
+            f"nmt-{command.strip('_').replace('_', '-')} = nmt_cli.start:{command}" for command in COMMANDS
         ]
     },
     zip_safe=False,

@@ -5,7 +5,9 @@
         --transformers PEERS/transformers/bin/python
 
 MODEL is a run folder or checkpoint of the paper's Transformer with a joint vocabulary, TEXT and REFERENCES are plain or
-gzipped. All engines search with beam 4, divide a total by the length, allow 255 pieces and stop at four finished hypotheses.
+gzipped. nmt-export converts the model for CTranslate2 and compares both; it needs ctranslate2 in this environment too. The
+script stops if an engine's BLEU differs by more than 1 from that of our first setting: the models cannot be the same. All
+engines search with beam 4, divide a total by the length, allow 255 pieces and stop at four finished hypotheses.
 Each one translates the whole text in a process of its own, then comes the next one; the time to start and load does not
 count (fairseq's and ours are what they say of themselves; the others get pieces where ours gets text). ``--ours`` names
 what nmt-generate is given, one setting an argument; on a GPU (``--device cuda``) try "--precision fp16" and
@@ -34,13 +36,15 @@ from pathlib import Path
 import sacrebleu
 from training_speed import HERE, MALLOC, VARIABLE, faster_by, prepare, program, resident
 
+from nmt.data.corpus.shortlist import Shortlist
 from nmt.data.language_pair import LanguagePair
-from nmt.data.shortlist import Shortlist
 from nmt.storage.run_folder import resolve, tokenizer_folder
 
 BEAM, LIMIT = 4, 255
+MOST_APART = 1.0  # BLEU between two engines with the same weights: quantization and short lists stay below
 COMMON = f"--beam {BEAM} --length-penalty power --lenpen 1 --max-len-a 0"
 NUMBER = r"([\d.,]+)"
+SPEED = rf"translated [\d,]+ of [\d,]+ lines \({NUMBER} a second"  # in the log of nmt-generate
 
 
 @dataclass
@@ -142,8 +146,7 @@ def ours(task: Task, options: str, number: int) -> Engine:
     command += ["--output", str(output), "--overwrite", "--progress", "lines", *COMMON.split(), *task.lengths.split()]
     command += ["--device", task.device, "--threads", str(task.threads), *options.split()]
     environment = {"PYTHONPATH": str(HERE.parent)}
-    speed = rf"translated [\d,]+ lines \({NUMBER} a second"
-    return Engine(f"nmt {options}", command, speed, lambda: read(output), environment)
+    return Engine(f"nmt {options}", command, SPEED, lambda: read(output), environment)
 
 
 def ctranslate2(
@@ -151,8 +154,9 @@ def ctranslate2(
 ) -> Engine:
     model, output = task.work / f"ctranslate2-{quantization}", task.work / "ctranslate2.out"
     if not model.exists():
-        convert = [python, str(HERE / "peers" / "ctranslate2_model.py"), str(task.model), str(task.entries), str(model)]
-        prepare("CTranslate2", [*convert, *([] if quantization == "float32" else [quantization])])
+        given = ["--path", str(task.model), "--output", str(model), "--quantization", quantization]
+        export = [sys.executable, "-m", "nmt_cli.export", "--format", "ctranslate2", *given]
+        prepare("CTranslate2", export, {"PYTHONPATH": str(HERE.parent)})
         if task.shortlist is not None:
             (model / "vmap.txt").write_text(task.vocabulary_map, encoding="utf-8")
     script = [python, str(HERE / "peers" / "ctranslate2_translate.py"), str(model), str(task.pieces), str(output)]
@@ -267,6 +271,7 @@ def main() -> None:
     parser.add_argument("--fairseq", type=program, help="Python interpreter that has fairseq")
     parser.add_argument("--transformers", type=program, help="Python interpreter that has transformers")
     arguments = parser.parse_args()
+    references = read(arguments.references) if arguments.references else None
     with tempfile.TemporaryDirectory() as folder:
         all_engines = engines(arguments, Path(folder))
         texts: list[list[str]] = []
@@ -275,7 +280,24 @@ def main() -> None:
                 engine.run()
                 if number == 0:
                     texts.append(engine.texts())
-    report(all_engines, texts, read(arguments.references) if arguments.references else None)
+                    require_our_bleu(engine.name, texts[-1], texts[0], references)
+    report(all_engines, texts, references)
+
+
+def bleu_of(lines: Sequence[str], references: Sequence[str]) -> float:
+    return float(sacrebleu.corpus_bleu(list(lines), [list(references)]).score)
+
+
+def require_our_bleu(name: str, lines: Sequence[str], ours: Sequence[str], references: Sequence[str] | None) -> None:
+    """Stop if an engine's BLEU differs so much from ours that it cannot hold the same model."""
+    if references is None:  # weights that were not trained
+        return
+    theirs, expected = bleu_of(lines, references), bleu_of(ours, references)
+    if abs(theirs - expected) > MOST_APART:
+        sys.exit(
+            f"{name} has BLEU {theirs:.2f} and our first setting {expected:.2f}: it does not hold the same model; check how "
+            f"the model was converted"
+        )
 
 
 def report(all_engines: Sequence[Engine], texts: Sequence[Sequence[str]], references: Sequence[str] | None) -> None:
@@ -284,7 +306,7 @@ def report(all_engines: Sequence[Engine], texts: Sequence[Sequence[str]], refere
     for engine, lines in zip(all_engines, texts):
         speed = statistics.median(engine.speeds)
         rounds = f"{min(engine.speeds):,.0f} to {max(engine.speeds):,.0f}"
-        bleu = "" if references is None else f"{sacrebleu.corpus_bleu(list(lines), [list(references)]).score:.2f}"
+        bleu = "" if references is None else f"{bleu_of(lines, references):.2f}"
         same = sum(one == other for one, other in zip(lines, texts[0])) / len(lines)
         ratio = faster_by(all_engines[0].speeds, engine.speeds)
         figures = f"{speed:,.0f} | {rounds} | {ratio:.2f} | {bleu} | {same:.1%}"

@@ -28,8 +28,8 @@ import numpy as np
 import torch
 
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig
+from nmt.preprocessing.preprocess import preprocess
 
 WORDS, MEAN_LENGTH, LONGEST = 33_000, 27.0, 175
 LINES = 20  # of a log

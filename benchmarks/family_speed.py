@@ -23,10 +23,11 @@ from nmt import Translator
 from nmt.config.sections import BatchingConfig
 from nmt.criterions import criterions
 from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
-from nmt.data.corpus import open_corpora
-from nmt.data.text import Reading
+from nmt.data.corpus.folder import open_corpora
+from nmt.data.text.lines import Reading
 from nmt.models.stored import load_model
-from nmt.training.loop.batches import DataPosition, TrainingBatches
+from nmt.training.checkpoints.run_state import DataPosition
+from nmt.training.loop.batches import TrainingBatches
 from nmt.training.loop.learner import Step
 from nmt.training.loop.updater import divide
 

@@ -22,12 +22,14 @@ import numpy as np
 
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import BatchingConfig
-from nmt.data.batching import plan_batches
-from nmt.data.corpus import FORMAT, KIND, Corpus, ragged_writer, sentence_files
-from nmt.data.preprocess import preprocess
+from nmt.data.batching.plan import plan_batches
+from nmt.data.corpus.folder import FORMAT, KIND, Corpus
+from nmt.data.corpus.rows import ragged_writer, sentence_files
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.vocabulary import EOS, Ids, Ints
-from nmt.storage.files import MANIFEST, read_json, write_manifest
+from nmt.preprocessing.preprocess import preprocess
+from nmt.storage.files import MANIFEST, write_manifest
+from nmt.storage.reading import read_json
 
 PIECES, AT_ONCE = 8000, 2**20
 BATCHES = 200  # that are read

@@ -23,8 +23,8 @@ from pathlib import Path
 from training_speed import BUDGET, HERE, SHAPES, Shape
 
 from nmt.config.sections import BatchingConfig
-from nmt.data.batching import plan_batches
-from nmt.data.corpus import Corpus
+from nmt.data.batching.plan import plan_batches
+from nmt.data.corpus.folder import Corpus
 
 RATES = {"tiny": (0.003, 400), "base": (0.0007, 800), "smallest": (0.01, 4)}  # the highest, and updates that lead to it
 PLAIN = "plain"

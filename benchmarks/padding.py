@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from nmt.config.sections import BatchingConfig
-from nmt.data.batching import Indices, parts_of, plan_batches
-from nmt.data.corpus import Corpus
-from nmt.data.lengths import Lengths
+from nmt.data.batching.plan import plan_batches, split_batch
+from nmt.data.corpus.folder import Corpus
+from nmt.data.corpus.lengths import Lengths
+from nmt.data.vocabulary import Ints
 
 BUDGETS = {
     "--max-tokens 4096": BatchingConfig(4096),
@@ -34,12 +35,12 @@ def main() -> None:
     print(f"| budget | batches | padding | parts with `--max-padding {MOST}` | padding |\n|---|---|---|---|---|")
     for name, budget in BUDGETS.items():
         batches = plan_batches(*columns, budget)
-        parts = [part for batch in batches for part in parts_of(batch, columns, MOST)]
+        parts = [part for batch in batches for part in split_batch(batch, columns, MOST)]
         shares = [f"{100 * padding(cut, columns):.1f} %" for cut in (batches, parts)]
         print(f"| `{name}` | {len(batches)} | {shares[0]} | {len(parts)} | {shares[1]} |", flush=True)
 
 
-def padding(batches: Iterable[Indices], columns: Sequence[Lengths]) -> float:
+def padding(batches: Iterable[Ints], columns: Sequence[Lengths]) -> float:
     """The share of all positions that is padding."""
     positions = pieces = 0
     for batch in batches:

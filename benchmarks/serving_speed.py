@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from decoding_speed import read
+from decoding_speed import SPEED, read
 from training_speed import HERE
 
 PATIENCE = 120.0  # seconds that a server may take to load
@@ -55,7 +55,7 @@ def generate(arguments: argparse.Namespace, work: Path) -> tuple[float, list[str
     line = [*command("generate", arguments), "--input", str(arguments.text), "--output", str(output), "--overwrite"]
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
     done = subprocess.run([*line, "--progress", "lines"], capture_output=True, text=True, env=environment, check=False)
-    found = re.findall(r"translated [\d,]+ lines \(([\d.,]+) a second", done.stderr)
+    found = re.findall(SPEED, done.stderr)
     if done.returncode or not found:
         sys.exit(f"nmt-generate failed with status {done.returncode}:\n{done.stderr[-3000:]}")
     return float(found[-1].replace(",", "")), read(output)
@@ -68,7 +68,7 @@ async def ask(port: int, texts: Sequence[str], at_a_time: int, work: Iterator[in
         some = list(texts[begin : begin + at_a_time])
         body = json.dumps({"text": some}).encode()
         started = time.perf_counter()
-        writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         head = await reader.readuntil(b"\r\n\r\n")
         length = int(re.search(rb"content-length: (\d+)", head)[1])  # type: ignore[index]
         answer = json.loads(await reader.readexactly(length))

@@ -23,15 +23,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from nmt.config.sections import BatchingConfig
-from nmt.data.batching import plan_batches
-from nmt.data.corpus import Corpus, Split
+from nmt.data.batching.plan import plan_batches
+from nmt.data.corpus.folder import Corpus, Split
 from nmt.data.vocabulary import SPECIALS
 
 HERE = Path(__file__).resolve().parent
@@ -115,9 +115,10 @@ def marian_folder(path: str) -> str:
     return path
 
 
-def prepare(name: str, command: Sequence[str]) -> None:
-    """What an engine needs done once, outside the time that counts."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+def prepare(name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    """Do what an engine needs once, outside the time that counts."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(command, **pipes, text=True, check=False, env={**os.environ, **(environment or {})})
     if done.returncode != 0:
         sys.exit(f"{name} could not be prepared, status {done.returncode}:\n{done.stdout[-3000:]}")
 

@@ -26,23 +26,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_module
-from omegaconf import OmegaConf
 
 import nmt.criterions
 import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - their options are registered
-from nmt.config.presets import default_choices
-from nmt.config.publish import publish
+from nmt.config.composing.assignments import read
+from nmt.config.composing.composition import compose
 from nmt.config.sections import TrainConfig
 from nmt.devices import set_threads
 from nmt.distributed.world import World
-from nmt.training.loop.batches import DataPosition, TrainingBatches
+from nmt.training.checkpoints.run_state import DataPosition
+from nmt.training.loop.batches import TrainingBatches
 from nmt.training.setup.datasets import open_datasets, stages_of
-from nmt.training.setup.parts import build_model, build_optimizer, build_step
-from nmt_cli.argv import rewrite
-from nmt_cli.flags import grammar
+from nmt.training.setup.parts import build_optimizer, build_step, new_model
+from nmt_cli.command_line.argv import rewrite
+from nmt_cli.command_line.flags import grammar_of
 
 PLAIN = ""
 TRIED = ("--bpe-dropout 0.1",)
@@ -88,10 +87,8 @@ class Kind:
 
 def configured(corpora: Sequence[str], options: str) -> TrainConfig:
     """As nmt-train reads its command line."""
-    line = rewrite([*corpora, *shlex.split(options)], grammar(TrainConfig, default_choices("train")))
-    publish("train", TrainConfig)
-    with initialize_config_module("nmt.conf", version_base="1.3"):
-        config = OmegaConf.to_object(compose("train", [*line.overrides]))
+    line = rewrite([*corpora, *shlex.split(options)], grammar_of(TrainConfig))
+    config = compose(TrainConfig, read(line.overrides)).config
     assert isinstance(config, TrainConfig)
     return config
 
@@ -143,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     kinds = [kind(given.corpora, options, given.train) for options in (PLAIN, *(given.tried or TRIED))]
     config = configured(given.corpora, given.train)
     datasets, device = open_datasets(config), torch.device("cpu")
-    step = build_step(config, datasets, build_model(config, datasets), device, World()).train()
+    step = build_step(config, datasets, new_model(config, datasets), device, World()).train()
     optimizer = build_optimizer(config, step)
     with contextlib.ExitStack() as stack:
         for one in kinds:

@@ -23,28 +23,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import hydra
 import numpy as np
 import torch
-from hydra.errors import HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from nmt.config.batching import AUTO, BatchingConfig
 from nmt.config.choices import Precision
-from nmt.config.presets import preset_names
-from nmt.config.publish import publish
+from nmt.config.composing.assignments import read
+from nmt.config.composing.composition import compose
 from nmt.config.sections import TrainConfig
 from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
-from nmt.data.corpus import Split
+from nmt.data.corpus.folder import Split
 from nmt.data.vocabulary import EOS, SPECIALS
-from nmt.errors import NMTError, UsageError, did_you_mean
+from nmt.errors import NMTError, UsageError
 from nmt.interface import VocabularySizes
 from nmt.models import models
 from nmt.progress import going_on
 from nmt.training.loop.learner import Arithmetic, Step
-from nmt.training.setup.trials import flops_per_token
+from nmt.training.setup.operations import flops_per_token
 
 # NVIDIA's DeepLearningExamples (PyTorch/Translation/Transformer) report 82,059 target tokens a second of the big Transformer
 # on one A100-40GB with automatic mixed precision, at 33,708 pieces: 1.27e9 operations a token, as counted here.
@@ -101,19 +97,8 @@ class Forecast:
 
 
 def read_recipe(name: str, options: Sequence[str] = ()) -> TrainConfig:
-    known = preset_names("recipe")
-    if name not in known:
-        raise UsageError(
-            f"there is no recipe '{name}'{did_you_mean(name, known)}; nmt-train --help says which there are"
-        )
-    primary = publish("train", TrainConfig)
-    with hydra.initialize_config_module("nmt.conf", version_base="1.3"):
-        try:
-            composed = hydra.compose(primary, overrides=[f"recipe={name}", *options, "data=[first,second]"])
-        except (HydraException, OmegaConfBaseException) as error:
-            said = str(error).splitlines()[0]
-            raise UsageError(f"{' '.join(options)}: {said}; give options as nmt-train takes them: KEY=VALUE") from None
-    config: TrainConfig = OmegaConf.to_object(composed)  # type: ignore[assignment]
+    """Compose a recipe, with changes as nmt-train takes them: KEY=VALUE."""
+    config: TrainConfig = compose(TrainConfig, read([f"recipe={name}", *options, "data=[first,second]"])).config
     return config
 
 

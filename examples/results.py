@@ -29,7 +29,8 @@ from typing import Any
 from nmt.devices import processor_name
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.reporting.run_record import read_events
-from nmt.storage.files import atomic_write, read_json, said_plainly
+from nmt.storage.files import atomic_write, explained_os_errors
+from nmt.storage.reading import read_json
 
 EXAMPLES = Path(__file__).resolve().parent
 
@@ -122,7 +123,7 @@ def write(path: Path, results: Iterable[Result]) -> None:
     """As JSON, without the fields that say nothing."""
     empty = {field.name: field.default for field in fields(Result)}
     entries = [{name: value for name, value in asdict(result).items() if value != empty[name]} for result in results]
-    with said_plainly(path.parent):
+    with explained_os_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         file.write((json.dumps(entries, ensure_ascii=False, indent=1) + "\n").encode("utf-8"))
@@ -165,7 +166,7 @@ def keep(file: Path, example: Path) -> None:
 def copy(picture: Path, to: Path) -> None:
     if not picture.is_file():
         raise MissingInputError(f"{picture} is missing: run the script of the example again, which draws it")
-    with said_plainly(to):
+    with explained_os_errors(to):
         to.parent.mkdir(parents=True, exist_ok=True)
         if not (to.exists() and to.samefile(picture)):
             shutil.copyfile(picture, to)

@@ -11,13 +11,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from nmt import old_names
-
 if TYPE_CHECKING:
     from nmt.averaging import average_checkpoints
     from nmt.comparing import compare
-    from nmt.data.preprocess import preprocess
     from nmt.formats.keywords import export, import_model
+    from nmt.preprocessing.preprocess import preprocess
     from nmt.scoring.score import score
     from nmt.training.assemble import train
     from nmt.translation import Translator, align, attention, load
@@ -49,13 +47,10 @@ _PLACES = {
     "export": "nmt.formats.keywords",
     "import_model": "nmt.formats.keywords",
     "load": "nmt.translation",
-    "preprocess": "nmt.data.preprocess",
+    "preprocess": "nmt.preprocessing.preprocess",
     "score": "nmt.scoring.score",
     "train": "nmt.training.assemble",
 }
-
-
-old_names.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,5 @@
-"""The mean of several checkpoints: which of them enter it, adding them up with one in memory at a time, and what it is
-worth: its validation scores beside those of its parts, all of them measured alike.
+"""Average checkpoints: select them, compute the mean of their parameters with one checkpoint in memory at a time, and
+compare its validation scores with theirs, all measured in the same way.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,11 +16,12 @@ from torch import Tensor
 from nmt.config.choices import Precision, ProgressStyle
 from nmt.config.commands import AverageConfig
 from nmt.config.plain import from_plain
-from nmt.config.sections import LOSSES, TrainConfig
+from nmt.config.sections import BY_EPOCH, BY_MINUTES, BY_UPDATES, LOSSES, TrainConfig
 from nmt.data.language_pair import LanguagePair
-from nmt.devices import choose_device, make_current
+from nmt.devices import choose_device, make_current, set_threads
 from nmt.distributed.world import World
-from nmt.errors import DataError, DeviceError, MissingInputError, NMTError, OutputError, UsageError
+from nmt.errors import DataError, DeviceError, MissingInputError, NMTError, OutputError, UsageError, quantity
+from nmt.keywords import configured
 from nmt.models.stored import architecture, load_model
 from nmt.pages.numbers import figure
 from nmt.progress import in_lines
@@ -35,18 +37,13 @@ from nmt.storage.checkpoints import (
 from nmt.storage.files import check_destination
 from nmt.storage.lock import remove_leftovers_of
 from nmt.storage.run_folder import checkpoints_in, read_config, tokenizer_folder
-from nmt.training.checkpoints.store import BY_EPOCH, BY_MINUTES, BY_UPDATES, best_first, written_for
+from nmt.training.checkpoints.fingerprint import differences, validation_fingerprint
+from nmt.training.checkpoints.retention import best_first, written_for
 from nmt.training.loop.learner import Step
+from nmt.training.loop.validation import build_validators, validate
 from nmt.training.setup.datasets import Datasets, check_lengths, open_validation
-from nmt.training.setup.options import (
-    build_scorers,
-    check_metric,
-    differences,
-    higher_is_better,
-    validation_fingerprint,
-)
+from nmt.training.setup.metrics import build_scorers, check_metric, higher_is_better
 from nmt.training.setup.parts import build_arithmetic, build_criterion
-from nmt.training.validation import build_validators, validate
 
 logger = logging.getLogger("nmt.average")
 
@@ -57,7 +54,7 @@ Infos = Mapping[Path, CheckpointInfo]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table."""
+    """One row of the table of scores."""
 
     name: str
     update: int | None
@@ -66,14 +63,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Average:
-    """Where it was written, and its scores after those of its parts (empty: they were not computed)."""
+    """The folder of the average, and the scores of its checkpoints, then its own (empty: they were not computed)."""
 
     folder: Path
     scores: list[Row]
 
 
-def average_checkpoints(config: AverageConfig) -> Average:
-    """Average the checkpoints that ``config`` selects and write one without training state."""
+def average_checkpoints(config: AverageConfig | None = None, **options: Any) -> Average:
+    """Average the checkpoints that ``config`` selects and write one without training state.
+
+    ``options``: options of nmt-average-checkpoints, instead of ``config``.
+    """
+    config = configured(AverageConfig, config, options, "average_checkpoints")
     if not config.output:
         raise UsageError("say where to write the average: --output FOLDER")
     output = Path(config.output)
@@ -81,12 +82,13 @@ def average_checkpoints(config: AverageConfig) -> Average:
     check_destination(output, KIND, "--output", overwrite=config.overwrite)
     paths = select(config)
     for path in (*map(Path, config.inputs), *paths):
-        if path.resolve().is_relative_to(output.resolve()):  # what bears its name is replaced
+        if path.resolve().is_relative_to(output.resolve()):  # a file or folder of this name is replaced
             raise OutputError(f"writing {output} would replace {path}, which is averaged; choose another --output")
     _check_vocabularies(paths)
     if len(paths) == 1:
         logger.warning("there is one checkpoint to average: the result is a copy of its parameters")
-    logger.info("averaging %d checkpoints: %s", len(paths), ", ".join(path.name for path in paths))
+    logger.info("averaging %s: %s", quantity(len(paths), "checkpoint"), ", ".join(path.name for path in paths))
+    set_threads(config.threads)
     judge = find_judge(config, paths[-1])
     newest, mean = running_mean(paths)
     rows = [] if judge is None else compare(judge, paths, mean, newest.info.update)
@@ -101,7 +103,7 @@ def average_checkpoints(config: AverageConfig) -> Average:
 
 
 def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Tensor]]:
-    """The last checkpoint, and the mean of the parameters of all, computed in float64."""
+    """Return the last checkpoint, and the mean of the parameters of all, computed in float64."""
     sums: dict[str, Tensor] = {}
     first: StoredCheckpoint | None = None
     stored: StoredCheckpoint | None = None
@@ -132,7 +134,7 @@ def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Ten
 
 
 def select(config: AverageConfig) -> list[Path]:
-    """The checkpoints to average, oldest first."""
+    """Return the checkpoints to average, oldest first."""
     _check(config)
     infos = _candidates([Path(name) for name in config.inputs])
     by_epoch = config.num_epoch_checkpoints is not None
@@ -141,16 +143,16 @@ def select(config: AverageConfig) -> list[Path]:
         infos = {path: info for path, info in infos.items() if (info.epoch if by_epoch else info.update) <= bound}
     if infos and config.num_best_checkpoints is not None:
         return _best(config, infos, config.num_best_checkpoints)
-    found, count, hint = list(infos), config.num_update_checkpoints, ""
+    paths, count, hint = list(infos), config.num_update_checkpoints, ""
     if by_epoch:
-        found, count = written_for(infos, {BY_EPOCH}), config.num_epoch_checkpoints
+        paths, count = written_for(infos, {BY_EPOCH}), config.num_epoch_checkpoints
         hint = "; none was written at an epoch's end"
     elif count is not None:
-        found = written_for(infos, {BY_UPDATES, BY_MINUTES})
+        paths = written_for(infos, {BY_UPDATES, BY_MINUTES})
         hint = "; none was written by updates (was --save-interval-updates set?)"
-    if not found:
+    if not paths:
         raise MissingInputError(f"no checkpoint to average in {', '.join(config.inputs)}{hint}")
-    return found if count is None else _as_many(found, count)[-count:]
+    return paths if count is None else _as_many(paths, count)[-count:]
 
 
 def _check(config: AverageConfig) -> None:
@@ -161,9 +163,9 @@ def _check(config: AverageConfig) -> None:
         "--num-epoch-checkpoints": config.num_epoch_checkpoints,
         "--num-best-checkpoints": config.num_best_checkpoints,
     }
-    given = [flag for flag, count in counts.items() if count is not None]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} exclude each other; give one")
+    chosen = [flag for flag, count in counts.items() if count is not None]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} exclude each other; give one")
     if config.metric is None:
         return
     check_metric(config.metric, "metric")
@@ -173,22 +175,22 @@ def _check(config: AverageConfig) -> None:
 
 def _best(config: AverageConfig, infos: Infos, count: int) -> list[Path]:
     metric = config.metric or _own_metric(infos)
-    found = best_first(infos, metric, higher_is_better=higher_is_better(metric))
-    if not found:
+    ranked = best_first(infos, metric, higher_is_better=higher_is_better(metric))
+    if not ranked:
         others = sorted({name for info in infos.values() for name in info.scores})
         raise MissingInputError(
             f"no checkpoint in {', '.join(config.inputs)} has a score '{metric}'"
             + (f"; there are: {', '.join(others)}" if others else ", or any other: none was written at a validation")
         )
-    best = set(_as_many(found, count)[:count])
+    best = set(_as_many(ranked, count)[:count])
     logger.info(
-        "the best by %s: %s", metric, ", ".join(f"{p.name} ({infos[p].scores[metric]:.4f})" for p in found[:count])
+        "the best by %s: %s", metric, ", ".join(f"{p.name} ({infos[p].scores[metric]:.4f})" for p in ranked[:count])
     )
     return [path for path in infos if path in best]
 
 
 def _own_metric(infos: Infos) -> str:
-    """What decided which checkpoint of the run is the best."""
+    """Return the metric that decides which checkpoint of the run is best."""
     metrics = {str(read_config(path)["validation"]["best_metric"]) for path in infos}
     if len(metrics) > 1:
         raise UsageError(
@@ -200,30 +202,30 @@ def _own_metric(infos: Infos) -> str:
     return metric
 
 
-def _as_many(found: list[Path], count: int) -> list[Path]:
-    if len(found) < count:
-        logger.warning("only %d of the %d checkpoints asked for exist; averaging these", len(found), count)
-    return found
+def _as_many(paths: list[Path], count: int) -> list[Path]:
+    if len(paths) < count:
+        logger.warning("only %d of %d requested checkpoints exist; averaging these", len(paths), count)
+    return paths
 
 
 def _candidates(inputs: list[Path]) -> dict[Path, CheckpointInfo]:
-    """Checkpoints named one by one, oldest first; a run folder stands for all that it holds."""
-    found: list[Path] = []
+    """Return single checkpoints, and all checkpoints of run folders, oldest first."""
+    paths: list[Path] = []
     for path in inputs:
         if not path.exists():
             raise MissingInputError(f"{path} does not exist (working directory: {Path.cwd()})")
-        found.extend([path] if (path / "manifest.json").is_file() or path.is_file() else checkpoints_in(path))
+        paths.extend([path] if (path / "manifest.json").is_file() or path.is_file() else checkpoints_in(path))
     seen: set[Path] = set()
-    for path in found:
+    for path in paths:
         if path.resolve() in seen:
             raise DataError(f"{path} is given twice; each checkpoint may enter the average once")
         seen.add(path.resolve())
-    infos = {path: read_info(path) for path in found}
+    infos = {path: read_info(path) for path in paths}
     return dict(sorted(infos.items(), key=lambda item: (item[1].update, item[1].epoch)))
 
 
 def _check_vocabularies(paths: Sequence[Path]) -> None:
-    """Parameters of models with different vocabularies have no mean, even where the sizes agree."""
+    """Refuse models of different vocabularies: even if the sizes agree, a mean of their parameters has no meaning."""
     first_of = {tokenizer_folder(path).resolve(): path for path in reversed(paths)}
     if len(first_of) == 1:
         return
@@ -234,23 +236,25 @@ def _check_vocabularies(paths: Sequence[Path]) -> None:
 
 
 def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
-    """Only checkpoints of one architecture have a mean."""
+    """Refuse checkpoints of different architectures."""
     others = differences(architecture(first.config.get("model")), architecture(other.config.get("model")))
     if others:
-        said = "; ".join(f"model.{option}: {change}" for option, change in others.items())
-        raise DataError(f"{other.path} holds another architecture than {first.path} ({said}); they cannot be averaged")
+        listed = "; ".join(f"model.{option}: {change}" for option, change in others.items())
+        raise DataError(
+            f"{other.path} holds another architecture than {first.path} ({listed}); they cannot be averaged"
+        )
     shapes = {name: tensor.shape for name, tensor in first.model.items()}
     for name in sorted(shapes.keys() | other.model.keys()):
-        found = other.model[name].shape if name in other.model else None
-        if shapes.get(name) != found:
-            raise DataError(f"{other.path}: {name} has shape {found}, but {shapes.get(name)} in {first.path}")
+        shape = other.model[name].shape if name in other.model else None
+        if shapes.get(name) != shape:
+            raise DataError(f"{other.path}: {name} has shape {shape}, but {shapes.get(name)} in {first.path}")
 
 
 class Judge:
-    """Measures parameters on the validation set of a run: with its criterion, search, metrics and precision."""
+    """Validate parameters as a run does: with its validation set, criterion, search, metrics and precision."""
 
     def __init__(self, path: Path, data: Sequence[str], device: torch.device) -> None:
-        """``path``: a checkpoint of the run; ``data``: other corpus folders than those of its configuration."""
+        """``path``: a checkpoint of the run; ``data``: corpus folders that replace those of its configuration."""
         loaded = load_model(path, device)
         model, pair, tree = loaded.module, loaded.pair, loaded.tree
         config = from_plain(TrainConfig, tree, origin=str(path / "config.yaml"))
@@ -258,7 +262,7 @@ class Judge:
         config = replace(config, report=replace(config.report, progress=ProgressStyle.lines))
         datasets = _open(config, pair)
         check_lengths(model, datasets, config.batching)
-        before = read_info(path).made.get("precision")  # where that of the run is ``auto``, what this meant
+        before = read_info(path).made.get("precision")  # the precision that ``auto`` chose in the run
         try:
             arithmetic = build_arithmetic(config, datasets, model, device, Precision[before] if before else None)
         except NMTError:
@@ -268,7 +272,7 @@ class Judge:
             ) from None
         criterion = build_criterion(config, datasets, device, World())
         if any(parameter.requires_grad for parameter in criterion.parameters()):
-            raise UsageError("the criterion has learned parameters of its own, and an average has none of them")
+            raise UsageError("the criterion has learned parameters, which an average does not contain")
         self._step = Step(model, criterion).to(device).eval()
         scorers = build_scorers(config.validation)
         self._validators = build_validators(config, self._step, arithmetic, World(), pair, datasets.valid, scorers)
@@ -281,16 +285,16 @@ class Judge:
         return validate(self._validators, self._seed, update, lambda: False)
 
     def of_checkpoint(self, path: Path) -> Mapping[str, float]:
-        """The stored scores if they are complete and were measured as this judge does; otherwise it measures."""
+        """Return the stored scores if they are complete and were measured in the same way; otherwise validate."""
         info = read_info(path)
         if self._names <= info.scores.keys() and info.made.get("validated_as") == self._fingerprint:
             return info.scores
-        logger.info("validating %s, which has no scores that were measured like those of the average", path)
+        logger.info("validating %s: it stores no scores that were measured in the same way", path)
         return self(read_checkpoint(path).model, info.update, str(path))
 
 
 def find_judge(config: AverageConfig, path: Path) -> Judge | None:
-    """None if no scores are wanted, or, said in one line, if they cannot be computed and nobody named a corpus."""
+    """Return the judge; None with ``--no-validate``, or with a warning if no ``--data`` is named and it cannot be built."""
     if not config.validate:
         return None
     device = choose_device(config.device)
@@ -305,7 +309,7 @@ def find_judge(config: AverageConfig, path: Path) -> Judge | None:
 
 
 def compare(judge: Judge, paths: Sequence[Path], mean: Mapping[str, Tensor], update: int) -> list[Row]:
-    """The parts and, last, their mean; nothing, said in one line, where a device fails."""
+    """Return the scores of the checkpoints and, last, of their mean; nothing, with a warning, if they cannot be computed."""
     names = [path.name for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
@@ -318,7 +322,7 @@ def compare(judge: Judge, paths: Sequence[Path], mean: Mapping[str, Tensor], upd
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Lines of aligned columns; "-" where there is no score."""
+    """Return lines with aligned columns; "-" for a missing score."""
     metrics = list(dict.fromkeys(name for row in rows for name in row.scores))
     cells = [["checkpoint", "update", *metrics]]
     for row in rows:

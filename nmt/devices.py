@@ -1,4 +1,4 @@
-"""Choosing where and in which number format the work is done. torch is imported where a GPU or torch itself is asked.
+"""Choose the device, the precision and the threads of a process. torch is imported only by functions that need it.
 
 A device is a name ("cpu", "cuda", "cuda:1") or torch's own object, whose text is that name.
 """
@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,25 +24,29 @@ if TYPE_CHECKING:
 
     Device = str | torch.device
 
-# Microseconds of computing, of all cores together, in a period of so many: a container's share, in its newer and older form.
+# A container's limit, by cgroups of version 2 and 1: microseconds of computing, of all cores together, in a period.
 _SHARES_OF_TIME = (
     (Path("/sys/fs/cgroup/cpu.max"),),
     (Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")),
 )
+
+# Variables that set how an idle OpenMP thread waits: in every runtime, in GNU's, and in Intel's and LLVM's.
+WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+SPIN_COUNT = 3000  # GNU's default is 300,000; docs/performance.md has the measurements
 
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 _PROCESSORS = Path("/proc/cpuinfo")
 
 
 def choose_device(name: str) -> torch.device:
-    """The device that ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` means on this machine."""
+    """Return the device of ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` on this machine."""
     import torch
 
     return torch.device(device_named(name))
 
 
 def device_named(name: str) -> str:
-    """The same by its name: ``cpu``, ``cuda`` or ``cuda:N``."""
+    """Return the name of that device: ``cpu``, ``cuda`` or ``cuda:N``."""
     if name == "auto":
         return "cuda" if has_gpu() else "cpu"
     require_device(name)
@@ -61,12 +65,12 @@ def device_named(name: str) -> str:
 
 
 def kind_of(device: Device) -> str:
-    """``cpu`` or ``cuda``, without the number."""
+    """Return ``cpu`` or ``cuda``, without the number."""
     return str(device).partition(":")[0]
 
 
 def has_gpu() -> bool:
-    """Whether torch can use a GPU. It is imported to say so only where there is a driver."""
+    """Whether torch can use a GPU. torch is imported only if there is a driver."""
     if "torch" not in sys.modules and sys.platform == "linux" and not _has_driver():
         return False
     import torch
@@ -84,7 +88,7 @@ def _has_driver() -> bool:
 
 
 def own_device(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The device of this process: each process of a machine has a GPU of its own."""
+    """Return the device of this rank: the ranks on one machine have different GPUs."""
     if "LOCAL_RANK" not in environment or int(environment.get("WORLD_SIZE", "1")) == 1:
         return name
     if name.startswith("cuda:"):
@@ -95,51 +99,63 @@ def own_device(name: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def make_current(device: Device) -> None:
-    """Let what asks torch about "the" GPU (its peak of memory, what it can do) mean this one."""
+    """Make a GPU torch's current one, which its queries of memory and capabilities refer to."""
     if str(device).startswith("cuda:"):
         import torch
 
         torch.cuda.set_device(device)
 
 
-def set_threads(wanted: int | None) -> None:
-    """How many threads torch computes with on a CPU: as ``wanted``, or else as the user's environment says, or else one
-    for each core that this process may use. Torch would count those of the whole machine, also in a container that was
-    given two of them."""
+def set_threads(option: int | None) -> None:
+    """Set the number of threads that torch uses on a CPU: ``option``, else OMP_NUM_THREADS, else one per usable core.
+
+    Torch itself counts the cores of the whole machine, even in a container that is limited to two of them. How these
+    threads wait for work is decided earlier, by ``limit_spinning``.
+    """
     import torch
 
-    if wanted is None and not os.environ.get("OMP_NUM_THREADS"):
-        wanted = min(usable_cores(), torch.get_num_threads())
-    if wanted is not None:
-        torch.set_num_threads(wanted)
+    if option is None and not os.environ.get("OMP_NUM_THREADS"):
+        option = min(usable_cores(), torch.get_num_threads())
+    if option is not None:
+        torch.set_num_threads(option)
 
 
-def count_threads(wanted: int | None) -> int:
-    """How many threads that are, before torch is imported."""
-    if wanted is None:
-        given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-        return int(given) if given.isdecimal() and int(given) > 0 else min(usable_cores(), _whole_cores())
-    return wanted
+def limit_spinning(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Make idle OpenMP threads sleep after ``SPIN_COUNT`` checks for work, unless the user set a wait variable.
+
+    An idle thread that spins takes its core from other processes, and from the thread that it waits for. GNU's runtime
+    reads the variable once, when torch or sentencepiece loads it. Call this function before either is imported.
+    """
+    if not any(name in environment for name in WAIT_VARIABLES):
+        environment["GOMP_SPINCOUNT"] = str(SPIN_COUNT)
+
+
+def count_threads(option: int | None) -> int:
+    """Return the number that ``set_threads`` would set, without importing torch."""
+    if option is None:
+        variable = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+        return int(variable) if variable.isdecimal() and int(variable) > 0 else min(usable_cores(), _whole_cores())
+    return option
 
 
 def _whole_cores() -> int:
-    """Cores that this process may run on, where some of them may look like two: torch counts them once too."""
+    """Count the physical cores that this process may run on, as torch does: hyper-threads of one core count once."""
     numbers = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     siblings = [_TOPOLOGY / f"cpu{number}" / "topology" / "thread_siblings_list" for number in numbers]
     return len({file.read_text() if file.exists() else number for number, file in zip(numbers, siblings)})
 
 
 def processor_name() -> str:
-    """As its maker calls it, or at least its kind of instructions."""
+    """Return the name of the processor, or its architecture if the name is unknown."""
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", _PROCESSORS.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        match = re.search(r"^model name\s*:\s*(.+)$", _PROCESSORS.read_text(encoding="utf-8"), flags=re.MULTILINE)
     except (OSError, UnicodeDecodeError):  # another system
-        found = None
-    return found[1].strip() if found else platform.processor() or platform.machine()
+        match = None
+    return match[1].strip() if match else platform.processor() or platform.machine()
 
 
 def usable_cores() -> int:
-    """Those that the system lets this process run on, or as many as its container's share of time is worth."""
+    """Count the cores that this process may run on, limited by its container's share of computing time."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for files in _SHARES_OF_TIME:
         try:
@@ -152,7 +168,7 @@ def usable_cores() -> int:
 
 
 def parameter_type(device: Device, precision: Precision) -> torch.dtype:
-    """The type that a model's parameters take for translating in ``precision``."""
+    """Return the dtype of a model's parameters for translation in ``precision``."""
     import torch
 
     require_translating(device, precision)
@@ -176,7 +192,7 @@ def multiplies_tiles(device: Device) -> bool:
 
 
 def require_precision(device: Device, precision: Precision) -> None:
-    """Refuse what a device cannot do, or what a GPU would only emulate; every CPU computes in bf16, if slowly."""
+    """Refuse a precision that a device lacks, or that a GPU would emulate. Every CPU computes in bf16, some slowly."""
     on_gpu = kind_of(device) == "cuda"
     if precision is Precision.fp16 and not on_gpu:
         raise UsageError("precision fp16 is for GPUs; on a CPU use --precision bf16 or fp32")
@@ -187,16 +203,16 @@ def require_precision(device: Device, precision: Precision) -> None:
 
 
 def require_translating(device: Device, precision: Precision) -> None:
-    """The same, and what is not for translating."""
+    """Refuse also a precision that is only for training."""
     require_precision(device, precision)
     if precision is Precision.bf16_output:
         raise UsageError("precision bf16_output is for training; translate with --precision fp32 or bf16")
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether a device, or the CPU's allocator, had no memory left. The latter has no class of its own, and its words
-    differ by system ("can't allocate memory", "not enough memory")."""
-    if "torch" not in sys.modules:  # it raises both
+    """Whether a device or the CPU allocator ran out of memory. Errors of the latter have no class, and their text differs
+    by system ("can't allocate memory", "not enough memory")."""
+    if "torch" not in sys.modules:  # only torch raises these errors
         return False
     import torch
 

@@ -1,17 +1,18 @@
-"""What can go wrong through no fault of the code: one class per exit status.
+"""Errors that a user can cause and correct: one class per exit status.
 
-Raise an ``NMTError`` for anything that a user can cause and mend; the commands print it as one line, without a
-traceback, and exit with its status. ``assert`` is for what only a programmer can break.
+The commands print an ``NMTError`` as one line, without a traceback, and exit with its status. Use ``assert`` for errors of
+the program.
 """
 
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable, Sequence
 
 
 class NMTError(Exception):
-    """A fault with a sentence for the user: what happened, with which value, and what to do."""
+    """An error with a message for the user: what happened, with which value, and what to do."""
 
     exit_status = 1
 
@@ -28,19 +29,19 @@ class UsageError(NMTError):
 
 
 class DataError(NMTError):
-    """A file was read and its content is bad: text, corpus, vocabulary or checkpoint."""
+    """The content of a file is invalid: text, corpus, vocabulary or checkpoint."""
 
     exit_status = 65
 
 
 class MissingInputError(NMTError):
-    """A file or folder that the command needs is not there, or cannot be opened."""
+    """A file or folder that the command needs is missing, or cannot be opened."""
 
     exit_status = 66
 
 
 class DeviceError(NMTError):
-    """The device asked for is absent, out of memory, or unable to do what was asked."""
+    """The device is missing, out of memory, or does not support the operation."""
 
     exit_status = 69
 
@@ -52,36 +53,63 @@ class OutputError(NMTError):
 
 
 class StorageError(NMTError):
-    """Reading or writing failed half-way: disk full, quota, a folder removed underneath."""
+    """Reading or writing failed halfway: a full disk, a quota, a removed folder."""
 
     exit_status = 74
 
 
 class Diverged(NMTError):
-    """Training cannot go on: losses, gradients or parameters are no numbers any more."""
+    """Training stops: a loss, gradient or parameter is not finite, or the model does not learn although all are finite."""
+
+
+class RankLost(NMTError):
+    """Another rank of the run ended without a message, or did not answer. The same command resumes the run."""
 
 
 class Interrupted(NMTError):
-    """The run was asked to stop, and stopped where the same command resumes it."""
+    """A signal or a time limit stopped the run; the same command resumes it."""
 
     exit_status = 75
 
 
+class AlreadyTold(NMTError):
+    """An error that another process reports. This process exits with its status and prints nothing."""
+
+
 def numbered(messages: Sequence[str]) -> str:
-    """Several complaints as one; a single one stays as it is."""
+    """Join several messages, with numbers; a single message stays as it is."""
     if len(messages) == 1:
         return messages[0]
     return "; ".join(f"({number}) {message}" for number, message in enumerate(messages, 1))
 
 
+def quantity(count: float, unit: str, units: str | None = None) -> str:
+    """Return a count with its unit: ``1 line``, ``2,000 lines``. ``units``: the plural; None: ``unit`` with an ``s``."""
+    return f"{count:,} {unit}" if count == 1 else f"{count:,} {units or f'{unit}s'}"
+
+
 def closest(value: str, choices: Iterable[str]) -> str | None:
-    """The choice that ``value`` was probably meant to be, or None; capitals make no difference."""
+    """Return the choice that is most similar to ``value``, ignoring case; None if none is similar."""
     by_spelling = {choice.lower(): choice for choice in choices}
     matches = difflib.get_close_matches(value.lower(), list(by_spelling), n=1, cutoff=0.6)
     return by_spelling[matches[0]] if matches else None
 
 
 def did_you_mean(value: str, choices: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` to append to a message, or an empty string."""
+    """Return `` (did you mean 'x'?)`` to append to a message, or an empty string."""
     match = closest(value, choices)
     return f" (did you mean '{match}'?)" if match else ""
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 120
+
+
+def shown(value: object) -> str:
+    """Return the ``repr`` of a value for a message, shortened if it is long or nested."""
+    return _SHORT.repr(value)
+
+
+def unquoted(value: object) -> str:
+    """Return the same as ``shown``, but text without quotes."""
+    return shown(value)[1:-1] if isinstance(value, str) else shown(value)

@@ -1,9 +1,9 @@
-"""The seam between models, search, criterions and the trainer. Read this file first.
+"""The interface between models, search, criterions and the trainer. Read this file first.
 
 Legend of every shape comment in the project:
     B sentences, K beam, N = B*K hypotheses (sentence b owns rows b*K ... b*K+K-1), S source positions, T target
     positions, M real (unpadded) target positions of a batch, D model width, H heads, V vocabulary.
-Every tensor is batch-first. What crosses the seam is a tensor or a frozen dataclass.
+Every tensor is batch-first. Arguments and results are tensors or dataclasses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from nmt.data.batch import Batch as Batch  # these three cross the seam too, so plug-ins import them from here
+from nmt.data.batching.batch import Batch as Batch  # part of the interface: plugins import these three from here
 from nmt.data.vocabulary import Hypothesis as Hypothesis
 from nmt.data.vocabulary import VocabularySizes as VocabularySizes
 from nmt.layers.overriding import require_together
@@ -42,50 +42,50 @@ __all__ = [
 
 @dataclass
 class Memory(RowTree):
-    """What the encoder leaves behind: B rows, read-only, never tiled over the beam."""
+    """The encoder output: B rows, read-only, never tiled over the beam."""
 
 
 @dataclass
 class DecoderState(RowTree):
-    """What one decoding step hands to the next: N rows; positions are a per-row tensor.
+    """The state of a decoder between two steps: N rows; positions are a per-row tensor.
 
     A step consumes its state: only the returned one is valid, so caches may be preallocated and written in place.
-    ``rows`` is only called with indices that permute or repeat within a sentence, or that drop whole sentences.
+    The indices of ``rows`` permute or repeat rows within a sentence, or drop whole sentences.
     """
 
 
 @dataclass(frozen=True)
 class StepOutput:
-    """One decoding step of N hypotheses."""
+    """The result of one decoding step of N hypotheses."""
 
     scores: Tensor  # [N, V] logits, or log-probabilities if `normalised`
     normalised: bool
     state: DecoderState
-    attention: Tensor | None = None  # [N, S], rows sum to 1 over the real source positions; when asked for
+    attention: Tensor | None = None  # [N, S] on request; rows sum to 1 over the real source positions
 
     def log_probabilities(self) -> Tensor:
-        """[N, V] natural logarithms, in float32 at least."""
+        """Return natural logarithms [N, V], in float32 or wider."""
         scores = self.scores.to(torch.promote_types(self.scores.dtype, torch.float32))
         return scores if self.normalised else scores.log_softmax(1)
 
 
 @dataclass(frozen=True)
 class AttentionRequest:
-    """Which attention maps a teacher-forced pass should return."""
+    """The attention maps that teacher forcing returns."""
 
     kinds: tuple[str, ...] = ("cross",)  # of "encoder", "decoder", "cross"
 
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """Attention by kind, one tensor a layer: [B, H, queries, keys]; padding columns hold 0."""
+    """Attention weights by kind, a tensor [B, H, queries, keys] for each layer; 0 at padding."""
 
     maps: Mapping[str, tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True)
 class DecoderOutput:
-    """The result of teacher forcing: hidden states instead of logits, and only of real positions."""
+    """The result of teacher forcing: hidden states of the real positions; the output layer computes logits."""
 
     hidden: Tensor  # [M, D] the real target positions, in batch order; input of the output layer
     attention: AttentionMaps | None = None
@@ -93,41 +93,41 @@ class DecoderOutput:
 
 
 class Decodable(Protocol):
-    """All that search needs; a model and an ensemble both satisfy it."""
+    """The methods that search needs; models and ensembles have them."""
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
-        """source [B, S] ids ending in eos, right-padded; source_lengths [B] count the eos."""
+        """Encode source ids [B, S] that end in eos, right-padded; source_lengths [B] include eos."""
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
-        """The state before the first step, N = B * beam_size rows, and the memory enriched with what is computed once.
+        """Return the memory, with results that all steps share, and the state before the first step, N = B * beam_size rows.
 
-        ``vocabulary`` restricts the output to these target ids [V'], or [B, V'] to those of each sentence: scores then have
-        V' columns, in this order. A row that is shorter than others ends in pads, whose scores are -inf.
+        ``vocabulary`` is a shortlist of target ids: [V'], or [B, V'] with a row for each sentence. Scores then have V'
+        columns, in this order. A shorter row is padded; the scores of its padding are -inf.
         """
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
-        """tokens [N]: the last token of each hypothesis (bos at first). Memory keeps its B rows."""
+        """Score the next tokens; tokens [N]: the last token of each hypothesis (bos at first). Memory has B rows."""
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
-        """[B] the longest target (eos included) that the model can produce; None: no limit of its own."""
+        """Return the maximum target length [B], eos included; None: the model has no limit."""
 
 
 class Scoring(Protocol):
-    """What ``step`` asks for scores: the output layer, or what ``restrict`` made of it."""
+    """The scoring part of a step: the output layer, or its restriction to a vocabulary shortlist."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[N, D] -> [N, V]"""
 
 
 class OutputLayer(nn.Module, ABC):
-    """Hidden states to scores over the vocabulary; owned by the model, used by the criterion and by ``step``."""
+    """Map hidden states to scores over the vocabulary; part of the model, used by the criterion and by ``step``."""
 
-    product_type: torch.dtype | None = None  # what a fused loss multiplies ``linear()`` in; None: as everything else
+    product_type: torch.dtype | None = None  # dtype of the products of a fused loss; None: the usual one
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Other logits need another ``restrict`` and ``linear``: inherited ones would train and translate by the old."""
+        """Refuse new ``logits`` with inherited ``restrict`` or ``linear``, which would still compute the old scores."""
         super().__init_subclass__(**options)
-        why = "which compute the same in other ways; override them too (linear may return None)"
+        why = "which must compute the same scores; override them too (linear may return None)"
         require_together(cls, "logits", ("restrict", "linear"), why)
 
     @abstractmethod
@@ -136,30 +136,31 @@ class OutputLayer(nn.Module, ABC):
 
     @abstractmethod
     def restrict(self, vocabulary: Tensor) -> Scoring:
-        """The same over the given target ids only (a shortlist), [V'], or [B, V'] for each sentence."""
+        """Restrict the scores to a vocabulary shortlist: [V'], or [B, V'] with a row for each sentence."""
 
     @abstractmethod
     def linear(self) -> tuple[Tensor, Tensor | None] | None:
-        """Weight [V, D] and bias [V] for a fused loss; None: this head is not one matrix."""
+        """Return weight [V, D] and bias [V] for a fused loss; None: the layer is not one matrix."""
 
 
 class EncoderDecoder(nn.Module, ABC):
     """A model: a ``Decodable`` that can also be trained by teacher forcing.
 
-    Nothing is cached on modules between calls. ``step`` over t must equal ``decode`` at t; ``nmt.testing`` checks this
-    and the other laws for any registered model.
+    Modules cache nothing between calls. ``step`` over t must equal ``decode`` at t; ``nmt.testing`` checks this and the
+    other laws for every registered model.
     """
 
     output: OutputLayer
-    width: int  # the size that the `noam` schedule scales with (d_model; hidden size of a recurrent model)
-    shapes_depend_on_tokens = False  # True: how large operands are depends on what the tokens are, as with experts
+    width: int  # for the `noam` schedule: d_model, or the hidden size of a recurrent model
+    shapes_depend_on_tokens = False  # True: shapes depend on token values, as with experts
+    ignored: tuple[str, ...] = ()  # options off their defaults that have no effect: "model.max_positions=256"
 
     @abstractmethod
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory: ...
 
     @abstractmethod
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
-        """Teacher forcing: hidden states of all real target positions."""
+        """Compute the hidden states of all real target positions, by teacher forcing."""
 
     @abstractmethod
     def start(
@@ -173,11 +174,11 @@ class EncoderDecoder(nn.Module, ABC):
         return None
 
     def max_source_length(self) -> int | None:
-        """The longest source (eos included) that the model can read; None: no limit of its own."""
+        """Return the maximum source length, eos included; None: the model has no limit."""
         return None
 
     def scores(self, hidden: Tensor, restricted: Scoring | None = None) -> Tensor:
-        """[N, D] -> [N, V], or [N, V'] by a ``restricted`` output layer."""
+        """[N, D] -> [N, V], or [N, V'] by the ``restricted`` output layer"""
         return (self.output if restricted is None else restricted).logits(hidden)
 
     def forward(self, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
@@ -186,14 +187,14 @@ class EncoderDecoder(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class LossReport:
-    """What a criterion says of one micro-batch. Sums, not means: the trainer divides once, over the whole update."""
+    """The result of a criterion for one micro-batch. Sums: the trainer divides once, over the whole update."""
 
     loss_sum: Tensor  # scalar with gradient
     nll_sum: Tensor  # scalar, detached: negative log-likelihood in nats, for perplexity
-    denominator: Tensor  # scalar, detached: what loss_sum is to be divided by (tokens; sentences if sequence-level)
+    denominator: Tensor  # scalar, detached: tokens, or sentences for sequence-level losses
     num_tokens: Tensor  # scalar: real target tokens, eos included
     num_sentences: int
-    auxiliary: Mapping[str, Tensor] = field(default_factory=dict)  # detached, weighted sums like loss_sum, for the log
+    auxiliary: Mapping[str, Tensor] = field(default_factory=dict)  # for the log: detached weighted sums, like loss_sum
 
 
 @runtime_checkable
@@ -206,5 +207,5 @@ class SupportsModes(Protocol):
 
 
 def real_positions(target_lengths: Tensor, longest: int) -> Tensor:
-    """[B, T] True at the real target positions."""
+    """Return [B, T], True at the real target positions."""
     return torch.arange(longest, device=target_lengths.device)[None, :] < target_lengths[:, None]

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: who handles them for a while, and those that come while this process copies itself."""
+"""Handle signals for a while, and hold back those that arrive while this process copies itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 @contextlib.contextmanager
 def handled(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
-    """Signals go to ``handler`` within the block. In another thread than the main one, which alone may say so, as before."""
+    """Send signals to ``handler`` within the block. No effect outside the main thread."""
     own = threading.current_thread() is threading.main_thread()
     previous = {number: signal.signal(number, handler) for number in numbers} if own else {}
     try:
@@ -25,8 +25,8 @@ def handled(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Signals wait for the end of the block, which copies this process: what a handler raises in the middle of that,
-    Python shows and forgets, and the command would go on. A copy has to set its own handlers."""
+    """Hold back Ctrl-C and SIGTERM until the end of the block, which copies this process: Python would only print an
+    exception that a handler raises meanwhile, and the command would not stop. A copy must set its own handlers."""
     came: list[int] = []
     try:
         with handled((signal.SIGINT, signal.SIGTERM), lambda number, frame: came.append(number)):

@@ -1,11 +1,11 @@
-"""Pictures of runs and of attention (``nmt.reporting.plotting``), under the name that documents use."""
+"""Pictures of runs, attention and models, under the import path that the documents use."""
 
 from __future__ import annotations
 
-from nmt.reporting.attention_lines import LinesPanel, plot_attention_lines
+from nmt.reporting.attention_pictures import AttentionPanel, LinesPanel, plot_attention, plot_attention_lines
+from nmt.reporting.curves import plot_comparison, plot_learning_curve
 from nmt.reporting.model_pictures import plot_embeddings, plot_positions
 from nmt.reporting.picture import Picture
-from nmt.reporting.plotting import AttentionPanel, plot_attention, plot_comparison, plot_learning_curve
 
 __all__ = [
     "AttentionPanel",

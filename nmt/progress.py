@@ -1,4 +1,4 @@
-"""How far a command is, on standard error: a bar on a terminal, lines of the log elsewhere."""
+"""Progress of a command on standard error: a bar on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import IO, Any, TextIO
 
 from nmt.config.choices import ProgressStyle
+from nmt.errors import quantity
 
 logger = logging.getLogger("nmt.progress")
 
@@ -24,7 +26,7 @@ ReportPairs = Callable[[str, int, int], None]  # called with a split, how many o
 
 
 def resolved(style: ProgressStyle) -> ProgressStyle:
-    """``auto`` is a bar on a terminal, lines elsewhere."""
+    """Resolve ``auto``: a bar on a terminal, lines elsewhere."""
     if style is not ProgressStyle.auto:
         return style
     return ProgressStyle.bar if sys.stderr.isatty() else ProgressStyle.lines
@@ -32,13 +34,13 @@ def resolved(style: ProgressStyle) -> ProgressStyle:
 
 @contextlib.contextmanager
 def show_progress(style: ProgressStyle, what: str, unit: str, total: int | None = None) -> Iterator[Count]:
-    """Counts units of work on a bar, or with a line every half minute and one at the end."""
+    """Count units of work on a bar, or with a log line every 30 seconds and one at the end."""
     style = resolved(style)
     if style is ProgressStyle.bar:
         with contextlib.closing(open_bar(desc=what, total=total, unit=f" {unit}")) as bar:
             yield bar.update
     elif style is ProgressStyle.lines:
-        lines = Lines(what, unit, total)
+        lines = ProgressLog(what, unit, total)
         yield lines.add
         lines.end()
     else:
@@ -47,7 +49,7 @@ def show_progress(style: ProgressStyle, what: str, unit: str, total: int | None 
 
 @contextlib.contextmanager
 def show_splits(style: ProgressStyle) -> Iterator[ReportPairs]:
-    """A display for each split of a corpus, opened when its first pairs are done."""
+    """Show the progress of each split of a corpus, from its first pairs on."""
     with contextlib.ExitStack() as displays:
         counts: dict[str, Count] = {}
         shown: dict[str, int] = {}
@@ -62,15 +64,14 @@ def show_splits(style: ProgressStyle) -> Iterator[ReportPairs]:
 
 
 def unseen(split: str, done: int, total: int) -> None:
-    """Shows nothing of pairs that are done."""
+    """A ``ReportPairs`` that shows nothing."""
 
 
-class Lines:
-    """A count told in lines of the log."""
+class ProgressLog:
+    """Progress as log lines: units done and their rate, and if ``total`` is known, the percentage and the time left."""
 
     def __init__(self, what: str, unit: str, total: int | None, clock: Clock = time.monotonic) -> None:
-        self._what, self._unit = what, unit
-        self._of = f" of {total:,}" if total is not None else ""
+        self._what, self._unit, self._total = what, unit.removesuffix("s"), total
         self._done = 0
         self._clock = clock
         self._began = self._said = clock()
@@ -87,16 +88,22 @@ class Lines:
     def _say(self) -> None:
         self._said = self._clock()
         rate = self._done / max(self._said - self._began, 1e-9)
-        logger.info(f"{self._what} {self._done:,}{self._of} {self._unit} ({rate:,.1f} a second)")
+        done, left = quantity(self._done, self._unit), ""
+        if self._total is not None:
+            missing = max(self._total - self._done, 0)
+            done = f"{self._done:,} of {quantity(self._total, self._unit)}"
+            left = f", {100 * self._done / max(self._total, 1):.0f} %"
+            left += f", {timedelta(seconds=round(missing / max(rate, 1e-9)))} left" if missing else ""
+        logger.info(f"{self._what} {done} ({rate:,.1f} a second{left})")
 
 
 def in_lines(what: str, unit: str, total: int) -> Count:
-    """A count without an end: only work that takes half a minute or more has a line."""
-    return Lines(what, unit, total).add
+    """Return a count that logs every 30 seconds, and nothing for shorter work."""
+    return ProgressLog(what, unit, total).add
 
 
 def watched(style: ProgressStyle) -> Watch:
-    """How to count work beside a bar or lines: with ``none``, silently."""
+    """Return a ``Watch`` that logs lines; with ``none``, it is silent."""
     return (lambda what, unit, total: lambda count: None) if style is ProgressStyle.none else in_lines
 
 
@@ -104,9 +111,9 @@ def watched(style: ProgressStyle) -> Watch:
 def going_on(
     what: str, style: ProgressStyle = ProgressStyle.auto, wait: Callable[[float], bool] | None = None
 ) -> Iterator[None]:
-    """Around work that cannot be counted: a line every half minute says how long it has taken.
+    """Log every half minute how long the work in the block has taken; for work whose progress cannot be counted.
 
-    A thread says it, which ends with the block; do not fork in there. ``wait`` waits for so many seconds and returns
+    A thread logs until the block ends; do not fork in the block. ``wait`` waits for so many seconds and returns
     True once the block has ended.
     """
     if style is ProgressStyle.none:
@@ -131,15 +138,15 @@ def going_on(
 
 
 def open_bar(**options: Any) -> Any:
-    """A bar of tqdm's as wide as the terminal. If it cannot be drawn (a full disk, a closed pipe), work goes on."""
+    """Open a tqdm bar as wide as the terminal. If it cannot be drawn (full disk, closed pipe), work continues."""
     from tqdm import tqdm
 
-    tqdm.monitor_interval = 0  # no thread of its own: workers are forked
+    tqdm.monitor_interval = 0  # no monitor thread, since workers are forked
     return tqdm(file=Expendable(sys.stderr), dynamic_ncols=True, **options)
 
 
 def beside_bar(stream: IO[str] | IO[bytes]) -> AbstractContextManager[None]:
-    """Around writing results to ``stream``, flushed in the end: a bar on a terminal makes room, and is drawn again below."""
+    """Clear the bar while results are written to a terminal ``stream``, and draw it again below; the writer flushes."""
     if not stream.isatty():
         return contextlib.nullcontext()
     from tqdm import tqdm
@@ -149,7 +156,7 @@ def beside_bar(stream: IO[str] | IO[bytes]) -> AbstractContextManager[None]:
 
 
 class Expendable:
-    """A stream that may be lost, to a full disk or a reader that left: from then on nothing is written to it."""
+    """A stream that is ignored after its first error, such as a full disk or a closed pipe."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -162,7 +169,7 @@ class Expendable:
         self._unless_lost(self._stream.flush)
 
     def __eq__(self, other: object) -> bool:
-        """Equal to the stream: a line of the log that tqdm writes there must know that a bar is in its way."""
+        """Equal to the stream, so that tqdm clears the bar before a log line on it."""
         return other is self or other is self._stream
 
     def __hash__(self) -> int:

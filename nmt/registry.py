@@ -1,14 +1,14 @@
-"""Names for components: one registry a role, one configuration type a name.
+"""Registries of components: one registry for each role, one configuration type for each name.
 
-A component is a class or a function ("builder") that takes its configuration and finished parts. It registers itself
-where it is defined, so adding one takes one file:
+The builder of a component is a class or function that takes its configuration and finished parts. It registers itself in
+its own file, so a new component needs one file:
 
     @models.register("transformer", TransformerConfig)
     class Transformer(EncoderDecoder): ...
 
-The options of a component whose file imports torch may stand beside it, in ``NAME_config.py``, or in the ``config.py`` of
-a whole family: ``declare`` makes them known, and the module that builds is imported when one is built. So a page of help
-or a misspelt option is answered without torch.
+If the file of a component imports torch, its options may have a file of their own: ``NAME_config.py`` in the same folder,
+or the ``config.py`` of a family. ``declare`` registers the options; the builder's module is imported when a component is
+built. So help pages and errors about options need no torch.
 """
 
 from __future__ import annotations
@@ -28,46 +28,48 @@ Builder = Callable[..., T]
 BuilderType = TypeVar("BuilderType", bound=Callable[..., Any])
 ConfigType = TypeVar("ConfigType", bound=type)
 
-CONFIG = "config"  # what the name of a module of options ends in
+CONFIG = "config"  # ending of the names of modules with options
 
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """What is known of one component."""
+    """A declared or registered component."""
 
     config: type
     source: str  # the file that declared it, or registered it
     module: str = ""  # registers the builder of a declared component when it is imported
-    builder: Builder[T] | None = None  # None: declared, and not imported yet
+    builder: Builder[T] | None = None  # None: declared, but not imported yet
 
 
 class Registry(Generic[T]):
     """The components of one role ("model", "criterion", ...), by name and by configuration type."""
 
     def __init__(self, role: str, base: type = object) -> None:
-        """``base``: declares, with defaults, what is asked of the configurations of this role."""
+        """``base`` declares the attributes, with defaults, that the program reads from configurations of this role."""
         self.role = role
         self._base = base
         self._entries: dict[str, Entry[T]] = {}
         _registries[role] = self
 
     def declare(self, name: str, builder: str = "") -> Callable[[ConfigType], ConfigType]:
-        """A decorator of the dataclass in ``X_config.py`` or ``config.py``. ``builder``: the module beside it that registers
-        what is built; left out, it is ``X``."""
+        """Return a decorator for the dataclass in ``X_config.py`` or ``config.py``.
+
+        ``builder``: the module in the same folder that registers the builder; empty: ``X``.
+        """
 
         def file(config: ConfigType) -> ConfigType:
             package, _, module = config.__module__.rpartition(".")
             assert builder or module.endswith(f"_{CONFIG}"), (
                 f"{self.role} '{name}' of {module}: which module builds it?"
             )
-            beside = builder or module.removesuffix(f"_{CONFIG}")
-            self._file(name, Entry(config, _source_file(config), f"{package}.{beside}".lstrip(".")))
+            builder_module = builder or module.removesuffix(f"_{CONFIG}")
+            self._file(name, Entry(config, _source_file(config), f"{package}.{builder_module}".lstrip(".")))
             return config
 
         return file
 
     def register(self, name: str, config: type) -> Callable[[BuilderType], BuilderType]:
-        """A decorator that files a builder under ``name``; ``config`` is the dataclass that it is built from."""
+        """Return a decorator that registers a builder by ``name``; ``config``: the dataclass of its options."""
         if not dataclasses.is_dataclass(config):
             raise TypeError(f"the configuration of {self.role} '{name}' must be a dataclass, not {config!r}")
 
@@ -82,14 +84,14 @@ class Registry(Generic[T]):
         return file
 
     def _file(self, name: str, entry: Entry[T]) -> None:
-        """One component has a name, and one component a configuration."""
+        """Add an entry; refuse a name or a configuration type that is already registered."""
         for other, known in self._entries.items():
             if other == name:
                 raise ValueError(f"{self.role} '{name}' is registered twice: in {known.source} and in {entry.source}")
             if known.config is entry.config:
                 raise ValueError(f"{known.config.__name__} already configures {self.role} '{other}' ({known.source})")
         fields = {field.name for field in dataclasses.fields(entry.config)}
-        for fact, default in vars(self._base).items():  # a plug-in's configuration need not extend the base
+        for fact, default in vars(self._base).items():  # a plugin's configuration need not extend the base
             if not fact.startswith("_") and fact not in fields and not hasattr(entry.config, fact):
                 setattr(entry.config, fact, default)
         self._entries[name] = entry
@@ -99,7 +101,7 @@ class Registry(Generic[T]):
         return self.builder(type(config))(config, *parts, **named_parts)
 
     def builder(self, config: type) -> Builder[T]:
-        """What makes the component of this configuration. Its module is imported now if it was only declared."""
+        """Return the builder for a configuration type; import its module if it was only declared."""
         name = self.name_of(config)
         if self._entries[name].builder is None:
             importlib.import_module(self._entries[name].module)
@@ -129,19 +131,21 @@ _registries: dict[str, Registry[Any]] = {}
 
 
 def registry_for(role: str) -> Registry[Any]:
-    """The registry of a role; its package must have been imported."""
+    """Return the registry of a role; its package must have been imported."""
     return _registries[role]
 
 
 def registered_name(config: type) -> str | None:
-    """The name under which a configuration type is registered in any registry, or None."""
+    """Return the registered name of a configuration type in any registry, or None."""
     entries = [pair for registry in _registries.values() for pair in registry._entries.items()]
     return next((name for name, entry in entries if entry.config is config), None)
 
 
 def import_all(package: str, path: Iterable[str], ending: str | tuple[str, ...] = "") -> None:
-    """Import all modules of a package and of those inside it, so that its components make themselves known without a
-    list to edit; ``ending``: only those whose names end so."""
+    """Import all modules of a package and its subpackages, so that their components register themselves.
+
+    ``ending``: import only modules whose names end so; components in other files must be declared, or stay unknown.
+    """
     for module in pkgutil.iter_modules(path):
         name = f"{package}.{module.name}"
         if module.ispkg:

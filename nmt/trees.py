@@ -1,8 +1,8 @@
-"""Trees of tensors: what an encoder leaves behind and what a decoder carries from step to step.
+"""Trees of tensors: the encoder output, and the state of a decoder between two steps.
 
-Any nesting of dataclasses, tuples, lists and dicts with tensors as leaves (and None where there is none). Every tensor
-has one row per sentence or per hypothesis on axis 0; that single rule lets every model share one beam search. A tree that
-keeps its rows in another way says so by its own ``rows``.
+A tree is any nesting of dataclasses, tuples, lists and dicts with tensors as leaves (None for an absent one). Every tensor
+has one row per sentence or per hypothesis on axis 0, so all models share one beam search. A tree with another layout
+overrides ``rows``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Self = TypeVar("Self", bound="RowTree")
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
-    """The same tree with ``function`` applied to each tensor; leaves that are not tensors stay as they are."""
+    """Return the tree with ``function`` applied to each tensor; other leaves are unchanged."""
 
     def change(part: Any) -> Any:
         if isinstance(part, Tensor):
@@ -30,19 +30,19 @@ def map_tensors(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
 
 
 def tensors(tree: Any) -> Iterator[Tensor]:
-    """Every tensor of a tree, in a fixed order."""
-    found: list[Tensor] = []
+    """Yield every tensor of a tree, in a fixed order."""
+    leaves: list[Tensor] = []
 
     def collect(tensor: Tensor) -> Tensor:
-        found.append(tensor)
+        leaves.append(tensor)
         return tensor
 
     map_tensors(collect, tree)
-    return iter(found)
+    return iter(leaves)
 
 
 def with_parts(change: Callable[[Any], Any], node: Any) -> Any:
-    """``node`` with ``change`` applied to each of its parts; a leaf stays as it is."""
+    """Return ``node`` with ``change`` applied to each of its parts; a leaf is unchanged."""
     if isinstance(node, (tuple, list)):
         return type(node)(map(change, node))
     if isinstance(node, dict):
@@ -61,7 +61,7 @@ class RowTree:
         return with_parts(lambda part: map_tensors(function, part), self)  # type: ignore[no-any-return]
 
     def rows(self: Self, index: Tensor) -> Self:
-        """Keep the rows ``index``, in that order; repeats are allowed."""
+        """Return the rows ``index``, in that order; repeats are allowed."""
 
         def selected(part: Any) -> Any:
             if isinstance(part, Tensor):
@@ -71,5 +71,5 @@ class RowTree:
         return with_parts(selected, self)  # type: ignore[no-any-return]
 
     def clone(self: Self) -> Self:
-        """A deep copy (a step may write into the state that it consumes)."""
+        """Return a deep copy: a step may write into the state that it consumes."""
         return self.map(torch.clone)

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nmt.config.aligning import AlignConfig
-from nmt.data.links import pharaoh
-from nmt.data.parallel_text import TwoFiles, require_file
-from nmt.data.text import Reading
+from nmt.data.text.lines import Reading
+from nmt.data.text.links import pharaoh
+from nmt.data.text.parallel import TwoFiles, require_file
 from nmt.errors import UsageError
 from nmt.progress import show_progress
-from nmt.storage.run_folder import resolve, split_paths
+from nmt.storage.run_folder import require_models
 from nmt_cli.launch import launch
-from nmt_cli.outputs import check_file, opened
+from nmt_cli.outputs import check_file, claim, opened
 
 logger = logging.getLogger("nmt.align")
 
@@ -26,13 +26,18 @@ _AT_ONCE = 256  # lines that are written together
 
 
 def run(config: AlignConfig) -> None:
-    """Choose where alignments are read, align, and write."""
+    """Choose the layers and heads, align, and write."""
     text = _check(config)
+    with claim(config):
+        _align(config, text)
+
+
+def _align(config: AlignConfig, text: TwoFiles) -> None:
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
     total = text.count(reading)
     valid = _validation_text(config, reading)
     gold = _gold(config, total if valid is None else valid.count(reading))
-    from nmt.translation.word_alignment import Directions, validation_of
+    from nmt.translation.word_alignment import Directions, selection_pairs
 
     directions = Directions.load(config)
     validation = None
@@ -40,7 +45,7 @@ def run(config: AlignConfig) -> None:
         source = text if valid is None else valid
         pairs = list(itertools.islice(source.pairs(reading), config.valid_count))
         called = None if valid is None else str(config.valid_src)
-        validation = validation_of(pairs, gold, str(config.gold), called)
+        validation = selection_pairs(pairs, gold, str(config.gold), called)
     with show_progress(config.progress, "compared", "pairs") as compared:
         places = directions.choose(config, validation, compared)
     with (
@@ -58,14 +63,12 @@ def main() -> None:
 
 
 def _check(config: AlignConfig) -> TwoFiles:
-    """What costs nothing to find out before a model is loaded; the text to align."""
+    """Check the options before a model is loaded; return the text to align."""
     if not config.path:
         raise UsageError("name the model whose attention aligns: --path MODEL")
     if config.src is None or config.ref is None:
         raise UsageError("name the text to align, two files of as many lines: --src FILE --ref FILE")
-    for path in split_paths(config.path) + ([] if config.reverse is None else split_paths(config.reverse)):
-        if not Path(path).exists():
-            resolve(path)  # says what is missing
+    require_models(config.path, config.reverse)
     if config.output is not None:
         check_file(Path(config.output), config, ("src", "ref", "valid_src", "valid_ref", "gold"))
     return TwoFiles(require_file(Path(config.src)), require_file(Path(config.ref)))
@@ -78,7 +81,7 @@ def _validation_text(config: AlignConfig, reading: Reading) -> TwoFiles | None:
 
 
 def _gold(config: AlignConfig, pairs: int) -> Sequence[str] | None:
-    """The given alignments of the first validation pairs, of which there are so many in all."""
+    """Return the alignments of the first validation pairs. ``pairs``: the number of all pairs."""
     if config.gold is None:
         return None
     from nmt.translation.word_alignment import require_line_each

@@ -11,12 +11,14 @@ from pathlib import Path
 from nmt.comparing import Comparison, compared, scorers_of
 from nmt.config.choices import PieceMarks, ProgressStyle
 from nmt.config.comparing import CompareConfig
-from nmt.data.text import Reading, joined_lines
+from nmt.data.text.lines import Reading
+from nmt.data.text.piece_marks import joined_lines
 from nmt.errors import DataError, OutputError, UsageError
 from nmt.pages.names import short_names
 from nmt.progress import going_on, show_progress
-from nmt.scoring.systems import check_form
-from nmt.storage.files import atomic_write, check_new_file
+from nmt.scoring.systems import check_readable
+from nmt.storage.files import atomic_write
+from nmt.storage.lock import claimed
 from nmt_cli.launch import launch
 from nmt_cli.scored_text import STDIN, Texts, read_texts, warn
 
@@ -29,17 +31,21 @@ _HEAVY = 5_000_000  # bytes of a page that no longer opens at once
 def run(config: CompareConfig) -> None:
     """Write the page or the data, and print the name of the file."""
     output = _output(config)
+    with claimed(output, overwrite=config.overwrite):
+        _write(_compared(config), output)
+    print(output)
+
+
+def _compared(config: CompareConfig) -> Comparison:
     scorers = scorers_of(config)
     texts = read_texts(config)
-    check_form(scorers, texts.systems, dict(zip(config.ref, texts.references)), texts.numbers)
+    check_readable(scorers, texts.systems, dict(zip(config.ref, texts.references)), texts.numbers)
     warn(config, texts.systems, texts.references)
     systems = dict(zip(config.names or _names(texts), texts.systems.values()))
     with contextlib.ExitStack() as shown:
         train = None if config.train is None else _training_text(config, shown)
         shown.enter_context(going_on("comparing"))
-        found = compared(config, scorers, systems, texts.references, texts.sources, train, texts.numbers)
-    _write(found, output)
-    print(output)
+        return compared(config, scorers, systems, texts.references, texts.sources, train, texts.numbers)
 
 
 def main() -> None:
@@ -47,7 +53,7 @@ def main() -> None:
 
 
 def _output(config: CompareConfig) -> Path:
-    """What costs nothing to find out before anything is read."""
+    """Check the options before anything is read; return the output."""
     if len(config.sys) < 2:
         raise UsageError("name the systems to compare, two files or more: nmt-compare A B --ref FILE --output FILE")
     if not config.output:
@@ -55,7 +61,6 @@ def _output(config: CompareConfig) -> Path:
     output = Path(config.output)
     if output.suffix not in (_PAGE, _DATA):
         raise UsageError(f"--output {output}: the name must end in {_PAGE} or {_DATA}")
-    check_new_file(output, overwrite=config.overwrite)
     read = [name for name in (*config.sys, *config.ref, config.src, config.train) if name is not None]
     for name in read:
         if output.exists() and Path(name).exists() and output.samefile(name):
@@ -64,14 +69,14 @@ def _output(config: CompareConfig) -> Path:
 
 
 def _names(texts: Texts) -> list[str]:
-    """Of the files, as far as these have names."""
+    """Return short names of the systems; standard input keeps its name."""
     files = [Path(name) for name in texts.systems if name != STDIN]
     short = iter(short_names(files))
     return [name if name == STDIN else next(short) for name in texts.systems]
 
 
 def _training_text(config: CompareConfig, shown: contextlib.ExitStack) -> Iterator[str]:
-    """Its lines, read as they are counted."""
+    """Yield the lines of the training text."""
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
     marks = config.remove_bpe or PieceMarks.none
     count = shown.enter_context(show_progress(ProgressStyle.auto, "counting words of", "lines"))

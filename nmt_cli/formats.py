@@ -21,15 +21,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from nmt.config.choices import AlignmentKind, InputFormat, OutputFormat
-from nmt.data.text import PAUSE, Pause, one_line
+from nmt.data.text.lines import PAUSE, Pause, one_line
 from nmt.errors import DataError
 from nmt.translation import Line, TranslatedText, Translation, best_texts
-from nmt.translation.lines import Given, line_of
+from nmt.translation.lines import LineOrPause, line_of
 
 
 def parsed(
     lines: Iterable[str | Pause | None], form: InputFormat, origin: str, *, first: int = 1, references: bool = False
-) -> Iterator[Given]:
+) -> Iterator[LineOrPause]:
     """``lines`` in their format; ``origin`` names where they come from, ``first`` is the number of the first there. None,
     pauses and empty lines stay what they are.
 
@@ -74,15 +74,15 @@ def _of_json(line: str, where: str) -> Line:
     return line_of(tree, where)
 
 
-# From a translation and its reference (None: there is none) to the lines that show it.
+# From a translation and its reference, or None, to the lines that show it.
 Formatter = Callable[[Translation, str | None], Iterator[str]]
 
-# What JSON may hold as it is, and some programs take for a line break.
+# Valid in JSON, but some programs read them as line breaks.
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
 
 
 def formatter(kind: OutputFormat, nbest: int, alignment: AlignmentKind, *, logarithms: bool = True) -> Formatter:
-    """``logarithms``: the scores of hypotheses are some."""
+    """Return the function that writes translations. ``logarithms``: scores are log-probabilities."""
 
     def lines(translation: Translation, reference: str | None) -> Iterator[str]:
         if kind is OutputFormat.text:

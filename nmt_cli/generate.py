@@ -6,19 +6,15 @@ corpus split among it, goes to the log on standard error.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import nmt.search  # noqa: F401 - its options are known from here on; torch is imported by what translates with it
 from nmt.allocator import keep_few_kernels, keep_freed_memory
 from nmt.config.commands import GenerateConfig
-from nmt.storage.run_folder import resolve, split_paths
+from nmt.storage.run_folder import require_models
 from nmt_cli.launch import launch
 
 
 def run(config: GenerateConfig) -> None:
-    for path in split_paths(config.path):
-        if not Path(path).exists():
-            resolve(path)  # says what is missing before anything is loaded
+    require_models(config.path)
     from nmt_cli.generate_job import translate
 
     translate(config)

@@ -1,4 +1,4 @@
-"""What nmt-generate does: a model, an input and an output brought together."""
+"""The work of nmt-generate: read an input, translate it with a model, write the output."""
 
 from __future__ import annotations
 
@@ -11,52 +11,61 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nmt.config.checks import Rules, refuse
-from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat, PieceMarks, ProgressStyle
+from nmt.config.checks import Refusals, refuse
+from nmt.config.choices import (
+    InputFormat,
+    InvalidText,
+    MbrMetric,
+    OutputFormat,
+    PieceMarks,
+    ProgressStyle,
+)
 from nmt.config.commands import GenerateConfig
-from nmt.config.plain import WITHOUT_MEANING_FOR_SCORING
+from nmt.config.option import default_of, keyword_of
 from nmt.config.sections import DeviceConfig, DistributedConfig
-from nmt.data.corpus import Corpus, Split
+from nmt.config.translation import TranslationOptions
+from nmt.data.corpus.folder import Corpus, Split
 from nmt.data.language_pair import LanguagePair
-from nmt.data.tags import tag_id, tags_of
-from nmt.data.text import PAUSE, Pause, Reading, joined_lines
+from nmt.data.language_tags import tag_id, tags_of
+from nmt.data.text.lines import PAUSE, Pause, Reading
+from nmt.data.text.piece_marks import joined_lines
 from nmt.data.tokenizers import Tokenizer
 from nmt.devices import count_threads, device_named, make_current, own_device, set_threads
 from nmt.distributed.joining import join
 from nmt.distributed.world import Chunks, World
-from nmt.errors import DataError, UsageError
-from nmt.progress import show_progress
+from nmt.errors import DataError, NMTError, UsageError, quantity
+from nmt.progress import Count, going_on, show_progress
 from nmt.scoring import TextOptions, scorers
+from nmt.search.stored import refused_for_scoring
 from nmt.translation import Translation, Translator
 from nmt.translation.choosing import ReverseModel, tag_of_reverse
-from nmt.translation.lines import Given
-from nmt.translation.reading import Progress
-from nmt.translation.translator import check_search
+from nmt.translation.lines import LineOrPause
+from nmt.translation.options import TranslationMethod
 from nmt_cli.formats import formatter, parsed
-from nmt_cli.outputs import Growing, Write, check_output, opened
+from nmt_cli.outputs import ResumableOutput, Write, check_output, claim, opened
 
 logger = logging.getLogger("nmt.generate")
 
 _STDIN = "standard input"
-_PATIENCE = 24 * 60.0  # minutes that a process waits for another one's chunk
+_PATIENCE = 24 * 60.0  # minutes that a process waits for a chunk of another process
 
 Choice = Callable[[Iterator[Translation]], Iterator[Translation]]
 
 
 def translate(config: GenerateConfig) -> None:
     """Translate, write, and sum up in the log."""
-    # What costs nothing to find out before a model is loaded.
+    # Checks that need no model.
     refuse(*_contradictions(config), *(_of_scoring(config) if config.score_reference else ()))
-    check_search(config)
-    check_output(config)
     if config.input == "-":  # as other programs call standard input
         config = dataclasses.replace(config, input=None)
     typed = not config.data and config.input is None and sys.stdin.isatty()
-    if typed:
-        logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
-        # Each line is answered before the next, and no bar stands where somebody types.
+    if typed:  # each line is answered before the next, and no bar disturbs typing
         progress = config.progress if config.progress is ProgressStyle.lines else ProgressStyle.none
         config = dataclasses.replace(config, buffer_size=1, progress=progress)
+    method = TranslationMethod.of(config)
+    check_output(config)
+    if typed:
+        logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
     place = dataclasses.replace(config.device, name=own_device(config.device.name))
     workers = 1 if typed else config.workers or count_threads(place.threads)
     device = device_named(place.name)
@@ -76,21 +85,21 @@ def translate(config: GenerateConfig) -> None:
             engine=config.engine,
         )
         width, pieces = config.search_facts.beam_size, len(translator.pair.target.vocabulary)
-        if width is not None and width > pieces:  # slots would stay empty; who asks for it mistook a number
+        if width is not None and width > pieces:  # probably a mistyped number
             raise UsageError(
                 f"search.beam_size={width} is more than the model's {pieces} target pieces; lower it (--beam 4)"
             )
         _tell_of_tags(config.tag, translator.pair)
         _tell_of_pieces(config.remove_bpe, translator.pair.target)
         choice = _choice(translator, config, place, workers)
-        if "torch" in sys.modules:  # by now whoever needs it has imported it
+        if "torch" in sys.modules:  # an engine that needs torch has imported it
             set_threads(place.threads)
-        gc.freeze()  # what is loaded stays: it need not be looked through for what could go
-        _Job(config, translator, world, Chunks(world, config.buffer_size), choice).run()
+        gc.freeze()  # the collector skips objects of the loaded model, which stay
+        InputTranslation(config, method, translator, world, Chunks(world, config.buffer_size), choice).run()
 
 
 def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig, workers: int) -> Choice:
-    """What becomes of translations before they are shown."""
+    """Return the function that reranks translations before they are written."""
     if config.rerank is None:
         return iter
     backward = Translator.load(
@@ -98,8 +107,10 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
     )
     tag = tag_of_reverse(translator.pair, backward.pair, f"--rerank {config.rerank}")
 
-    def score(lines: Iterator[Given], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
-        return backward.hypotheses(lines, config, numbers=numbers, called="a translation of line")
+    def score(
+        lines: Iterator[LineOrPause], numbers: Iterator[int], options: TranslationOptions
+    ) -> Iterator[Translation]:
+        return backward.hypotheses(lines, options, numbers=numbers, called="a translation of line")
 
     joins = translator.writing(config).target.marks is not PieceMarks.none
     return ReverseModel(
@@ -108,7 +119,7 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
 
 
 def _tell_of_tags(asked: str | None, pair: LanguagePair) -> None:
-    """Refuse a tag that the model has not, and name the one that is taken where nobody chose."""
+    """Refuse a tag that the model lacks; log the default tag if there are several."""
     if asked is not None:
         tag_id(pair.source.vocabulary, asked)
     elif pair.tag is not None and len(known := tags_of(pair.source.vocabulary)) > 1:
@@ -118,7 +129,7 @@ def _tell_of_tags(asked: str | None, pair: LanguagePair) -> None:
 
 
 def _tell_of_pieces(asked: PieceMarks | None, target: Tokenizer) -> None:
-    """Of marks to join that will not be found."""
+    """Log marks of --remove-bpe that translations do not have."""
     if asked in (None, PieceMarks.none, target.marks):
         return
     if not target.keeps_pieces:
@@ -129,8 +140,8 @@ def _tell_of_pieces(asked: PieceMarks | None, target: Tokenizer) -> None:
         )
 
 
-def _contradictions(config: GenerateConfig) -> Rules:
-    """Where lines come from, and what a format has no room for."""
+def _contradictions(config: GenerateConfig) -> Refusals:
+    """Yield contradictions between inputs, and options that a format cannot show."""
     if config.data:
         yield len(config.data) > 1, f"one corpus folder can be translated at a time, not {len(config.data)}"
         yield config.input is not None, f"give a corpus folder ({config.data[0]}) or --input {config.input}, not both"
@@ -148,25 +159,26 @@ def _contradictions(config: GenerateConfig) -> Rules:
     )
     if config.format is OutputFormat.text:
         advice = "add --format jsonl or fairseq to"
-        aligns = config.print_alignment is not AlignmentKind.none
         yield config.score_reference, f"--format text shows no scores; {advice} --score-reference"
-        yield aligns, f"--format text shows no alignments; {advice} --print-alignment"
+        yield config.aligns, f"--format text shows no alignments; {advice} --print-alignment"
 
 
-def _of_scoring(config: GenerateConfig) -> Rules:
-    """Given translations have the model's own probabilities, under the length penalty."""
+def _of_scoring(config: GenerateConfig) -> Refusals:
+    """Yield options that do not apply to scoring references."""
     yield config.shortlist is not None, "--score-reference looks at all pieces; leave out --shortlist"
     yield config.replace_unk, "--score-reference shows the text that it scores; leave out --replace-unk"
-    for key, flag, usual in WITHOUT_MEANING_FOR_SCORING:
-        without_meaning = getattr(config.search, key, usual) != usual
-        yield without_meaning, f"--score-reference takes no account of {flag}; leave it out"
+    for name, field in refused_for_scoring(config.search).items():
+        flag = keyword_of(field).replace("_", "-")
+        set_by_user = getattr(config.search, name) != default_of(field)
+        yield set_by_user, f"--score-reference takes no account of --{flag}; leave it out"
 
 
 @dataclass(frozen=True)
-class _Job:
-    """The translation of one input: what is read, how it is divided, where it goes."""
+class InputTranslation:
+    """The translation of one input: reading, dividing among processes, writing."""
 
     config: GenerateConfig
+    method: TranslationMethod
     translator: Translator
     world: World
     chunks: Chunks
@@ -174,23 +186,26 @@ class _Job:
 
     def run(self) -> None:
         with contextlib.ExitStack() as stack:
-            growing = stack.enter_context(Growing(self.config)) if self.config.resume_output else None
+            self.world.on_main(lambda: stack.enter_context(claim(self.config)))
+            growing = stack.enter_context(ResumableOutput(self.config)) if self.config.resume_output else None
             done = self.world.on_main(growing.begin) if growing else 0
             if self.config.data:
                 self._split(growing, done)
             else:
                 self._lines(growing, done)
 
-    def _lines(self, growing: Growing | None, done: int) -> None:
+    def _lines(self, growing: ResumableOutput | None, done: int) -> None:
         config, name = self.config, self.config.input
         reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
         given = reading.live(sys.stdin.buffer, _STDIN) if name is None else reading.lines(Path(name))
         references, first = config.score_reference, done + 1
         asked = parsed(_after(given, done), config.input_format, name or _STDIN, first=first, references=references)
         lines, numbers = self.chunks.own(asked, done)
-        self._write(lambda progress: self.translator.hypotheses(lines, config, progress, numbers), growing, None)
+        count = _count_lines(config) if self.world.main else None
+        total = None if count is None else max(count - done, 0)
+        self._write(lambda progress: self.translator.hypotheses(lines, self.method, progress, numbers), growing, total)
 
-    def _split(self, growing: Growing | None, done: int) -> None:
+    def _split(self, growing: ResumableOutput | None, done: int) -> None:
         config, folder = self.config, Path(self.config.data[0])
         corpus = Corpus.open(folder)
         _check_corpus(corpus, folder, self.translator, config)
@@ -205,8 +220,8 @@ class _Job:
         marks = self.translator.writing(config).target.marks
         reference_of = _references(corpus, split, marks) if self.world.main else None
 
-        def translations(progress: Progress) -> Iterator[Translation]:
-            return self.translator.hypotheses_of_split(split, config, progress, numbers)
+        def translations(progress: Count) -> Iterator[Translation]:
+            return self.translator.hypotheses_of_split(split, self.method, progress, numbers)
 
         self._write(translations, growing, len(split) - done, reference_of, pairs)
         if pairs is not None:  # the best translations and their references
@@ -216,31 +231,31 @@ class _Job:
             found = f"{score.name}|{score.signature} = {score.value:.2f} {score.detail}"
             logger.info(f"Generate {config.gen_subset} with beam={beam}: {found}")
         elif to_score:
-            logger.info(f"no score: the first {done:,} lines were translated before; nmt-score scores the whole file")
+            before = f"the first {quantity(done, 'line')} had been translated before"
+            logger.info(f"no score: {before}; nmt-score scores the whole file")
 
     def _write(
         self,
-        translations: Callable[[Progress], Iterator[Translation]],
-        growing: Growing | None,
+        translations: Callable[[Count], Iterator[Translation]],
+        growing: ResumableOutput | None,
         total: int | None,
         reference_of: Callable[[int], str] | None = None,
         pairs: list[tuple[str, str]] | None = None,
     ) -> None:
         """``pairs`` receives the best translation of each line and its reference."""
         config = self.config
-        shows_attention = config.print_alignment is not AlignmentKind.none
         logarithms = config.mbr is MbrMetric.none
         form = formatter(config.format, config.nbest, config.print_alignment, logarithms=logarithms)
         cut_off: list[int] = []  # numbers of lines
         with contextlib.ExitStack() as stack:
-            progress: Progress = _nowhere
+            progress: Count = _nowhere
             write: Write = _nowhere
             if self.world.main:
                 progress = stack.enter_context(show_progress(config.progress, "translated", "lines", total))
                 write = stack.enter_context(opened(config.output, growing))
             for translation in self.chunks.merged(self.choose(translations(progress)), progress):
                 best = translation.hypotheses[0]
-                if shows_attention and translation.source_pieces and best.attention is None:
+                if config.aligns and translation.source_pieces and best.attention is None:
                     raise UsageError(
                         f"the model in {config.path} has no attention to print; leave out --print-alignment"
                     )
@@ -253,13 +268,29 @@ class _Job:
         if self.world.main and cut_off:
             own = " (or max_length in the line)" if config.input_format is InputFormat.jsonl else ""
             logger.warning(
-                f"{len(cut_off)} translations were cut off at the length limit, first that of line {cut_off[0]}; "
+                f"the length limit cut off {quantity(len(cut_off), 'translation')}, first that of line {cut_off[0]}; "
                 f"raise --max-len-a or --max-len-b{own} if they should go on"
             )
 
 
+def _count_lines(config: GenerateConfig) -> int | None:
+    """Return the number of lines of ``--input FILE``, for the progress display.
+
+    None if nothing shows it, if the input can be read only once, or if it is damaged: the translation reports that.
+    """
+    if config.input is None or config.progress is ProgressStyle.none or not Path(config.input).is_file():
+        return None
+    with contextlib.suppress(NMTError):
+        reading = Reading(InvalidText.replace, config.max_line_bytes)
+        with going_on(
+            f"counting the lines of {config.input}", config.progress
+        ):  # 500 MB a second, if the disk keeps up
+            return sum(map(len, reading.blocks(Path(config.input), quiet=True)))
+    return None
+
+
 def _after(lines: Iterator[str | Pause | None], count: int) -> Iterator[str | Pause | None]:
-    """What follows the first ``count`` lines, which are translated already."""
+    """Yield the lines after the first ``count``, which are translated already."""
     missing = count
     for line in lines:
         if missing == 0:
@@ -268,8 +299,8 @@ def _after(lines: Iterator[str | Pause | None], count: int) -> Iterator[str | Pa
             missing -= 1
     if missing:
         raise DataError(
-            f"the input has {count - missing:,} lines, and {count:,} are translated already: it is another one than before; "
-            f"delete the .partial file to begin again"
+            f"the input has {quantity(count - missing, 'line')}, and {count:,} were translated before: it is a different "
+            f"input; delete the .partial file to begin again"
         )
 
 
@@ -292,8 +323,7 @@ def _check_corpus(corpus: Corpus, folder: Path, translator: Translator, config: 
 
 
 def _references(corpus: Corpus, split: Split, marks: PieceMarks) -> Callable[[int], str] | None:
-    """The target side as text, by number, with pieces joined as those of translations are; of the training split, whose
-    text is not kept, as decoded pieces."""
+    """Return the references by number, with pieces joined as in translations. A split without text is decoded from ids."""
     if split.targets is None:
         return None
     texts = split.targets.text()
@@ -304,4 +334,4 @@ def _references(corpus: Corpus, split: Split, marks: PieceMarks) -> Callable[[in
 
 
 def _nowhere(shown: object) -> None:
-    """The progress of a process that shows none, and the output of one that writes none."""
+    """Discard progress or output, on ranks other than 0."""

@@ -1,60 +1,95 @@
 """From ``sys.argv`` to a configuration as dataclasses, and from exceptions to one line and an exit status.
 
-Hydra is used here and nowhere else at run time: it composes presets and overrides, and runs several jobs with
-``--multirun``. Everything behind ``run(config)`` is plain Python.
+The command runs here, in this process. Hydra runs it only in a sweep, or if options of Hydra's own are set.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import errno
+import importlib
 import os
 import select
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
-
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import nmt
 from nmt.config.choices import ProgressStyle
-from nmt.config.help import help_page
-from nmt.config.presets import default_choices, program_of
-from nmt.config.publish import CONFIG_PATH, publish
+from nmt.config.composing.assignments import SEARCH_PATH, Assignment, read
+from nmt.config.composing.composition import Composition, check, compose, unchecked
+from nmt.config.composing.help import help_page
+from nmt.config.composing.presets import Base
+from nmt.config.composing.programs import program_of
 from nmt.config.roles import CommandConfig
-from nmt.errors import Interrupted, MissingInputError, NMTError, OutputError, UsageError, numbered
-from nmt.plugins import load_plugins, plugin_places, preset_folders
+from nmt.config.sections import CheckpointConfig
+from nmt.errors import (
+    AlreadyTold,
+    DeviceError,
+    Interrupted,
+    MissingInputError,
+    NMTError,
+    OutputError,
+    StorageError,
+    UsageError,
+)
+from nmt.plugins import load_plugins, preset_folders
 from nmt.storage.files import STORAGE_FAULTS
-from nmt_cli.argv import rewrite, take_config, user_dir_in
-from nmt_cli.explain import CONFIGURATION_ERRORS, explain, unknown_key
-from nmt_cli.flags import grammar, refuse_files
-from nmt_cli.process import Terminated, cleaning_up_on_sigterm, configure_logging, discard, logger, say, use_utf8
-from nmt_cli.stored import ConfigFile, put_search_of_model, taken_from_files, text_of
-from nmt_cli.sweep import Job, JobFailed, Sweep, is_of_launcher
+from nmt.storage.run_status import described, has_ranks, record_failure, refuse_hopeless_restart
+from nmt_cli.command_line.argv import CommandLine, rewrite, run_folder_in, take_config, user_dir_in
+from nmt_cli.command_line.flags import grammar_of, refuse_files
+from nmt_cli.command_line.stored import ConfigFile, base_of, text_of, with_search_of_model
+from nmt_cli.process import (
+    STATUS_INTERRUPTED,
+    STATUS_TERMINATED,
+    Terminated,
+    cleaning_up_on_sigterm,
+    configure_logging,
+    discard,
+    leaving_on_signals,
+    logger,
+    say,
+    use_utf8,
+)
+
+if TYPE_CHECKING:
+    from nmt.config.composing.hydra_bridge import HydraApplication
+    from nmt_cli.sweeps.sweep import Sweep, SweepJob
 
 Config = TypeVar("Config", bound=CommandConfig)
 
-_OF_PRINTING = ("--cfg", "-c", "--package", "-p", "--resolve")
-_WITHOUT_A_FOLDER = ("hydra.run.dir=.", "hydra.output_subdir=null")
-
-STATUS_STORAGE, STATUS_INTERRUPTED, STATUS_BROKEN_PIPE = 74, 130, 141
+STATUS_BROKEN_PIPE = 141
 CLOSED_NAMES = frozenset(
     (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)
-)  # whoever gave the name can mend it
+)  # the user can choose another name
+PROGRESS = "report.progress"
+FROM_HYDRA = ("${hydra:", "${now:")  # values that only Hydra's run has
+
+ABOUT_HYDRA = """Hydra composes the presets of this command and runs its sweeps.
+
+flags of Hydra
+  --multirun, -m               run one job for each value of key=1,2
+  --cfg, -c job|hydra|all      print the configuration of the command, of Hydra, or of both
+  --package, -p SECTION        print this section only; with --cfg
+  --resolve                    resolve ${...}; with --cfg
+  --info, -i [SUBJECT]         print how the configuration is composed; SUBJECT: all, config, defaults, defaults-tree,
+                               plugins, searchpath
+  --config-dir, -cd FOLDER     presets of your own, in FOLDER/GROUP/NAME.yaml
+  --config-name, -cn NAME      a primary configuration of your own, whose defaults list names that of the command
+  --config-path, -cp FOLDER    the folder of the primary configuration
+  --shell-completion, -sc      completion for a shell: install=bash, uninstall=zsh, ...
+
+options of Hydra
+  hydra.KEY=VALUE, hydra/GROUP=NAME; --cfg hydra prints all of them with their values. See https://hydra.cc."""
 
 
 def launch(command: str, config_class: type[Config], run: Callable[[Config], float | None]) -> None:
     """Compose the configuration of ``command`` from ``sys.argv`` and call ``run`` with it.
 
-    Returns if all went well; otherwise prints one line (a traceback only for defects) and exits. What ``run`` returns
-    goes to Hydra's sweeper in a multirun.
+    Returns if all went well; otherwise prints one line (a traceback only for defects) and exits. In a multirun Hydra's
+    sweeper receives the result of ``run``.
     """
     use_utf8()
     configure_logging()
@@ -62,116 +97,185 @@ def launch(command: str, config_class: type[Config], run: Callable[[Config], flo
 
 
 class _Launcher:
-    """One start of one command."""
+    """One start of one command. A launcher of a sweep copies it to other processes."""
 
     def __init__(self, command: str, config_class: type[CommandConfig], run: Callable[[Any], float | None]) -> None:
         self._command = command
         self._program = program_of(command)
         self._config_class = config_class
         self._run = run
-        self._task_started = False
         self._user_dir: str | None = None
-        self._sweep = Sweep((), of_runs=False)
-        self._finds_search = False  # the model is known only when Hydra has composed
+        self._config_dirs: list[Path] = []
+        self._base = Base()
+        self._run_folder: Path | None = None  # of training: for its status
+        self._sweep: Sweep | None = None
 
     def start(self, argv: list[str]) -> None:
         if "--version" in argv:
             print(f"{self._program} {nmt.__version__}")
             return
         try:
-            # Training has its own way to stop, which saves first.
-            with contextlib.nullcontext() if self._command == "train" else cleaning_up_on_sigterm():
-                self._hydra(argv)
+            with leaving_on_signals():
+                self._know_run_folder(run_folder_in(argv, CheckpointConfig().save_dir))
+                self._start(argv)
             sys.stdout.flush()
-        except Terminated:
-            self._line("stopped by SIGTERM before the end; run the same command again")
-            sys.exit(Interrupted.exit_status)
+        except Terminated as stopped:
+            self._line(str(stopped))
+            sys.exit(STATUS_TERMINATED)
         except KeyboardInterrupt:
             self._line("interrupted")
             sys.exit(STATUS_INTERRUPTED)
-        except SystemExit as request:
+        except SystemExit:
             _flush_or_discard()
-            # Hydra says 1 for what is a matter of usage (`--package x` that does not exist).
-            sys.exit(2 if request.code == 1 and not self._task_started else request.code)
+            raise
         except Exception as error:
             sys.exit(self._report(error))
 
-    def _hydra(self, argv: list[str]) -> None:
+    def _know_run_folder(self, named: str | None) -> None:
+        """Remember the folder for the status of a training run; exit if a restart by torchrun cannot help."""
+        if self._command == "train" and named is not None:
+            self._run_folder = Path(named)
+            refuse_hopeless_restart(self._run_folder)
+
+    def _start(self, argv: list[str]) -> None:
         argv, named = take_config(argv)
         file = None if named is None else ConfigFile.read(named)
+        if file is not None and self._run_folder is None:
+            self._know_run_folder(file.save_dir)
         self._user_dir = user_dir_in(argv) or (None if file is None else file.user_dir)
         load_plugins(self._user_dir)
-        line = rewrite(argv, grammar(self._config_class, default_choices(self._command)))
+        line = rewrite(argv, grammar_of(self._config_class))
         if line.only_prints and hasattr(signal, "SIGPIPE"):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `nmt-train --help | head` ends like any other filter
-        if line.asks_for_help:  # Hydra would read all presets a few dozen times for a page of which it shows nothing
-            print(help_page(self._command, self._config_class, [*preset_folders(), *line.config_dirs], line.overrides))
+        if "--hydra-help" in line.hydra:
+            print(ABOUT_HYDRA)
+            return
+        self._config_dirs = _existing(line.config_dirs)
+        assignments = read(line.overrides)
+        if "--help" in line.hydra:
+            print(help_page(self._config_class, self._folders, assignments))
             return
         for note in line.notes:
             logger.info(note)
-        line, defaults, self._finds_search = taken_from_files(self._command, self._config_class, line, file)
-        primary = publish(self._command, self._config_class, preset_folders(), defaults)
-        sys.argv = [self._program, *line.argv]
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions reach us instead of being printed by Hydra
-        task = self._task
-        if line.prints_job:  # Hydra's own would not say which component the options are of
-            sys.argv = [self._program, *line.overrides, *_WITHOUT_A_FOLDER, *line.without(*_OF_PRINTING)]
-            self._printed = line
-            task = self._print
-        main = hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=primary)(task)
-        if not line.is_sweep:
-            main()
-            return
+        self._base = base_of(self._config_class, line, file)
+        if line.hydra.get("--cfg") == "job":
+            composition = self._composed(assignments, tell=False)
+            print(text_of(composition, line.hydra.get("--package"), resolve="--resolve" in line.hydra), end="")
+        elif {"--cfg", "--info", "--shell-completion"} & line.hydra.keys():
+            self._show(line)
+        elif line.is_sweep:
+            self._start_sweep(assignments)
+        elif self._needs_hydra(assignments):
+            self._application(self._base).run(line.overrides, self._task)
+        else:
+            self._run_alone(assignments)
+
+    @property
+    def _folders(self) -> list[Path]:
+        """Folders of presets: those of loaded plugins, and the user's."""
+        return [*preset_folders(), *self._config_dirs]
+
+    def _composed(self, assignments: Sequence[Assignment], *, tell: bool) -> Composition:
+        kept, base = self._with_search(assignments, self._base, tell=tell)
+        return compose(self._config_class, kept, self._folders, base)
+
+    def _with_search(
+        self, assignments: Sequence[Assignment], base: Base, *, tell: bool
+    ) -> tuple[Sequence[Assignment], Base]:
+        if self._command != "generate":
+            return assignments, base
+        return with_search_of_model(self._config_class, assignments, self._folders, base, tell=tell)
+
+    def _needs_hydra(self, assignments: Sequence[Assignment]) -> bool:
+        """Whether options of Hydra's own say how the job is run, or have values that it uses."""
+        if self._base.primary is not None:
+            return True
+        return any(
+            (assignment.of_hydra and assignment.key != SEARCH_PATH)
+            or any(value in str(assignment.text) for value in FROM_HYDRA)
+            for assignment in assignments
+        )
+
+    def _application(self, base: Base) -> HydraApplication:
+        from nmt.config.composing.hydra_bridge import HydraApplication  # a single run does not need it
+
+        return HydraApplication(self._config_class, self._folders, base)
+
+    def _show(self, line: CommandLine) -> None:
+        application = self._application(self._base)
+        if "--cfg" in line.hydra:
+            package, resolve = line.hydra.get("--package"), "--resolve" in line.hydra
+            application.show_config(line.overrides, line.hydra["--cfg"], package, resolve=resolve)
+        elif "--info" in line.hydra:
+            application.show_info(line.overrides, line.hydra["--info"])
+        else:
+            application.complete(line.overrides)
+
+    def _run_alone(self, assignments: Sequence[Assignment]) -> float | None:
+        with cleaning_up_on_sigterm():
+            config = self._configuration(assignments)
+            if self._command == "train":
+                self._run_folder = Path(config.checkpoint.save_dir)
+            return self._run(config)
+
+    def _start_sweep(self, assignments: Sequence[Assignment]) -> None:
+        from nmt_cli.sweeps.sweep import Sweep
+
         if os.environ.get("WORLD_SIZE", "1") != "1":
             raise UsageError("torchrun starts one run, not a sweep; leave it out (docs/configuration.md: submitit)")
-        self._sweep = Sweep(line.overrides, of_runs=self._command == "train")
-        # What a launcher sends to other processes names classes of a plugin; they look for its package themselves.
-        folders = [str(place.expanduser().resolve().parent) for place in plugin_places(self._user_dir)]
-        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, [*paths, *folders])))
-        with self._sweep.conducted():
+        assignments = list({assignment.key: assignment for assignment in assignments}.values())  # the last one counts
+        self._sweep = sweep = Sweep(assignments, of_runs=self._command == "train")
+        base, swept = self._base, {assignment.key for assignment in assignments if assignment.is_sweep}
+        if not swept & {"path", "search"}:
+            fixed = [assignment for assignment in assignments if not assignment.is_sweep]
+            _, base = self._with_search(fixed, base, tell=False)
+        check(self._config_class, assignments, self._folders, base)
+        application = self._application(base)
+        with sweep.conducted():
             try:
-                main()
-            except OSError as error:  # what a job does is reported by the job: here only Hydra makes folders
+                application.sweep([str(assignment.text) for assignment in assignments], self._task, sweep.begin)
+            except OSError as error:  # jobs report their own errors: here only Hydra makes folders
                 if error.filename is None:
                     raise
-                option = "--save-dir" if self._sweep.of_runs else "hydra.sweep.dir=FOLDER"
+                option = "--save-dir" if sweep.of_runs else "hydra.sweep.dir=FOLDER"
                 raise OutputError(f"cannot make {error.filename}: {error.strerror}; choose another {option}") from error
 
-    def _print(self, composed: DictConfig) -> None:
-        """The composed configuration, and nothing else is done."""
-        choices = HydraConfig.get().runtime.choices
-        chosen = {group: choices.get(group) for group in default_choices(self._command)}
-        package, resolve = self._printed.value_of("--package", "-p"), "--resolve" in self._printed.hydra
-        try:
-            text = text_of(composed, self._config_class, chosen, package, resolve=resolve)
-        except CONFIGURATION_ERRORS as error:
-            raise UsageError(explain(error, self._command, self._config_class)) from error
-        print(text, end="")
+    def _task(self, composed: object) -> float | None:
+        """Run one job that Hydra starts. Its options are composed here, from the assignments of the job."""
+        from nmt.config.composing.hydra_bridge import job_overrides
 
-    def _task(self, composed: DictConfig) -> float | None:
-        """One job. A single run exits here with its status."""
-        self._task_started = True
-        load_plugins(self._user_dir)  # a launcher may have moved this job to another process
-        if HydraConfig.get().mode == RunMode.MULTIRUN:
-            return self._job(composed, Job(self._sweep))
-        try:
-            return self._run(self._configuration(composed))
-        except Exception as error:
-            sys.exit(self._report(error))
+        task, of_hydra = job_overrides()
+        assignments = read([*task, *of_hydra])
+        if self._sweep is None:
+            try:
+                return self._run_alone(assignments)
+            except Exception as error:
+                sys.exit(self._report(error))
+        from nmt_cli.sweeps.sweep import SweepJob
 
-    def _job(self, composed: DictConfig, job: Job) -> float | None:
-        """One of several jobs, perhaps in a process of its own; a failure must not stop the others."""
+        job = SweepJob(self._sweep)
+        with cleaning_up_on_sigterm():
+            try:
+                return job.isolated(lambda: self._job(assignments, job))
+            except DeviceError as killed:
+                job.fail("failed", str(killed), self._report(killed, job.title))
+        return None
+
+    def _job(self, assignments: Sequence[Assignment], job: SweepJob) -> float | None:
+        """Run one of several jobs. A failure must not stop the others."""
         with job.in_progress():
             try:
                 job.begin()
+                if job.elsewhere:  # a launcher started this process
+                    importlib.import_module(f"nmt_cli.{self._command}")  # registers the components
+                    load_plugins(self._user_dir)
                 logger.info("%s begins", job.title)
-                config = self._configuration(composed, job)
+                config = self._configuration(assignments, job)
                 job.compare_direction(config)
                 return job.finish(self._run(config))
             except Exception as error:
                 status = self._report(error, job.title)
-                if isinstance(error, Interrupted) and not job.elsewhere:  # whoever stops this process means all jobs
+                if isinstance(error, Interrupted) and not job.elsewhere:  # a stop of this process concerns all jobs
                     job.note("interrupted")
                     sys.exit(status)
                 message = str(error) if isinstance(error, NMTError) else f"{type(error).__name__}: {error}"
@@ -183,72 +287,73 @@ class _Launcher:
                 job.fail("interrupted", "interrupted", STATUS_INTERRUPTED)
         return None
 
-    def _configuration(self, composed: DictConfig, job: Job | None = None) -> Any:
-        """The composed configuration as dataclasses: complete, resolved and checked."""
-        try:
-            if job is not None and "checkpoint" in composed:
-                with open_dict(composed):  # jobs of one sweep must not share a run folder
-                    composed.checkpoint.save_dir = str(job.folder)
-                    if job.elsewhere and composed.report.progress is ProgressStyle.auto:
-                        composed.report.progress = ProgressStyle.lines  # bars of several processes would mix
-            missing = sorted(OmegaConf.missing_keys(composed))
-            if missing:
-                raise UsageError(f"no value for {', '.join(missing)}; give {missing[0]}=VALUE")
-            OmegaConf.resolve(composed)
-            if self._finds_search:
-                put_search_of_model(composed, HydraConfig.get().overrides.task)
-            config = _as_dataclasses(composed)
-        except CONFIGURATION_ERRORS as error:
-            raise UsageError(explain(error, self._command, self._config_class)) from error
-        if not isinstance(config, self._config_class):
-            raise UsageError(f"the configuration must extend {self._command}_schema through its defaults list")
-        for key in _additions(config):
-            raise UsageError(unknown_key(key, self._command, self._config_class))
+    def _configuration(self, assignments: Sequence[Assignment], job: SweepJob | None = None) -> Any:
+        """Return the options of a run as dataclasses, checked."""
+        is_run = job is not None and self._command == "train"
+        if job is not None and is_run:  # jobs of one sweep must not share a run folder
+            assignments = [*assignments, Assignment("checkpoint.save_dir", str(job.folder))]
+            shown = unchecked(self._config_class, PROGRESS, assignments, self._folders, self._base)
+            if job.elsewhere and shown == ProgressStyle.auto.name:  # bars of several processes would mix
+                assignments = [*assignments, Assignment(PROGRESS, ProgressStyle.lines.name)]
+        config = self._composed(assignments, tell=True).config
         refuse_files(self._command, config)
-        named = config.instead_of_standard_input
-        if job is not None and named is not None:  # the first job would read all of it
-            raise UsageError(f"the jobs of a sweep cannot share standard input; give them a file: {named} FILE")
+        flag = config.instead_of_standard_input
+        if job is not None and flag is not None:  # the first job would read all of it
+            raise UsageError(f"the jobs of a sweep cannot share standard input; give them a file: {flag} FILE")
         return config
 
     def _report(self, error: BaseException, job: str | None = None) -> int:
-        """Print what went wrong, once; the exit status."""
+        """Print the error on one rank only, and return the exit status."""
         where = "" if job is None else f"{job}: "
-        if isinstance(error, JobFailed):  # by whoever did the job
+        if isinstance(error, AlreadyTold):
             return error.exit_status
         if isinstance(error, BrokenPipeError) and _reader_is_gone(sys.stdout):
             _flush_or_discard()
             return STATUS_BROKEN_PIPE
+        error = self._for_the_user(error)
+        if has_ranks() and isinstance(error, Exception):
+            from nmt.distributed.joining import told_by_another
+
+            if self._run_folder is not None and job is None and not isinstance(error, AlreadyTold):
+                record_failure(self._run_folder, error)
+            if told_by_another(error):
+                return described(error)[1]
         if isinstance(error, NMTError):
-            message, status = f"{where}{error}", error.exit_status
-        elif isinstance(error, CONFIGURATION_ERRORS) and not self._task_started:
-            message, status = explain(error, self._command, self._config_class), UsageError.exit_status
-        elif isinstance(error, OSError) and error.errno in STORAGE_FAULTS:  # any other OSError is a defect
-            file = f": {error.filename}" if error.filename else ""
-            message, status = f"{where}writing failed: {error.strerror}{file}", STATUS_STORAGE
-        elif isinstance(error, OSError) and error.errno in CLOSED_NAMES and error.filename is not None:
-            advice = "check its name and its rights, and those of the folders that it lies in"
-            message, status = (
-                f"{where}cannot use {error.filename}: {error.strerror}; {advice}",
-                MissingInputError.exit_status,
-            )
-        elif not self._task_started and _is_usage_of_hydra(error):
-            message, status = str(error), UsageError.exit_status
-        elif is_of_launcher(error):
-            message, status = f"the launcher failed: {type(error).__name__}: {error}", 1
-        else:
-            if job is not None:
-                self._line(f"{job} failed")
-            say("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
+            self._line(f"{where}{error}")
+            return error.exit_status
+        if self._sweep is not None and self._sweep.is_of_launcher(error):
+            self._line(f"the launcher failed: {type(error).__name__}: {error}")
             return 1
-        self._line(message)
-        return status
+        if job is not None:
+            self._line(f"{job} failed")
+        say("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())
+        return 1
+
+    def _for_the_user(self, error: BaseException) -> BaseException:
+        """Convert an error that a user can fix to an ``NMTError``; return any other error, a defect, unchanged."""
+        if isinstance(error, NMTError):
+            return error
+        if isinstance(error, OSError) and error.errno in STORAGE_FAULTS:
+            file = f": {error.filename}" if error.filename else ""
+            return StorageError(f"writing failed: {error.strerror}{file}")
+        if isinstance(error, OSError) and error.errno in CLOSED_NAMES and error.filename is not None:
+            advice = "check its name and its rights, and those of the folders that it lies in"
+            return MissingInputError(f"cannot use {error.filename}: {error.strerror}; {advice}")
+        return error
 
     def _line(self, message: str) -> None:
         say(f"{self._program}: {' '.join(message.split())}")
 
 
+def _existing(folders: list[Path]) -> list[Path]:
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"there is no folder {folder} with configurations (--config-dir)")
+    return folders
+
+
 def _flush_or_discard() -> None:
-    """Leave nothing in stdout's buffer that Python would fail to write, and complain about once more, at exit."""
+    """Flush stdout, or discard its buffer, which Python would fail to write at exit with another error."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -256,39 +361,7 @@ def _flush_or_discard() -> None:
 
 
 def _reader_is_gone(stream: IO[str]) -> bool:
-    """Whether whoever read our output has closed it; a broken pipe elsewhere is a defect."""
+    """Whether the reader of our output has closed it; a broken pipe elsewhere is a defect."""
     poll = select.poll()
     poll.register(stream.fileno(), 0)
     return any(events & select.POLLERR for _, events in poll.poll(0))
-
-
-def _is_usage_of_hydra(error: BaseException) -> bool:
-    """Hydra refuses combinations of its own flags (``--cfg job --info``) with a bare ValueError."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return isinstance(error, ValueError) and bool(frames) and Path(frames[-1].filename).parent.name == "_internal"
-
-
-def _as_dataclasses(composed: DictConfig) -> Any:
-    """The configuration's objects; whatever its sections refuse is said all at once."""
-    try:
-        return OmegaConf.to_object(composed)
-    except UsageError:
-        refused = []
-        for section in filter(OmegaConf.is_dict, map(composed._get_node, composed)):
-            try:
-                OmegaConf.to_object(section)
-            except UsageError as error:
-                refused.append(str(error))
-        if not refused:  # it is the whole that is wrong
-            raise
-        raise UsageError(numbered(refused)) from None
-
-
-def _additions(config: Any, prefix: str = "") -> Iterator[str]:
-    """Keys that ``+key=value`` added to a section: OmegaConf would set them as attributes that nobody reads."""
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        names = {field.name for field in dataclasses.fields(config)}
-        for name, value in vars(config).items():
-            if name not in names:
-                yield f"{prefix}{name}"
-            yield from _additions(value, f"{prefix}{name}.")

@@ -1,5 +1,5 @@
-"""Where nmt-generate and nmt-align write: standard output, a pipe, a file that appears when it is complete, and one that
-goes on growing where it was stopped."""
+"""Outputs of nmt-generate and nmt-align: standard output, a pipe, a file that appears when it is complete, and a partial
+file that a later command resumes."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from nmt.config.choices import OutputFormat
 from nmt.config.commands import GenerateConfig
 from nmt.config.plain import to_plain
 from nmt.data.language_pair import PAIR_FILE
-from nmt.errors import OutputError, StorageError, UsageError
+from nmt.errors import OutputError, StorageError, UsageError, quantity
 from nmt.progress import beside_bar
 from nmt.storage.checkpoints import checksums
-from nmt.storage.files import MANIFEST, atomic_write, check_new_file, read_json, sha256, write_json
-from nmt.storage.lock import locked, remove_leftovers_of
+from nmt.storage.files import MANIFEST, atomic_write, check_new_file, explained_os_errors, sha256, write_json
+from nmt.storage.lock import claimed, remove_leftovers_of
+from nmt.storage.reading import read_json
 from nmt.storage.run_folder import resolve, split_paths, tokenizer_folder
 
 logger = logging.getLogger("nmt.generate")
 
 Write = Callable[[Iterator[str]], None]
 
-# Options that translations do not depend on: they may be others when an output is resumed.
+# Options that do not change translations: they may differ when an output is resumed.
 _FREE = "output overwrite resume_output batch_size max_tokens buffer_size workers cuda_graphs progress".split()
 
-_RECIPE = "recipe"  # the key of its format; the first one has none, and knows models by their names alone
+_RECIPE = "recipe"  # the version of the record's format; the first version lacks the key and names models by path only
 
 
 def check_output(config: GenerateConfig) -> None:
-    """What nmt-generate can find out of its output before a model is loaded."""
+    """Refuse an output that nmt-generate cannot write, before a model is loaded."""
     if config.output is None:
         if config.resume_output:
             raise UsageError("--resume-output goes on with a file; name it: --output FILE")
@@ -63,9 +64,16 @@ def check_file(output: Path, config: Any, read: Sequence[str]) -> None:
             raise OutputError(f"writing {output} would replace what {named} reads; choose another --output")
 
 
+def claim(config: Any) -> AbstractContextManager[None]:
+    """Hold the name of ``config.output`` from the start of the work; streams and standard output need no claim."""
+    if config.output is None or _is_stream(Path(config.output)):
+        return contextlib.nullcontext()
+    return claimed(Path(config.output), overwrite=config.overwrite)
+
+
 @contextlib.contextmanager
-def opened(name: str | None, growing: Growing | None = None) -> Iterator[Write]:
-    """Standard output or a pipe, each flushed at once, or a file of this name."""
+def opened(name: str | None, growing: ResumableOutput | None = None) -> Iterator[Write]:
+    """Open standard output or a pipe, each flushed after every write, or a file."""
     if name is None:
 
         def to_stdout(lines: Iterator[str]) -> None:
@@ -87,10 +95,10 @@ def opened(name: str | None, growing: Growing | None = None) -> Iterator[Write]:
             yield _into(file)
 
 
-class Growing:
-    """A file that is complete under its own name; until then it grows under another, beside what made it.
+class ResumableOutput:
+    """A file that gets its own name when it is complete. Until then it grows as ``.partial``, with a record of its origin.
 
-    One process at a time: the kernel ends its lock with it.
+    The caller holds the ``claim``.
     """
 
     def __init__(self, config: GenerateConfig) -> None:
@@ -101,7 +109,7 @@ class Growing:
         self._config = config
         self._file: BinaryIO | None = None
 
-    def __enter__(self) -> Growing:
+    def __enter__(self) -> ResumableOutput:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,8 +122,9 @@ class Growing:
         self._file.close()
 
     def begin(self) -> int:
-        """How many lines are translated already. What was written of the next one is taken away."""
-        self._file = self._locked()
+        """Return the number of translated lines. The incomplete answer after them is removed."""
+        with explained_os_errors(self._partial):
+            self._file = open(self._partial, "ab")  # noqa: SIM115 - closed on exit
         ours = self._made_of()
         if self._partial.stat().st_size == 0:
             write_json(self._recipe, ours)
@@ -139,11 +148,11 @@ class Growing:
         done, size = complete_answers(self._partial, self._config)
         self._file.truncate(size)
         if done:
-            logger.info(f"{done:,} lines are translated already in {self._partial}; going on with the next")
+            logger.info(f"resuming after {quantity(done, 'translated line')} in {self._partial}")
         return done
 
     def _made_of(self) -> dict[str, Any]:
-        """All that the translations depend on."""
+        """Return the facts that translations depend on."""
         tree = cast(dict[str, Any], to_plain(self._config)) | {"device": self._config.device.precision.value}
         for key in ("path", "rerank"):
             paths = [] if tree[key] is None else split_paths(tree.pop(key))
@@ -153,22 +162,6 @@ class Growing:
         files = [Path(path) for path in read if path is not None and Path(path).is_file()]
         contents = {f"content of {path}": sha256(path) for path in files}
         return {_RECIPE: 2} | {key: value for key, value in tree.items() if key not in _FREE} | contents
-
-    def _locked(self) -> BinaryIO:
-        """The partial file, which no other process writes."""
-        try:
-            file = open(self._partial, "ab")  # noqa: SIM115 - open as long as the process goes on with it
-        except OSError as error:
-            raise OutputError(f"cannot create {self._partial}: {error.strerror}; choose another --output") from error
-        if not locked(file, self._partial):
-            file.close()
-            raise OutputError(
-                f"another process is writing {self._partial}; wait until it is done, or choose another --output"
-            )
-        if not self._partial.exists():
-            file.close()
-            raise OutputError(f"{self._output} was just completed by another process")
-        return file
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Write]:
@@ -180,20 +173,20 @@ class Growing:
 
 
 def _identity(checkpoint: Path) -> dict[str, Any]:
-    """Which model it is, whatever stands under its name later."""
+    """Identify a model by its contents: a path may hold another model later."""
     pair = tokenizer_folder(checkpoint) / PAIR_FILE  # holds the checksums of the tokenizer's other files
     return {"checkpoint": str(checkpoint), "files": checksums(checkpoint), "tokenizer": sha256(pair)}
 
 
 def complete_answers(path: Path, config: GenerateConfig) -> tuple[int, int]:
-    """How many lines of the input are answered in full, and how many bytes that is."""
+    """Return the number of input lines whose answers are complete, and the size of these answers in bytes."""
     answers, size, offset, lines = 0, 0, 0, 0
     with open(path, "rb") as file:
         for line in file:
             if not line.endswith(b"\n"):
                 break
             if config.format is OutputFormat.fairseq:
-                if line.startswith(b"S-"):  # it begins an answer, and only the next one shows that this is complete
+                if line.startswith(b"S-"):  # it begins an answer; only the next answer shows that this one is complete
                     answers, size = answers + 1, offset
                 offset += len(line)
                 continue
@@ -218,7 +211,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _packed(raw: BinaryIO, suffix: str) -> AbstractContextManager[IO[bytes]]:
-    """What a file's name promises of its contents; the same translations give the same bytes."""
+    """Compress as the ending of the name says; equal translations give equal bytes."""
     if suffix == ".gz":
         return cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))
     if suffix == ".xz":
@@ -228,8 +221,8 @@ def _packed(raw: BinaryIO, suffix: str) -> AbstractContextManager[IO[bytes]]:
 
 @contextlib.contextmanager
 def _stream(path: Path) -> Iterator[Write]:
-    """Writes into a named pipe or a device, which stays what it is."""
-    file = open(path, "wb")  # noqa: SIM115 - closed below, where a second complaint about a lost reader is of no use
+    """Open a named pipe or a device for writing; it is not replaced."""
+    file = open(path, "wb")  # noqa: SIM115 - closed below, where the error of a lost reader is not raised again
     into = _into(file, at_once=True)
 
     def to_stream(lines: Iterator[str]) -> None:

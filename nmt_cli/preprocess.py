@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import signal
 
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.data.preprocess import preprocess
-from nmt.errors import Interrupted
+from nmt.preprocessing.preprocess import finished_shard, preprocess
 from nmt.progress import show_splits
 from nmt_cli.launch import launch
 
@@ -16,7 +14,10 @@ logger = logging.getLogger("nmt.preprocess")
 
 def run(config: PreprocessConfig) -> None:
     """Make the corpus and log what was found in the text."""
-    signal.signal(signal.SIGTERM, _stop)
+    finished = finished_shard(config)
+    if finished is not None:
+        logger.info(f"{finished} already holds this shard, made from the same text with the same options")
+        return
     with show_splits(config.progress) as show:
         report = preprocess(config, show)
     for line in report.lines():
@@ -28,10 +29,6 @@ def run(config: PreprocessConfig) -> None:
 
 def main() -> None:
     launch("preprocess", PreprocessConfig, run)
-
-
-def _stop(number: int, frame: object) -> None:
-    raise Interrupted("stopped before the corpus was complete; nothing was written, run the same command again")
 
 
 if __name__ == "__main__":

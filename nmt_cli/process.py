@@ -1,5 +1,5 @@
-"""A command as a process: standard streams (results on stdout, everything else on stderr), the log, and SIGTERM outside of
-training, which has its own way to stop (``nmt/training/loop/trainer.py``)."""
+"""A command as a process: standard streams (results on stdout, everything else on stderr), the log, and the signals that end
+it. While a model is trained, ``nmt/training/loop/trainer.py`` handles them and saves first."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO
 
 from nmt.interruptions import handled
@@ -18,7 +19,7 @@ logger = logging.getLogger("nmt")
 
 
 def use_utf8() -> None:
-    """Text is UTF-8 whatever the locale says, and ``\\n`` ends a line everywhere. A closed stream reads as empty."""
+    """Make the standard streams UTF-8 in every locale, with ``\\n`` at the end of lines. A closed stream reads as empty."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # the caller closed it (``<&-``); nothing further on has to know
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as the process
@@ -29,7 +30,7 @@ def use_utf8() -> None:
 
 @contextlib.contextmanager
 def expendable() -> Iterator[None]:
-    """For what is shown on stderr: where it cannot be written, the command goes on, and is silent from then on."""
+    """Ignore errors of writing to stderr in the block, and write nothing to it afterwards."""
     try:
         yield
     except OSError:
@@ -37,10 +38,10 @@ def expendable() -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """A line on stderr, if somebody can read it.
+    """Write a line to stderr, if it is open.
 
-    It is written in one go: where several processes share stderr (torchrun) and it has no buffer (PYTHONUNBUFFERED, as
-    in many containers), an end that followed by itself could land behind the line of another process.
+    Text and newline are one write: several processes may share an unbuffered stderr (torchrun, PYTHONUNBUFFERED), and a
+    separate newline could follow the line of another process.
     """
     with expendable():
         sys.stderr.write(f"{line}\n")
@@ -48,7 +49,7 @@ def say(line: str) -> None:
 
 
 def discard(stream: IO[str]) -> None:
-    """Send the rest of a stream nowhere, what waits in its buffer included: Python would fail to write it at exit."""
+    """Discard the rest of a stream and its buffer, which Python would fail to write at exit."""
     with contextlib.suppress(OSError):  # a stream of a test or a notebook has no file descriptor
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -58,21 +59,21 @@ def discard(stream: IO[str]) -> None:
 def configure_logging(job: str | None = None) -> None:
     """Send the log of ``nmt`` to stderr as plain lines; a second call only changes which ``job`` of a sweep they name.
 
-    Of several processes that torchrun started only the first one tells what goes as it should.
+    Ranks other than 0 log warnings and errors only.
     """
-    handler = next((handler for handler in logger.handlers if isinstance(handler, _Lines)), None)
+    handler = next((handler for handler in logger.handlers if isinstance(handler, _StderrHandler)), None)
     if handler is not None and job is None:
         return
     rank = os.environ.get("RANK", "0") if os.environ.get("WORLD_SIZE", "1") != "1" else "0"
     who = ("" if job is None else f"{job} | ") + ("" if rank == "0" else f"process {rank} | ")
-    handler = handler or _Lines()
+    handler = handler or _StderrHandler()
     handler.setFormatter(logging.Formatter(f"%(asctime)s | %(levelname)s | {who}%(message)s", "%Y-%m-%d %H:%M:%S"))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO if rank == "0" else logging.WARNING)
 
 
-class _Lines(logging.Handler):
-    """Writes to whatever ``sys.stderr`` is now, without tearing a progress bar."""
+class _StderrHandler(logging.Handler):
+    """Write to the current ``sys.stderr`` without breaking a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -87,22 +88,60 @@ class _Lines(logging.Handler):
             self.handleError(record)
 
 
+ENDING = (signal.SIGTERM, signal.SIGUSR1)  # both from batch systems
+STATUS_INTERRUPTED, STATUS_TERMINATED = 130, 75
+
+
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, as an exception that unwinds everything like Ctrl-C, so that temporary files are removed."""
+    """A signal of ``ENDING``, as an exception that unwinds everything like Ctrl-C, so that temporary files are removed."""
+
+    exit_status = STATUS_TERMINATED
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name} before the end; run the same command again")
+
+
+@contextlib.contextmanager
+def leaving_on_signals() -> Iterator[None]:
+    """End the process on a signal, while a command imports its modules and reads its options: it has written nothing, and
+    other libraries could report an exception as a fault of their own. Signals that the caller ignores (``nohup``) or handles
+    stay as they are."""
+    with handled(_unhandled(), _leave):
+        yield
+
+
+def leave_on_signals() -> None:
+    """Do the same as ``leaving_on_signals`` from now on, until other handlers replace it."""
+    for number in _unhandled():
+        signal.signal(number, _leave)
+
+
+def _unhandled() -> list[signal.Signals]:
+    defaults = (signal.SIG_DFL, signal.default_int_handler)
+    return [number for number in (*ENDING, signal.SIGINT) if signal.getsignal(number) in defaults]
+
+
+def _leave(number: int, frame: object) -> None:
+    interrupted = number == signal.SIGINT
+    say(f"{Path(sys.argv[0]).name}: {'interrupted' if interrupted else Terminated(number)}")
+    os._exit(STATUS_INTERRUPTED if interrupted else STATUS_TERMINATED)
 
 
 @contextlib.contextmanager
 def cleaning_up_on_sigterm() -> Iterator[None]:
-    if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:  # somebody listens already
+    """Raise ``Terminated`` in the block on SIGTERM or SIGUSR1, and ``KeyboardInterrupt`` on SIGINT. A caller's own handlers
+    stay."""
+    if signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, _leave):
         yield
         return
     process = os.getpid()
 
     def stop(number: int, frame: object) -> None:
         if os.getpid() == process:
-            raise Terminated
+            raise Terminated(number)
         signal.signal(number, signal.SIG_DFL)  # a forked worker has nothing to clean up
         os.kill(os.getpid(), number)
 
-    with handled([signal.SIGTERM], stop):
+    replaced = [signal.SIGINT] if signal.getsignal(signal.SIGINT) is _leave else []
+    with handled(ENDING, stop), handled(replaced, signal.default_int_handler):
         yield

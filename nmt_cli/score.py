@@ -10,17 +10,16 @@ from nmt.config.commands import ScoreConfig
 from nmt.progress import going_on
 from nmt.scoring import Scorer, TextOptions
 from nmt.scoring.learned import with_sources
-from nmt.scoring.signs import TOLD, Signs, plain_signs, signs
+from nmt.scoring.signs import LABELS, Signs, plain_signs, signs
 from nmt.scoring.systems import (
     LIKELY,
     Certainty,
     Figure,
-    check_form,
+    check_readable,
     chosen_scorers,
     figures,
-    in_order,
+    figures_by_label,
     length_labels,
-    part,
     plain_figures,
     sentence_scores,
 )
@@ -30,13 +29,13 @@ from nmt_cli.scored_text import STDIN, Texts, read_texts, warn
 
 
 def run(config: ScoreConfig) -> float:
-    """Print every metric asked for; the value of the first one for the first system is the command's result."""
+    """Print all metrics; return the value of the first metric for the first system."""
     chosen = chosen_scorers(config.metrics, TextOptions(config.tokenize, config.lowercase, config.language))
     by_length = config.split_by == "length"
     texts = read_texts(config, None if by_length else config.split_by)
     systems, references = texts.systems, texts.references
     labels = length_labels(texts.sources or references[0]) if by_length else texts.labels or []
-    check_form(chosen, systems, dict(zip(config.ref, references)), texts.numbers)
+    check_readable(chosen, systems, dict(zip(config.ref, references)), texts.numbers)
     warn(config, systems, references)
     every = with_sources(chosen, texts.sources)
     if config.sentence:
@@ -44,10 +43,7 @@ def run(config: ScoreConfig) -> float:
     certainty = Certainty(config.confidence, config.paired, config.resamples or 0)
     with going_on("scoring"):
         found = {"": figures(every, systems, references, certainty)}  # of the whole text; no label is empty
-        for label in in_order(labels):
-            theirs = {name: part(labels, label, lines) for name, lines in systems.items()}
-            of_part = with_sources(chosen, texts.sources and part(labels, label, texts.sources))
-            found[label] = figures(of_part, theirs, [part(labels, label, lines) for lines in references], certainty)
+        found |= figures_by_label(chosen, systems, references, texts.sources, labels, certainty)
     sizes = {label: labels.count(label) if label else len(references[0]) for label in found}
     trouble = {name: signs(lines, references, texts.sources) for name, lines in systems.items()} if config.signs else {}
     if config.format is ScoreFormat.json:
@@ -64,7 +60,7 @@ def main() -> None:
 
 
 def _print_sentences(config: ScoreConfig, chosen: Mapping[str, Scorer], texts: Texts) -> float:
-    """A line for each line, with its number in the files and the scores of each system."""
+    """Print the scores of each system for each line, after its line number in the files."""
     found = {
         (name, metric): sentence_scores(scorer, lines, texts.references)
         for name, lines in texts.systems.items()
@@ -96,7 +92,7 @@ def _print_sentences(config: ScoreConfig, chosen: Mapping[str, Scorer], texts: T
 
 
 def _as_lines(found: Mapping[str, Mapping[str, Figure]]) -> list[str]:
-    """Of one system, as sacreBLEU prints them."""
+    """Return the scores of one system in sacreBLEU's format."""
     lines = []
     for figure in next(iter(found.values())).values():
         score, resampled = figure.score, ""
@@ -109,7 +105,7 @@ def _as_lines(found: Mapping[str, Mapping[str, Figure]]) -> list[str]:
 def _as_table(
     config: ScoreConfig, sizes: Mapping[str, int], found: Mapping[str, Mapping[str, Mapping[str, Figure]]]
 ) -> list[str]:
-    """A row for each system and each part, and below it what the figures are."""
+    """Return a table with a row for each system and part, and the signatures below it."""
     of_parts, every = len(found) > 1, found[""]
     metrics = {metric: figure.score for metric, figure in next(iter(every.values())).items()}
     head = [*(["part", "lines"] if of_parts else []), "system", *(score.name for score in metrics.values())]
@@ -142,7 +138,7 @@ def _as_json(
     found: Mapping[str, Mapping[str, Mapping[str, Figure]]],
     trouble: Mapping[str, Signs],
 ) -> str:
-    """Of one system as ever; of several a list of such objects."""
+    """Return an object for one system, or a list of objects for several."""
     parts = [
         {
             "sys": _file(name),
@@ -159,17 +155,17 @@ def _as_json(
 
 
 def _file(name: str) -> str | None:
-    """As JSON has it: standard input has no name."""
+    """Return the file name for JSON; None for standard input."""
     return None if name == STDIN else name
 
 
 def _table_of_signs(config: ScoreConfig, trouble: Mapping[str, Signs]) -> list[str]:
-    """A column for each system."""
+    """Return a table of signs of trouble with a column for each system."""
     ratios = ["-" if one.length_ratio is None else f"{one.length_ratio:.3f}" for one in trouble.values()]
     rows = [["length ratio", *ratios]]
     for sign in next(iter(trouble.values())).counts():
         counts = [(one.counts()[sign], one.lines) for one in trouble.values()]
-        rows.append([TOLD[sign], *(f"{count} ({100 * count / lines:.1f} %)" for count, lines in counts)])
+        rows.append([LABELS[sign], *(f"{count} ({100 * count / lines:.1f} %)" for count, lines in counts)])
     return drawn(["sign of trouble", *trouble], rows, config.format)
 
 

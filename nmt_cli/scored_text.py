@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nmt.config.choices import PieceMarks
+from nmt.config.choices import CONTINUED, WORD_START, PieceMarks
 from nmt.config.scored_text import ScoredTextConfig
-from nmt.data.parallel_text import where_they_part
-from nmt.data.text import Reading, joined_lines
-from nmt.errors import DataError, UsageError
-from nmt.scoring import lines_with_piece_marks, looks_tokenised
+from nmt.data.text.lines import Reading
+from nmt.data.text.parallel import misalignment
+from nmt.data.text.piece_marks import joined_lines
+from nmt.errors import DataError, UsageError, quantity
+from nmt.scoring import lines_with_piece_marks, looks_tokenized
 
 logger = logging.getLogger("nmt.score")
 
@@ -23,7 +24,7 @@ _OTHER_CASE = 0.5  # of the lines: a text of another casing, not a few names
 
 @dataclass(frozen=True)
 class Texts:
-    """What the files have, line for line; a line that is not text in one of them may be left out of all."""
+    """Parallel lines of all files. ``--on-invalid-utf8 skip`` drops a line from all files if one has invalid bytes there."""
 
     systems: dict[str, list[str]]  # by file
     references: list[list[str]]
@@ -33,7 +34,7 @@ class Texts:
 
 
 def read_texts(config: ScoredTextConfig, file_of_labels: str | None = None) -> Texts:
-    """Refuses files that do not go together."""
+    """Read all files; refuse those that do not match line by line."""
     if not config.ref:
         raise UsageError("name the reference to compare with: --ref FILE")
     of_systems = [STDIN if name == "-" else name for name in config.sys or ["-"]]
@@ -44,10 +45,10 @@ def read_texts(config: ScoredTextConfig, file_of_labels: str | None = None) -> T
     columns = [_lines(name, reading) for name in names]
     for name, column in zip(names[1:], columns[1:]):
         if len(column) != len(columns[0]):
-            where = f"; {where_they_part(columns[0], column)}" if column and columns[0] else ""
+            where = f"; {misalignment(columns[0], column)}" if column and columns[0] else ""
             raise DataError(
-                f"{names[0]} has {len(columns[0])} lines, {name} has {len(column)}, but each hypothesis needs its "
-                f"{'reference' if name in config.ref else 'counterpart'} on the same line{where}"
+                f"{names[0]} has {quantity(len(columns[0]), 'line')}, {name} has {len(column)}, but each hypothesis needs "
+                f"its {'reference' if name in config.ref else 'counterpart'} on the same line{where}"
             )
     if not columns[0]:
         raise DataError(f"{names[0]} is empty: there is not a single line to score")
@@ -73,7 +74,7 @@ def _refuse_blank(
     labels: Sequence[str],
     numbers: Sequence[int],
 ) -> None:
-    """References without a word in any line, and lines without a label."""
+    """Refuse references without any word, and lines without a label."""
     for name, lines in zip(config.ref, references):
         if not any(map(str.strip, lines)):
             raise DataError(f"{name} has nothing but empty lines: there is nothing to compare with")
@@ -91,11 +92,11 @@ def _lines(name: str, reading: Reading) -> list[str | None]:
 
 
 def warn(config: ScoredTextConfig, systems: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]]) -> None:
-    """Such scores are computed all the same: only the user knows what is meant."""
+    """Log texts that look unsuitable; they are scored, because only the user knows the intention."""
     called = {name: f"hypotheses of {name}" if len(systems) > 1 else "hypotheses" for name in systems}
     if config.tokenize not in ("none", "char"):
-        tokenised = [f"the {called[name]}" for name, lines in systems.items() if looks_tokenised(lines)]
-        tokenised += ["the references"] if any(map(looks_tokenised, references)) else []
+        tokenised = [f"the {called[name]}" for name, lines in systems.items() if looks_tokenized(lines)]
+        tokenised += ["the references"] if any(map(looks_tokenized, references)) else []
         if tokenised:
             logger.warning(
                 f"{', '.join(tokenised)} look tokenised (punctuation stands apart); score detokenised text, or, if "
@@ -109,7 +110,7 @@ def warn(config: ScoredTextConfig, systems: Mapping[str, Sequence[str]], referen
 
 
 def _warn_of_case(called: str, hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Lines in which one side has no letters that differ in case tell nothing."""
+    """Warn if only one side is in lower or upper case. Lines without cased letters on both sides do not count."""
     rows = [pair for pair in zip(hypotheses, references) if all(line.lower() != line.upper() for line in pair)]
     for change, case in ((str.lower, "lower"), (str.upper, "upper")):
         # How many more of the hypotheses than of the references have letters of the other case.
@@ -133,7 +134,7 @@ def _warn_of_pieces(called: str, hypotheses: Sequence[str], references: Sequence
         cut, whole = (called, "references") if marked else ("references", called)
         what = f"the {cut} are compared in pieces with {whole} in words"
     logger.warning(
-        f"{marked} of {len(hypotheses)} {called} contain marks of subword pieces ('@@ ' or '\u2581'), and "
+        f"{marked} of {len(hypotheses)} {called} contain marks of subword pieces ('{CONTINUED} ' or '{WORD_START}'), and "
         f"{in_references} of {sum(map(len, references))} references: {what}; join them with --remove-bpe (subword-nmt) or "
         f"--remove-bpe sentencepiece"
     )

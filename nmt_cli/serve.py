@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 
 import nmt
 import nmt.search
 from nmt.allocator import keep_few_kernels, keep_freed_memory
-from nmt.config.serving import ServeConfig
 from nmt.errors import UsageError
-from nmt.storage.run_folder import resolve, split_paths
+from nmt.serving.config import ServeConfig
+from nmt.storage.run_folder import require_models
 from nmt_cli.launch import launch
 
 NEEDED = ("starlette", "uvicorn")
@@ -20,9 +19,7 @@ def run(config: ServeConfig) -> None:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"nmt-serve needs {' and '.join(missing)}: pip install '{nmt.DISTRIBUTION}[serve]'")
-    for path in (one for paths in config.path for one in split_paths(paths)):
-        if not Path(path).exists():
-            resolve(path)  # says what is missing before anything is loaded
+    require_models(*config.path)
     from nmt.serving.server import serve
 
     serve(config)

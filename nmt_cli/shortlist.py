@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 from nmt.config.commands import ShortlistConfig
-from nmt.data.corpus import Corpus
-from nmt.errors import OutputError, UsageError
+from nmt.data.corpus.folder import Corpus
+from nmt.errors import UsageError
 from nmt.progress import going_on
-from nmt.storage.files import check_new_file
+from nmt.storage.lock import claimed
 from nmt_cli.launch import launch
 
 logger = logging.getLogger("nmt.shortlist")
@@ -18,16 +17,17 @@ logger = logging.getLogger("nmt.shortlist")
 
 def run(config: ShortlistConfig) -> None:
     """Learn from the training split, and write the file."""
-    from nmt.data.shortlist import learn
-
     if len(config.data) != 1:
         raise UsageError(f"a shortlist is learned from one corpus folder, not {len(config.data)}: nmt-shortlist FOLDER")
     if not config.output:
         raise UsageError("name the file to write: --output FILE")
-    output = Path(config.output)
-    check_new_file(output, overwrite=config.overwrite)  # costs nothing to find out before anything is learned
-    if not os.access(output.parent, os.W_OK | os.X_OK):
-        raise OutputError(f"cannot create {output}: {output.parent} is closed to you; choose another --output")
+    with claimed(Path(config.output), overwrite=config.overwrite):
+        _learn(config, Path(config.output))
+
+
+def _learn(config: ShortlistConfig, output: Path) -> None:
+    from nmt.data.corpus.shortlist import learn
+
     corpus = Corpus.open(Path(config.data[0]))
     split = corpus.split("train")
     if split.targets is None:

@@ -12,7 +12,8 @@ import nmt.optim
 import nmt.search  # noqa: F401 - their options are known from here on; torch is imported by what trains
 from nmt.config.sections import TrainConfig
 from nmt.data.augmentations import chosen
-from nmt.data.corpus import Corpus
+from nmt.data.corpus.folder import Corpus
+from nmt.registry import registered_name
 from nmt.scoring import scorers
 from nmt_cli.launch import launch
 
@@ -27,6 +28,9 @@ def run(config: TrainConfig) -> float | None:
     for folder in config.data:
         if not Path(folder).expanduser().exists():
             Corpus.open(Path(folder))  # says what is missing
+    # Before torch is imported, which takes seconds.
+    name, corpora = registered_name(type(config.model)), ", ".join(config.data)
+    logger.info(f"training {name} on {corpora}; run folder: {config.checkpoint.save_dir}")
     from nmt.training.assemble import dry_run, train
 
     if config.dry_run:

@@ -8,34 +8,32 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nmt.config.visualizing import PictureStyle, VisualizeConfig
-from nmt.data.attention import SentenceAttention
-from nmt.data.parallel_text import where_they_part
-from nmt.data.text import Reading
+from nmt.data.text.lines import Reading
+from nmt.data.text.parallel import misalignment
 from nmt.data.vocabulary import Floats
-from nmt.errors import DataError, UsageError, did_you_mean
-from nmt.storage.files import atomic_write, check_new_file
+from nmt.devices import set_threads
+from nmt.errors import DataError, UsageError, did_you_mean, quantity
+from nmt.reporting.sentence_attention import SentenceAttention
+from nmt.storage.files import atomic_write
+from nmt.storage.lock import claimed
 from nmt.storage.run_folder import split_paths
 from nmt_cli.launch import launch
+from nmt_cli.sweeps.records import RECORDS
 
 logger = logging.getLogger("nmt.visualize")
 
 _STDIN = "standard input"
 _PICTURES, _PAGE = (".svg", ".png"), ".html"
 _MOST_SENTENCES = 20  # of a picture
+_FILES_OF_SWEEPS = (RECORDS, "optimization_results.yaml")  # which runs/sweep/* names too
 _HEAVY = 5_000_000  # bytes of a page that no longer opens at once
 
 
 def run(config: VisualizeConfig) -> None:
     """Draw, and print the name of the file."""
     output = _output(config)
-    if config.runs:
-        from nmt.reporting.curves import plot_curves
-
-        plot_curves([Path(folder) for folder in config.runs], output, config.over.value, config.smoothing)
-    elif config.positions or config.embeddings:
-        (_draw_positions if config.positions else _draw_embeddings)(config, output)
-    else:
-        _draw_attention(config, output)
+    with claimed(output, overwrite=config.overwrite):
+        _draw(config, output)
     print(output)
 
 
@@ -44,7 +42,7 @@ def main() -> None:
 
 
 def _output(config: VisualizeConfig) -> Path:
-    """What costs nothing to find out before a model is loaded."""
+    """Check the options before a model is loaded; return the output."""
     if not config.runs and not config.path:
         raise UsageError("name what is to be drawn: --path MODEL, or run folders whose training curves are")
     if not config.output:
@@ -54,25 +52,38 @@ def _output(config: VisualizeConfig) -> Path:
     endings = _PICTURES if tables else (_PAGE, *_PICTURES)
     if output.suffix not in endings:
         raise UsageError(f"--output {output}: the name must end in {', '.join(endings[:-1])} or {endings[-1]}")
-    check_new_file(output, overwrite=config.overwrite)
     return output
+
+
+def _draw(config: VisualizeConfig, output: Path) -> None:
+    if config.runs:
+        from nmt.reporting.curves import plot_curves
+
+        named = [Path(path) for path in config.runs]
+        folders = [path for path in named if path.name not in _FILES_OF_SWEEPS] or named
+        plot_curves(folders, output, config.over.value, config.smoothing)
+    elif config.positions or config.embeddings:
+        (_draw_positions if config.positions else _draw_embeddings)(config, output)
+    else:
+        _draw_attention(config, output)
 
 
 def _draw_positions(config: VisualizeConfig, output: Path) -> None:
     from nmt.reporting.model_pictures import plot_positions
-    from nmt.translation.looking import positions
+    from nmt.translation.attention_view import positions
 
+    set_threads(config.threads)
     vectors = positions(config.path, config.side.value, config.count, user_dir=config.user_dir)
     plot_positions(vectors, output, f"Positions of {config.path}, {config.side.value}")
 
 
 def _draw_embeddings(config: VisualizeConfig, output: Path) -> None:
     from nmt.reporting.model_pictures import plot_embeddings
-    from nmt.translation.looking import embeddings
+    from nmt.translation.attention_view import embeddings
 
-    counted = None if config.input is None else _lines(config, config.input)
-    pieces, vectors = embeddings(config.path, config.side.value, config.count, counted, user_dir=config.user_dir)
-    _warn_of_fonts(pieces, output)
+    lines = None if config.input is None else _lines(config, config.input)
+    set_threads(config.threads)
+    pieces, vectors = embeddings(config.path, config.side.value, config.count, lines, user_dir=config.user_dir)
     plot_embeddings(pieces, vectors, output, f"Embeddings of {config.path}, {config.side.value}")
 
 
@@ -88,6 +99,7 @@ def _draw_attention(config: VisualizeConfig, output: Path) -> None:
         )
     from nmt.translation import Line, attention
 
+    set_threads(config.threads)
     lines = [Line(text, tag=config.tag or "") for text in sources]
     found = attention(config.path, lines, translations, device=config.device, user_dir=config.user_dir)
     shown = [one.by_words() if config.words else one for one in found if one.source]
@@ -102,7 +114,7 @@ def _draw_attention(config: VisualizeConfig, output: Path) -> None:
 
 
 def _check_mean(one: SentenceAttention, kind: str, output: Path) -> None:
-    """Refuse an ensemble without a mean of what is to be shown, and say which kinds a page lacks."""
+    """Refuse an ensemble whose models have no mean of the attention to show; log kinds that a page lacks."""
     every = dict.fromkeys(kind for maps in one.members.values() for kind in maps)
     lacking = [kind for kind in every if kind not in one.weights]
     needed = every if output.suffix == _PAGE else [kind]
@@ -131,8 +143,7 @@ def _write_page(config: VisualizeConfig, found: Sequence[SentenceAttention], out
 
 
 def _write_picture(config: VisualizeConfig, found: Sequence[SentenceAttention], output: Path) -> None:
-    from nmt.reporting.attention_lines import LinesPanel, plot_attention_lines
-    from nmt.reporting.plotting import AttentionPanel, plot_attention
+    from nmt.reporting.attention_pictures import AttentionPanel, LinesPanel, plot_attention, plot_attention_lines
 
     kind = config.kind.value
     lines, maps = list[LinesPanel](), list[AttentionPanel]()
@@ -143,7 +154,6 @@ def _write_picture(config: VisualizeConfig, found: Sequence[SentenceAttention], 
         lines.append(LinesPanel(rows, columns, weights, heads, _num_heads(one, config), title))
         which = "" if not config.head else f", head {', '.join(map(str, heads))}"
         maps.append(AttentionPanel(columns, rows, weights.mean(0), f"{title}{which}"))
-    _warn_of_fonts([piece for panel in lines for piece in (*panel.rows, *panel.columns)], output)
     if config.style is PictureStyle.map:
         plot_attention(maps, output)
     else:
@@ -151,12 +161,12 @@ def _write_picture(config: VisualizeConfig, found: Sequence[SentenceAttention], 
 
 
 def _num_heads(one: SentenceAttention, config: VisualizeConfig) -> int:
-    """How many heads a layer has."""
+    """Return the number of heads of a layer."""
     return int(_shown(one, config.member)[config.kind.value].shape[1])
 
 
 def _chosen(weights: dict[str, Floats], config: VisualizeConfig) -> tuple[Floats, int, list[int]]:
-    """Of the layer and the heads that are asked for [heads, rows, columns], with their numbers."""
+    """Return the weights [heads, rows, columns] of the chosen layer and heads, and their numbers."""
     kind = config.kind.value
     if kind not in weights:
         raise UsageError(f"--kind {kind}: the model has no such attention; there is: {', '.join(weights)}")
@@ -171,7 +181,7 @@ def _chosen(weights: dict[str, Floats], config: VisualizeConfig) -> tuple[Floats
 
 
 def _pairs(config: VisualizeConfig) -> tuple[list[str], list[str] | None]:
-    """Sentences and their translations, if these are given."""
+    """Return sentences and their translations; None: the model finds them."""
     sources = _lines(config, config.input)
     if not sources:
         raise DataError(f"{config.input or _STDIN} is empty: there is no sentence to look at")
@@ -179,10 +189,10 @@ def _pairs(config: VisualizeConfig) -> tuple[list[str], list[str] | None]:
         return sources, None
     translations = _lines(config, config.translations)
     if len(translations) != len(sources):
-        where = f"; {where_they_part(sources, translations)}" if translations else ""
+        where = f"; {misalignment(sources, translations)}" if translations else ""
         raise DataError(
-            f"{config.input or _STDIN} has {len(sources)} lines, {config.translations} has {len(translations)}, but each "
-            f"sentence needs its translation on the same line{where}"
+            f"{config.input or _STDIN} has {quantity(len(sources), 'line')}, {config.translations} has {len(translations)}, "
+            f"but each sentence needs its translation on the same line{where}"
         )
     return sources, translations
 
@@ -194,18 +204,6 @@ def _lines(config: VisualizeConfig, name: str | None) -> list[str]:
     if sys.stdin.isatty():
         logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
     return [line or "" for line in reading.stream(sys.stdin.buffer, _STDIN)]
-
-
-def _warn_of_fonts(texts: Sequence[str], output: Path) -> None:
-    """Of an SVG the reader's fonts count, and nobody knows those."""
-    if output.suffix != ".png":
-        return
-    try:
-        from nmt.reporting.fonts import warn_of_missing
-
-        warn_of_missing(texts)
-    except ImportError:  # whoever draws says what is to be installed
-        return
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
-"""Running the commands in copies of a process that has torch and the like already, which takes most of their time.
+"""Run commands as forks of a process that has already imported torch and the command's modules.
 
-Such a copy has pipes, a folder, a locale and an end of its own, as a process that a user starts has: only what is slow to
-import is there. Nothing of ours is: each copy imports it itself.
+The imports take most of the time of a short command. A fork has its own arguments, environment, folder, streams, signals and
+exit status, like a process that a shell starts; ``tests/cli/test_commands.py`` compares the two.
+
+An *original* holds the libraries. A fork of it also imports the modules of one command: the original of that command. A
+*copy* is a fork of that one, and runs the command once.
 """
 
 from __future__ import annotations
@@ -11,22 +14,51 @@ import contextlib
 import functools
 import gc
 import importlib
+import io
 import json
 import os
+import random
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 LIGHT = ("numpy", "hydra", "omegaconf", "sacrebleu", "sentencepiece")
 HEAVY = (*LIGHT, "torch", "safetensors.torch", "torch._dynamo")  # the last one is a second, and training needs it
-REPORT = 16  # bytes of a number that is told of a copy
+REPORT = 16  # bytes of a number in a copy's report
 WITHOUT_TORCH = ("preprocess", "score", "compare")
+
+_MODELS = ("nmt.models.building", "nmt.models.recurrent.lstm", "nmt.models.transformer.transformer")
+_TRANSLATING = (*_MODELS, "nmt.translation", "nmt.engines.native", "nmt.search.beam", "regex")
+# Modules that a command imports when it needs them.
+DEFERRED = {
+    "train": (*_MODELS, "nmt.training.assemble", "nmt.optim.torch_optimizers"),
+    "generate": (*_TRANSLATING, "nmt_cli.generate_job"),
+    "serve": (*_TRANSLATING, "nmt.serving.server"),
+    "align": (*_TRANSLATING, "nmt.translation.word_alignment"),
+    "visualize": (*_TRANSLATING, "nmt.reporting.attention_page"),
+    "average_checkpoints": (*_MODELS, "nmt.averaging"),
+    "export": (*_TRANSLATING, "nmt.formats.exporting"),
+    "import_": (*_MODELS, "nmt.formats.importing"),
+}
+
+# Variables that nothing reads while Python starts or a library is loaded: a copy sets them. Another variable needs an
+# original of its own.
+READ_LATER = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT COLUMNS PATH NMT_COMET NMT_METRICX "
+    "PYTHON_EXEC PYTEST_CURRENT_TEST".split()
+)
+# Variables that nmt sets in this process when a test imports or calls it. A command sets them itself.
+SET_BY_NMT = frozenset({"GOMP_SPINCOUNT", "KMP_INIT_AT_FORK", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"})
+# What originals inherit; what a test has changed since then comes with a request, or needs an original of its own.
+INHERITED = dict(os.environ)
 
 
 def run_copy(
@@ -36,24 +68,40 @@ def run_copy(
     cwd: Path | None = None,
     before: str = "",
     timeout: float | None = None,
+    torch: bool = True,
     **environment: str | None,
 ) -> subprocess.CompletedProcess[bytes]:
     """As ``subprocess.run`` of ``python -c "from nmt_cli.COMMAND import main; main()"`` with its output captured.
 
-    ``before``: Python that the copy runs first, to make its surroundings what a test is about; ``environment``: what is set
-    in it, or with None is not.
+    ``before``: Python that the copy runs first, when the command's modules are imported; ``torch``: false if the copy is to
+    start without it; ``environment``: variables to set, or with None to unset.
     """
-    copy = start_copy(command, *arguments, cwd=cwd, before=before, **environment)
+    copy = start_copy(command, *arguments, cwd=cwd, before=before, torch=torch, **environment)
     output, log = copy.communicate(stdin, timeout)
     return subprocess.CompletedProcess([command, *map(str, arguments)], copy.wait(), output, log)
 
 
 def start_copy(
-    command: str, *arguments: str | Path, cwd: Path | None = None, before: str = "", **environment: str | None
+    command: str,
+    *arguments: str | Path,
+    cwd: Path | None = None,
+    before: str = "",
+    torch: bool = True,
+    **environment: str | None,
 ) -> Copy:
-    """The same, while it runs: as ``subprocess.Popen`` with three pipes."""
-    original = _original(LIGHT if command in WITHOUT_TORCH else HEAVY, tuple(sorted(environment.items())))
-    return original.start([str(cwd or Path.cwd()), f"nmt_cli.{command}", before, *map(str, arguments)])
+    """Start the same and return it while it runs: as ``subprocess.Popen`` with three pipes."""
+    changed = {name: os.environ.get(name) for name in (INHERITED.keys() | os.environ.keys()) - SET_BY_NMT}
+    environment = {name: value for name, value in (changed | environment).items() if value != INHERITED.get(name)}
+    later = {name: environment.pop(name) for name in READ_LATER & environment.keys()}
+    libraries = HEAVY if torch and command not in WITHOUT_TORCH else LIGHT
+    original = original_of(libraries, tuple(sorted(environment.items())), command)
+    return original.start(
+        runs=f"nmt_cli.{command}",
+        before=before,
+        cwd=packed(str(cwd or Path.cwd())),
+        environment={name: value if value is None else packed(value) for name, value in later.items()},
+        words=["-c", *(packed(str(argument)) for argument in arguments)],
+    )
 
 
 class Copy:
@@ -62,7 +110,9 @@ class Copy:
     def __init__(self, report: int, stdin: int, stdout: int, stderr: int) -> None:
         """``report``: where the process that waits for it writes its number, and its status when it ends."""
         self._report = report
-        self.pid = int(os.read(report, REPORT))
+        number = os.read(report, REPORT)
+        assert number, "the process that forks copies has ended; it imports the modules in DEFERRED"
+        self.pid = int(number)
         self.returncode: int | None = None
         self.stdin, self.stdout, self.stderr = os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"), os.fdopen(stderr, "rb")
 
@@ -100,89 +150,169 @@ class Copy:
             os.kill(self.pid, number)
 
 
+def packed(text: str) -> str:
+    """The bytes of an argument, since the encoding of a copy may differ from ours."""
+    return os.fsencode(text).decode("latin-1")
+
+
+def _unpacked(text: str) -> str:
+    return os.fsdecode(text.encode("latin-1"))
+
+
 @functools.cache
-def _original(libraries: tuple[str, ...], environment: tuple[tuple[str, str | None], ...]) -> _Original:
-    return _Original(libraries, dict(environment))
+def original_of(
+    libraries: tuple[str, ...], environment: tuple[tuple[str, str | None], ...], command: str | None
+) -> _Original:
+    """The original of a command; with None, the one that holds only libraries."""
+    if command is None:
+        return _Original.begin(libraries, dict(environment))
+    deferred = DEFERRED.get(command, ()) if libraries == HEAVY else ()
+    return original_of(libraries, environment, None).holding(f"nmt_cli.{command}", *deferred)
 
 
 class _Original:
-    """The process that copies are made of."""
+    """A process that forks copies of itself on request."""
 
-    def __init__(self, libraries: tuple[str, ...], environment: dict[str, str | None]) -> None:
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._process = subprocess.Popen(
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+
+    @classmethod
+    def begin(cls, libraries: tuple[str, ...], environment: dict[str, str | None]) -> _Original:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        process = subprocess.Popen(
             [sys.executable, __file__, str(theirs.fileno()), *libraries],
-            stdin=subprocess.PIPE,  # Python sees to it at the start that pipes cannot be wound back
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={name: value for name, value in (os.environ | environment).items() if value is not None},
+            cwd="/",
+            env={name: value for name, value in (INHERITED | environment).items() if value is not None},
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
         theirs.close()
-        atexit.register(self._end)
+        atexit.register(_end, ours, process)
+        return cls(ours)
 
-    def start(self, words: list[str]) -> Copy:
-        """``words``: a folder, a module, what is run before its ``main``, and the arguments."""
-        (given, feed), (out, printed), (complaints, said), (report, told) = (os.pipe() for _ in range(4))
-        request = json.dumps([os.fsencode(word).decode("latin-1") for word in words])
-        theirs = [given, printed, said, told]
-        socket.send_fds(self._channel, [request.encode()], theirs)
+    def holding(self, *modules: str) -> _Original:
+        """Fork an original that also imports these."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.ask([theirs.fileno()], modules=modules)
+        theirs.close()
+        return _Original(ours)
+
+    def start(self, **request: object) -> Copy:
+        """``request``: cwd, environment, before, words, and what runs: a module with ``main``, or a file of Python."""
+        (stdin, feed), (out, stdout), (err, stderr), (report, told) = (os.pipe() for _ in range(4))
+        theirs = [stdin, stdout, stderr, told]
+        self.ask(theirs, **request)
         for descriptor in theirs:
             os.close(descriptor)
-        return Copy(report, feed, out, complaints)
+        return Copy(report, feed, out, err)
 
-    def _end(self) -> None:
-        self._channel.close()
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+    def ask(self, descriptors: list[int], **request: object) -> None:
+        socket.send_fds(self._channel, [json.dumps(request).encode()], descriptors)
 
 
-def _serve(channel: socket.socket) -> tuple[str, str]:
-    """Copies this process for each request; returns in the copy, with the module to run and what is to be run before it."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for the copies
-    while True:
-        request, descriptors, _, _ = socket.recv_fds(channel, 2**20, 4)
-        if not request:
-            os._exit(0)
-        if not os.fork():
-            break
-        for descriptor in descriptors:
-            os.close(descriptor)
+def _end(channel: socket.socket, process: subprocess.Popen[bytes]) -> None:
     channel.close()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    *streams, told = descriptors
-    if child := os.fork():
-        _tell(told, child, streams)
-    os.close(told)
-    for number, descriptor in enumerate(streams):
-        os.dup2(descriptor, number)
-        os.close(descriptor)
-    cwd, module, before, *arguments = [os.fsdecode(word.encode("latin-1")) for word in json.loads(request)]
-    os.chdir(cwd)
-    sys.argv = ["-c", *arguments]
-    return module, before
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
-def _tell(report: int, child: int, streams: list[int]) -> NoReturn:
-    """The number of a copy, and its status when it has ended."""
-    for descriptor in streams:
-        os.close(descriptor)
-    os.write(report, f"{child:{REPORT}}".encode())
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    with contextlib.suppress(BrokenPipeError):  # nobody asks any more
+def _serve(channel: socket.socket) -> dict[str, Any]:
+    """Fork this process for each request; return in a copy, with its request."""
+    running: dict[
+        int, tuple[int, int]
+    ] = {}  # the descriptor of a forked process -> its number, and where to report its end
+    while True:
+        ready, _, _ = select.select([channel.fileno(), *running], [], [])
+        for ended in running.keys() & set(ready):
+            _report_end(*running.pop(ended))
+            os.close(ended)
+        if channel.fileno() not in ready:
+            continue
+        message, descriptors, _, _ = socket.recv_fds(channel, 2**20, 4)
+        if not message:
+            os._exit(0)
+        request: dict[str, Any] = json.loads(message)
+        *streams, last = descriptors
+        if fork := os.fork():
+            running[os.pidfd_open(fork)] = fork, last
+            for stream in streams:
+                os.close(stream)
+            continue
+        channel.close()
+        for descriptor, (_, report) in running.items():
+            os.close(descriptor)
+            os.close(report)
+        if "modules" in request:
+            channel, running = socket.socket(fileno=last), {}
+            _load(request["modules"])
+            continue
+        os.write(last, f"{os.getpid():{REPORT}}".encode())
+        os.close(last)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        return request
+
+
+def _report_end(number: int, report: int) -> None:
+    status = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+    with contextlib.suppress(BrokenPipeError):  # the test has gone
         os.write(report, f"{status:{REPORT}}".encode())
-    os._exit(0)
+    os.close(report)
 
 
-def _run(module: str) -> None:
-    """Ends as a process ends, but for taking all modules to pieces, which takes longer than most commands.
+def _load(modules: list[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
+    # What a process does at its end, which takes longer than most commands: look through all of it for garbage, and take
+    # the operators of torch apart.
+    gc.freeze()
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
+        finalizer.atexit = False
 
-    What is more than a number or a full pipe is left to Python.
+
+def _prepare(cwd: str, environment: dict[str, str | None], words: list[str]) -> None:
+    os.chdir(_unpacked(cwd))
+    for name, value in environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = _unpacked(value)
+    sys.argv = [_unpacked(word) for word in words]
+    del sys.modules["__main__"].__file__  # as with -c: a process that multiprocessing spawns does not run it again
+    random.seed()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
+    # Streams find out when they are opened whether they can seek, and whether they write each line at once.
+    for number, (name, mode, newline) in enumerate(
+        [("stdin", "rb", None), ("stdout", "wb", "\n"), ("stderr", "wb", "\n")]
+    ):
+        old = getattr(sys, name)
+        unbuffered = old.write_through  # by PYTHONUNBUFFERED
+        binary = open(number, mode, 0 if unbuffered and number else -1, closefd=False)  # noqa: SIM115
+        by_line = not unbuffered and (name == "stderr" or os.isatty(number))
+        stream = io.TextIOWrapper(binary, old.encoding, old.errors, newline, by_line, unbuffered)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _run(runs: str) -> None:
+    """Run a command and end the process, without taking all modules apart, which takes longer than most commands.
+
+    An exit status that is not a number, and a full pipe, are left to Python.
     """
     try:
-        importlib.import_module(module).main()
+        if runs.endswith(".py"):
+            sys.path[0] = str(Path(runs).resolve().parent)
+            runpy.run_path(runs, run_name="__main__")
+        else:
+            importlib.import_module(runs).main()
         status = 0
     except SystemExit as request:
         if not isinstance(request.code, int | None):
@@ -193,16 +323,15 @@ def _run(module: str) -> None:
     try:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-    except (OSError, ValueError, AttributeError):  # full, closed by the command, or none from the start
+    except (OSError, ValueError, AttributeError):  # full, closed by the command, or closed from the start
         sys.exit(status)
     os._exit(status % 256)
 
 
 if __name__ == "__main__":
     sys.path[0] = ""  # as with -c
-    for library in sys.argv[2:]:
-        importlib.import_module(library)
-    gc.freeze()  # at its end a copy would look through all of it for garbage, which takes longer than most commands
-    called, first = _serve(socket.socket(fileno=int(sys.argv[1])))
-    exec(first)
-    _run(called)
+    _load(sys.argv[2:])
+    wanted = _serve(socket.socket(fileno=int(sys.argv[1])))
+    _prepare(wanted["cwd"], wanted["environment"], wanted["words"])
+    exec(wanted["before"])
+    _run(_unpacked(wanted["runs"]))

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.balance import balanced, slow_files
+
 if TYPE_CHECKING:
     from nmt.config.sections import TrainConfig
 
@@ -35,9 +37,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Ten thousand tests and torch: looking through them for garbage takes a third of the time that collecting them takes.
 gc.disable()
 
-# The same examples each time, however slow the machine.
-settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("repeatable")
+# By day the same examples each time, however slow the machine; by night more of them, and others each time.
+settings.register_profile(
+    "day", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("night", settings.get_profile("day"), derandomize=False, max_examples=1000, print_blob=True)
+settings.load_profile("day")
+
+
+@pytest.hookimpl(trylast=True)  # after tests are deselected
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put slow files first, for each worker its share."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    files = [item.path.relative_to(ROOT / "tests").as_posix() for item in items]
+    items[:] = [items[index] for index in balanced(files, slow_files(), workers)]
 
 
 def pytest_collection_finish() -> None:
@@ -61,8 +74,8 @@ def seeded(request: pytest.FixtureRequest) -> None:
 def make_copy_corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Makes corpus folders of random letters: the target is the source, or the source backwards."""
     from nmt.config.preprocessing import PreprocessConfig
-    from nmt.data.preprocess import preprocess
     from nmt.data.tokenizers.piece_lists import WordsConfig
+    from nmt.preprocessing.preprocess import preprocess
 
     def make(reverse: bool = False, **sizes: int) -> Path:
         folder = tmp_path_factory.mktemp("copy")

@@ -8,10 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import hydra
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
 
 import nmt.criterions
 import nmt.data.tokenizers
@@ -21,15 +18,15 @@ import nmt.search  # noqa: F401  (each fills its registry)
 from nmt.config.aligning import AlignConfig
 from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
 from nmt.config.comparing import CompareConfig
+from nmt.config.composing.assignments import read
+from nmt.config.composing.composition import compose as compose_options
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.config.presets import default_choices
-from nmt.config.publish import publish
 from nmt.config.sections import TrainConfig
-from nmt.config.serving import ServeConfig
 from nmt.config.visualizing import VisualizeConfig
-from nmt_cli.argv import rewrite, take_config
-from nmt_cli.flags import grammar
+from nmt.serving.config import ServeConfig
+from nmt_cli.command_line.argv import rewrite, take_config
+from nmt_cli.command_line.flags import grammar_of
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
@@ -140,17 +137,13 @@ def first_job(overrides: list[str]) -> Iterator[str]:
 
 def compose(command: CommandLine) -> object:
     """The configuration that a command line leads to, as the launcher makes it."""
-    name, config_class = COMMANDS[command.program]
+    _, config_class = COMMANDS[command.program]
     arguments, _ = take_config(command.arguments)  # no document has the file
-    line = rewrite(arguments, grammar(config_class, default_choices(name)))
-    publish(name, config_class)
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_module("nmt.conf", version_base="1.3"):
-        overrides = [without_variables(override) for override in line.overrides]
-        if line.is_sweep:
-            overrides = list(first_job(overrides))
-        composed = hydra.compose(config_name=name, overrides=overrides)
-    return OmegaConf.to_object(composed)
+    line = rewrite(arguments, grammar_of(config_class))
+    overrides = [without_variables(override) for override in line.overrides]
+    if line.is_sweep:
+        overrides = list(first_job(overrides))
+    return compose_options(config_class, read(overrides)).config
 
 
 PIECES = re.compile(r"^```(\w*)\n(.*?)^```$|(?<!`)`([^`]+)`(?!`)", flags=re.DOTALL | re.MULTILINE)

@@ -8,4 +8,4 @@ from nmt.engines.graphs import fixed_steps
 from nmt.testing.subjects import kinds
 
 KINDS = kinds()
-RECORDED = [one for one in KINDS if fixed_steps(one.model().eval(), torch.device("cpu"))]
+RECORDED = [one for one in KINDS if fixed_steps(one.built, torch.device("cpu"))]

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from nmt.config.plain import to_plain
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.data.batch import collate
+from nmt.data.batching.batch import collate
 from nmt.data.language_pair import LanguagePair
-from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.tokenizers.sentencepiece import SentencePieceConfig
 from nmt.data.vocabulary import EOS
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
+from nmt.preprocessing.preprocess import preprocess
 from nmt.storage.checkpoints import CheckpointInfo, write_checkpoint
 
 DICTIONARY = dict(zip("ein mann zwei hunde laufen schnee rot".split(), "a man two dogs run snow red".split()))
@@ -38,6 +38,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "lstm": {"embedding_size": 32, "hidden_size": 32},
     "transformer": {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "d_ff": 32},
 }
+
+# Options of models in which several heads and layers attend to the source.
+SIZES_WITH_ATTENTION = {"transformer": {"num_heads": 4, "encoder_layers": 2, "decoder_layers": 3}}
 
 
 def in_english(line: str) -> str:

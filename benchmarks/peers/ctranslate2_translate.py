@@ -29,6 +29,7 @@ results = translator.translate_batch(
     max_decoding_length=limit,
     min_decoding_length=limit if "FIXED" in sys.argv else 1,
     use_vmap="MAP" in sys.argv,
+    suppress_sequences=[["<pad>"], ["<s>"]],  # which no other engine writes
 )
 ended = time.perf_counter()
 Path(output).write_text("".join(" ".join(found.hypotheses[0]) + "\n" for found in results), encoding="utf-8")

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from results import Result, add_all, of_runs
 
 import nmt
-from nmt.errors import NMTError, UsageError
+from nmt.errors import NMTError, UsageError, quantity
 from nmt.plotting import plot_comparison
 from nmt.reporting.run_record import read_events
 
@@ -46,7 +46,9 @@ def named(arguments: argparse.Namespace) -> dict[str, Path]:
     """The runs by their rows."""
     rows = arguments.rows or [run.name for run in arguments.run]
     if len(rows) != len(arguments.run):
-        raise UsageError(f"--rows has {len(rows)} names for {len(arguments.run)} runs; give one for each")
+        raise UsageError(
+            f"--rows has {quantity(len(rows), 'name')} for {quantity(len(arguments.run), 'run')}; give one for each"
+        )
     if len({*rows}) != len(rows):
         raise UsageError(f"two runs have one name ({', '.join(rows)}); name each otherwise by --rows")
     if unknown := [row for row, *_ in arguments.published if row not in rows]:

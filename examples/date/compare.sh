@@ -19,7 +19,7 @@ if [ ! -e "$folder/corpus/manifest.json" ]; then
         --validpref "$folder/text/valid" --destdir "$folder/corpus" tokenizer=char
 fi
 
-# The recurrent models learn as in the textbook; a Transformer needs its warm-up.
+# The recurrent models learn as in the textbook; a Transformer needs its warmup.
 nmt-train "$folder/corpus" recipe=textbook model=lstm_plain --save-dir "$folder/lstm_plain" --seed 1
 
 nmt-train "$folder/corpus" recipe=textbook model=lstm_peeky --save-dir "$folder/lstm_peeky" --seed 1

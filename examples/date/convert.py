@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nmt.data.text import Reading
-from nmt.errors import DataError, NMTError
-from nmt.storage.files import atomic_write, said_plainly
+from nmt.data.text.lines import Reading
+from nmt.errors import DataError, NMTError, quantity
+from nmt.storage.files import atomic_write, explained_os_errors
 
 SEED = 1984
 FEWEST = 10  # lines, a tenth of which is one
@@ -37,7 +37,9 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
             raise DataError(f"{path}:{number}: no underscore between source and target: {line!r}")
         pairs.append((source.rstrip(), target.rstrip()))
     if len(pairs) < FEWEST:
-        raise DataError(f"{path} has {len(pairs)} lines; a tenth is for validation, so give {FEWEST} at least")
+        raise DataError(
+            f"{path} has {quantity(len(pairs), 'line')}; a tenth is for validation, so give {FEWEST} at least"
+        )
     return pairs
 
 
@@ -57,7 +59,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         sets = split(read_pairs(arguments.file))
-        with said_plainly(arguments.folder):
+        with explained_os_errors(arguments.folder):
             arguments.folder.mkdir(parents=True, exist_ok=True)
         for name, pairs in sets.items():
             for suffix, side in (("src", 0), ("tgt", 1)):

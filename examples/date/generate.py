@@ -25,7 +25,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from nmt.errors import NMTError
-from nmt.storage.files import atomic_write, said_plainly
+from nmt.storage.files import atomic_write, explained_os_errors
 
 FIRST, LAST = date(1950, 1, 1), date(2049, 12, 31)
 SHORT_YEARS = range(1969, 2069)  # the years that two digits may stand for
@@ -165,7 +165,7 @@ def main() -> None:
     if arguments.size < 1 or not 1 <= arguments.held_out <= days // 4:
         parser.error(f"--size must be at least 1, --held-out from 1 to {days // 4} (a quarter of all dates)")
     try:
-        with said_plainly(arguments.folder):
+        with explained_os_errors(arguments.folder):
             arguments.folder.mkdir(parents=True, exist_ok=True)
         for name, pairs in generate(arguments.size, arguments.held_out, arguments.seed).items():
             for suffix, side in (("src", 0), ("tgt", 1)):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nmt import Translator
 from nmt.config.choices import AlignmentKind
-from nmt.config.commands import GenerateConfig
+from nmt.config.translation import TranslationOptions
 from nmt.errors import NMTError, UsageError
 from nmt.plotting import AttentionPanel, plot_attention, plot_learning_curve
 
@@ -25,7 +25,7 @@ END = "\u23ce"  # stands for the end of the sentence, which the model reads and 
 def attention_panels(translator: Translator, lines: Sequence[str]) -> list[AttentionPanel]:
     """One panel a line, with the pieces of source and output as the model sees them."""
     panels = []
-    for translation in translator.hypotheses(lines, GenerateConfig(print_alignment=AlignmentKind.soft)):
+    for translation in translator.hypotheses(lines, TranslationOptions(print_alignment=AlignmentKind.soft)):
         best = translation.hypotheses[0]
         if best.attention is None:
             raise UsageError("this model has no attention to draw")

@@ -25,10 +25,10 @@ import numpy as np
 import numpy.typing as npt
 
 import nmt
-from nmt.data.attention import SentenceAttention
-from nmt.data.text import Reading
+from nmt.data.text.lines import Reading
 from nmt.errors import DataError, NMTError, UsageError
 from nmt.plotting import LinesPanel, plot_attention_lines
+from nmt.reporting.sentence_attention import SentenceAttention
 
 FAR = 5  # words
 LONGEST = 16  # words of a sentence that is drawn

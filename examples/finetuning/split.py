@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmt.data.text import Reading
-from nmt.errors import DataError, NMTError
-from nmt.storage.files import atomic_write, said_plainly
+from nmt.data.text.lines import Reading
+from nmt.errors import DataError, NMTError, quantity
+from nmt.storage.files import atomic_write, explained_os_errors
 
 WATER = re.compile(
     r"\b(water|ocean|sea|beach|pool|lake|river|swim|swims|swimming|swimmer|swimmers|surf|surfs|surfing|surfer|surfers"
@@ -35,7 +35,7 @@ def read(folder: Path, names: Sequence[str]) -> list[Pair]:
     for name in names:
         sides = [[line or "" for line in Reading().lines(folder / f"{name}.{language}.gz")] for language in LANGUAGES]
         if len(sides[0]) != len(sides[1]):
-            raise DataError(f"{folder / name}: {len(sides[0])} lines of en, {len(sides[1])} of de")
+            raise DataError(f"{folder / name}: {quantity(len(sides[0]), 'line')} of en, {len(sides[1])} of de")
         pairs += zip(*sides)
     return pairs
 
@@ -51,11 +51,11 @@ def main() -> None:
     parser.add_argument("output", type=Path, help="folder for water.train.en, land.train.en and so on")
     arguments = parser.parse_args()
     try:
-        with said_plainly(arguments.output):
+        with explained_os_errors(arguments.output):
             arguments.output.mkdir(parents=True, exist_ok=True)
         for split, names in SPLITS.items():
             for domain, pairs in zip(("water", "land"), divided(read(arguments.multi30k, names))):
-                print(f"{domain} {split}: {len(pairs):,} pairs")
+                print(f"{domain} {split}: {quantity(len(pairs), 'pair')}")
                 for side, language in enumerate(LANGUAGES):
                     with atomic_write(arguments.output / f"{domain}.{split}.{language}") as file:
                         file.write("".join(f"{pair[side]}\n" for pair in pairs).encode())

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 
 from nmt.errors import NMTError
-from nmt.storage.files import atomic_write, said_plainly
+from nmt.storage.files import atomic_write, explained_os_errors
 
 MOST_SYMBOLS = len(string.ascii_lowercase)
 
@@ -79,7 +79,7 @@ def main() -> None:
             f"--size must be at least 1, --held-out from 1 to {lists // 100} (a hundredth of all lists of links)"
         )
     try:
-        with said_plainly(arguments.folder):
+        with explained_os_errors(arguments.folder):
             arguments.folder.mkdir(parents=True, exist_ok=True)
         sets = generate(arguments.size, arguments.held_out, arguments.symbols, arguments.links, arguments.seed)
         for name, pairs in sets.items():

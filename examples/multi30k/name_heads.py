@@ -27,10 +27,10 @@ import numpy as np
 import numpy.typing as npt
 
 import nmt
-from nmt.data.attention import SentenceAttention, starts_of_words
-from nmt.data.text import Reading
+from nmt.data.text.lines import Reading
 from nmt.errors import DataError, NMTError, UsageError
 from nmt.plotting import LinesPanel, plot_attention_lines
+from nmt.reporting.sentence_attention import SentenceAttention, starts_of_words
 
 Mask = npt.NDArray[np.bool_]  # [rows, columns]
 Figures = npt.NDArray[np.float64]

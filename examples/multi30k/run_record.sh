@@ -24,8 +24,7 @@ fi
 
 for seed in $seeds; do
     run="$output/seed-$seed"
-    nmt-train "$output/corpus" recipe=multi30k_record --save-dir "$run" --max-epoch "$epochs" --threads 1 --seed "$seed" \
-        --valid-metrics bleu --valid-tokenize none
+    nmt-train "$output/corpus" recipe=multi30k_record --save-dir "$run" --max-epoch "$epochs" --threads 1 --seed "$seed"
     for year in 2016 2017; do
         test="test_${year}_flickr"
         nmt-generate --path "$run" --input "$text/$test.lc.norm.tok.en.gz" --output "$run/$test.hypotheses" --overwrite

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nmt.errors import NMTError
-from nmt.storage.files import atomic_write, said_plainly
+from nmt.storage.files import atomic_write, explained_os_errors
 
 AGAIN, ITEM, ASK = "again", "item", "ask"
 ITEM_VECTORS = 3
@@ -127,7 +127,7 @@ def main() -> None:
     generator = random.Random(arguments.seed)
     draw, markers = drawing(arguments.task, shortest, arguments.longest, arguments.bits)
     try:
-        with said_plainly(arguments.folder):
+        with explained_os_errors(arguments.folder):
             arguments.folder.mkdir(parents=True, exist_ok=True)
         write_vocabularies(arguments.folder, arguments.bits, markers)
         write(arguments.folder, "train", [draw(generator) for _ in range(arguments.size)])

@@ -18,8 +18,8 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from nmt.data.text import Reading
-from nmt.errors import DataError, NMTError
+from nmt.data.text.lines import Reading
+from nmt.errors import DataError, NMTError, quantity
 from nmt.storage.files import atomic_write
 
 
@@ -40,7 +40,8 @@ def bit_errors(hypothesis: str, reference: str) -> int:
 
 def result(length: int, hypotheses: Sequence[str], references: Sequence[str]) -> Result:
     if len(hypotheses) != len(references):
-        raise DataError(f"length {length}: {len(hypotheses)} hypotheses for {len(references)} references")
+        found = quantity(len(hypotheses), "hypothesis", "hypotheses")
+        raise DataError(f"length {length}: {found} for {quantity(len(references), 'reference')}")
     if not references:
         raise DataError(f"length {length}: the test set is empty")
     errors = [bit_errors(*pair) for pair in zip(hypotheses, references)]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from linear import PUNCTUATION, ROOT, XX, restore
 from trees import words_of
 
-from nmt.data.text import Reading
+from nmt.data.text.lines import Reading
 from nmt.errors import DataError, NMTError
 
 

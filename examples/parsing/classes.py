@@ -19,7 +19,7 @@ from pathlib import Path
 
 from trees import words_of
 
-from nmt.data.text import Reading
+from nmt.data.text.lines import Reading
 from nmt.errors import NMTError
 
 ENDINGS = "ing ion ity ers est ed er ly al ic ous ive able ment ness s y".split()  # the first that fits

@@ -24,7 +24,7 @@ from linear import linearise
 from trees import Tree, is_tag, read_trees
 
 from nmt.errors import DataError, NMTError
-from nmt.storage.files import atomic_write, said_plainly
+from nmt.storage.files import atomic_write, explained_os_errors
 
 
 def alignment(tree: Tree, guide: str) -> str:
@@ -67,7 +67,7 @@ def main() -> None:
         if not trees:
             raise DataError(f"{arguments.trees}: there is no tree")
         folder = Path(arguments.output).parent
-        with said_plainly(folder):
+        with explained_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         for suffix, lines in written(trees, arguments).items():
             with atomic_write(Path(f"{arguments.output}.{suffix}")) as file:

@@ -19,8 +19,8 @@ from pathlib import Path
 from linear import REPAIRS, restore
 from trees import Tree, words_of
 
-from nmt.data.text import Reading
-from nmt.errors import DataError, NMTError
+from nmt.data.text.lines import Reading
+from nmt.errors import DataError, NMTError, quantity
 
 
 def best(lines: Sequence[str], words: Sequence[str]) -> tuple[Tree, Counter[str], int]:
@@ -34,10 +34,8 @@ def all_best(
     hypotheses: Sequence[str], sentences: Sequence[str], nbest: int
 ) -> Iterator[tuple[Tree, Counter[str], int]]:
     if len(hypotheses) != nbest * len(sentences):
-        raise DataError(
-            f"{len(hypotheses)} lines of hypotheses for {len(sentences)} sentences; with --nbest {nbest} there should be "
-            f"{nbest * len(sentences)}"
-        )
+        found = f"{quantity(len(hypotheses), 'line')} of hypotheses for {quantity(len(sentences), 'sentence')}"
+        raise DataError(f"{found}; with --nbest {nbest} there should be {nbest * len(sentences)}")
     for number, sentence in enumerate(sentences):
         try:
             yield best(hypotheses[number * nbest : (number + 1) * nbest], words_of(sentence))
@@ -48,7 +46,8 @@ def all_best(
 def report(repairs: Sequence[Counter[str]], later: int) -> str:
     """A line for the sentences, and one for each kind of repair that there was."""
     total = sum(repairs, Counter[str]())
-    lines = [f"{sum(map(bool, repairs))} of {len(repairs)} sentences repaired, {later} taken from a later hypothesis"]
+    repaired = f"{sum(map(bool, repairs))} of {quantity(len(repairs), 'sentence')} repaired"
+    lines = [f"{repaired}, {later} taken from a later hypothesis"]
     lines += [f"{kind}: {total[kind]} {said}" for kind, said in REPAIRS.items() if total[kind]]
     return "\n".join(lines)
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from trees import read_trees
 
-from nmt.data.text import Reading
-from nmt.errors import DataError, NMTError
-from nmt.storage.files import atomic_write, said_plainly
+from nmt.data.text.lines import Reading
+from nmt.errors import DataError, NMTError, quantity
+from nmt.storage.files import atomic_write, explained_os_errors
 
 # The first file of each part, and how many trees the part had for the figures of README.md.
 FIRST = {"train": 1, "dev": 160, "test": 180}
@@ -57,12 +57,12 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         parts = divided(arguments.combined)
-        with said_plainly(arguments.output):
+        with explained_os_errors(arguments.output):
             arguments.output.mkdir(parents=True, exist_ok=True)
         for part, files in parts.items():
             write(files, arguments.output / f"{part}.mrg.gz")
             count = len(list(read_trees(arguments.output / f"{part}.mrg.gz")))
-            print(f"{part}: {count:,} trees of {len(files)} files")
+            print(f"{part}: {quantity(count, 'tree')} of {quantity(len(files), 'file')}")
             if count != TREES[part]:
                 print(
                     f"{parser.prog}: the figures of README.md are of {TREES[part]:,} trees for {part}; yours may differ",

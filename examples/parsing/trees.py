@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nmt.data.text import Reading
+from nmt.data.text.lines import Reading
 from nmt.errors import DataError
 
 OUTER = frozenset(("", "TOP", "ROOT", "S1"))

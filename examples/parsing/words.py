@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 
-from nmt.data.text import Reading
+from nmt.data.text.lines import Reading
 from nmt.errors import NMTError
 
 BRACKETS = {"(": "-LRB-", ")": "-RRB-", "[": "-LSB-", "]": "-RSB-", "{": "-LCB-", "}": "-RCB-"}

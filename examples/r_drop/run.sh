@@ -23,9 +23,9 @@ fi
 
 for seed in $seeds; do
     nmt-train "$output/corpus" recipe=multi30k_record criterion=label_smoothed_cross_entropy --save-dir "$output/without-$seed" \
-        --max-epoch "$epochs" --threads 1 --seed "$seed" --valid-metrics bleu --valid-tokenize none
+        --max-epoch "$epochs" --threads 1 --seed "$seed"
     nmt-train "$output/corpus" recipe=multi30k_record --save-dir "$output/with-$seed" \
-        --max-epoch "$epochs" --threads 1 --seed "$seed" --valid-metrics bleu --valid-tokenize none
+        --max-epoch "$epochs" --threads 1 --seed "$seed"
     for system in without with; do
         run="$output/$system-$seed"
         for test in val test_2016_flickr; do

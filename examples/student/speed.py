@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt import Translator, load
-from nmt.data.text import Reading
+from nmt.data.text.lines import Reading
 from nmt.errors import DataError, NMTError, UsageError
 from nmt.storage.files import write_json
 from nmt.translation.translator import translation_options

@@ -13,16 +13,12 @@ A stage whose folder was deleted is made again; if its files are not the same th
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import hashlib
 import json
 import os
-import shlex
 import shutil
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,54 +27,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from nmt.errors import DataError, Interrupted, NMTError, OutputError, UsageError, did_you_mean
-from nmt.storage.files import read_json, sha256, write_json
-from nmt_cli.process import Terminated
+from commands import LOG, Command, say, start_command
 
-HERE = Path(__file__).resolve().parent
-STAMP, BEGUN, LOG = "stage.json", "begun.json", "log"
-_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
-_FILES = {"--input", "--output", "--path", "--ref", "--sample", "--seed", "--src", "--sys", "--trainpref"}
-_TOLD = 3  # lines of a failed command that its error repeats
+from nmt.errors import DataError, OutputError, UsageError, did_you_mean
+from nmt.storage.files import sha256, write_json
+from nmt.storage.reading import read_json
 
-
-class CommandFailed(NMTError):
-    """A command of a stage ended with another status than 0."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command line, and the file of its folder that receives its standard output."""
-
-    words: tuple[str, ...]
-    output: str | None = None
-
-    def __str__(self) -> str:
-        line = shlex.join(self.words)
-        return line if self.output is None else f"{line} > {shlex.quote(self.output)}"
-
-    def is_ours(self) -> bool:
-        return self.words[0].startswith("nmt-")
-
-    def check(self) -> list[str] | None:
-        """What looks at its options alone, if anything does."""
-        if self.is_ours():
-            return [*self.arguments(), "--cfg", "job"]
-        return [*self.arguments(), "--check"] if self.words[0] == "speed.py" else None
-
-    def options(self) -> tuple[str, ...]:
-        """Its words without the files that it reads and writes: commands that differ in these alone have the same."""
-        pairs = zip(self.words, ("", *self.words))
-        return tuple(word for word, before in pairs if before not in _FILES)
-
-    def arguments(self) -> list[str]:
-        """What is started: the commands of this Python's nmt, and the scripts that stand beside this file."""
-        name, *others = self.words
-        if self.is_ours():
-            return [sys.executable, "-m", f"nmt_cli.{name.removeprefix('nmt-').replace('-', '_')}", *others]
-        if name.endswith(".py"):
-            return [sys.executable, str(HERE / name), *others]
-        return list(self.words)
+STAMP, BEGUN = "stage.json", "begun.json"
 
 
 @dataclass(frozen=True)
@@ -224,7 +179,7 @@ class Pipeline:
             write_json(folder / BEGUN, begun)
         for command in stage.commands[begun["ended"] :]:
             start = time.monotonic()
-            self._start(stage, command, folder, lock)
+            start_command(command, stage.name, folder, self.environment, lock)
             begun = {**begun, "ended": begun["ended"] + 1, "seconds": begun["seconds"] + time.monotonic() - start}
             write_json(folder / BEGUN, begun)
         written = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(".")]
@@ -244,40 +199,6 @@ class Pipeline:
             final.rename(old)
         folder.rename(final)
         _remove(old)
-
-    def _start(self, stage: Stage, command: Command, folder: Path, lock: int) -> None:
-        """Its messages go to the log and to stderr; a request to stop reaches it once, and it may save first."""
-        shown = (
-            command if not command.words[0].endswith(".py") else Command(("python", *_script(command)), command.output)
-        )
-        say(f"{stage.name} $ cd {folder} && {shown}")
-        with contextlib.ExitStack() as files:
-            log = files.enter_context(open(folder / LOG, "ab"))
-            log.write(f"$ {command}\n".encode())
-            log.flush()
-            result = files.enter_context(open(folder / command.output, "wb")) if command.output else subprocess.DEVNULL
-            try:
-                process = subprocess.Popen(
-                    command.arguments(),
-                    cwd=folder,
-                    env=self.environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=result,
-                    stderr=subprocess.PIPE,
-                    start_new_session=True,
-                    pass_fds=[lock],
-                    preexec_fn=_end_with_the_pipeline,
-                )
-            except OSError as error:
-                raise CommandFailed(f"{stage.name} cannot start {command.words[0]}: {error.strerror}") from None
-            told = _follow(process, log, stage.name)
-        if process.returncode != 0:
-            message = " / ".join(told[-_TOLD:]) or "it said nothing"
-            raise CommandFailed(
-                f"{stage.name} failed: {command.words[0]} ended with status {process.returncode}: {message} (its log is "
-                f"{folder / LOG}; run the same command again to go on)",
-                exit_status=process.returncode if process.returncode > 0 else 1,
-            )
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[int]:
@@ -310,44 +231,6 @@ class Pipeline:
             needs = {name: _known_by(self._recipe(self.stages[name])) for name in stage.needs}
             self._recipes[stage.name] = {"commands": lines, "needs": needs}
         return self._recipes[stage.name]
-
-
-def _script(command: Command) -> tuple[str, ...]:
-    return str(HERE / command.words[0]), *command.words[1:]
-
-
-def _end_with_the_pipeline() -> None:
-    """Linux sends SIGTERM to a command whose pipeline was killed, so that it saves and ends."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _follow(process: subprocess.Popen[bytes], log: Any, name: str) -> list[str]:
-    """The last lines that it said. Interrupted, it is asked to stop, and waited for."""
-    told: list[str] = []
-    assert process.stderr is not None
-    stopped: KeyboardInterrupt | None = None
-    while True:
-        try:
-            for line in process.stderr:
-                log.write(line)
-                log.flush()
-                text = line.decode("utf-8", "replace").rstrip("\n")
-                told = [*told[1 - _TOLD :], text] if text.strip() else told
-                say(text)
-            process.wait()
-            break
-        except KeyboardInterrupt as interrupt:
-            if stopped is not None:
-                process.kill()
-            stopped = interrupt
-            process.send_signal(signal.SIGTERM)
-    if stopped is not None:
-        status = 128 + (signal.SIGTERM if isinstance(stopped, Terminated) else signal.SIGINT)
-        raise Interrupted(
-            f"{name} was interrupted; run the same command again to go on", exit_status=status
-        ) from stopped
-    return told
 
 
 def _digest(paths: Sequence[Path]) -> str:
@@ -398,7 +281,3 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
             gone, come = [word for word in before if word not in now], [word for word in now if word not in before]
             return f"{before[0]} had {' '.join(gone) or 'nothing'}, has {' '.join(come) or 'nothing'} now"
     return "it has other commands now"
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

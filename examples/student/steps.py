@@ -1,6 +1,6 @@
 """The stages from a corpus to a student: which commands each one gives, and the options that they come from.
 
-The options are dataclasses, which Hydra fills from conf/ and from the command line. A mapping of options is handed to a
+The options are dataclasses, composed from conf/ and the command line. A mapping of options is handed to a
 command as it stands: ``max_epoch: 8`` becomes ``--max-epoch 8``, ``true`` a flag alone, a key with a point in it
 (``model.d_model: 192``) stays an override, and ``null`` leaves an option out.
 """
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stages import Command, Stage
+from commands import Command
+from stages import Stage
 
 from nmt.errors import MissingInputError, UsageError
 
@@ -99,7 +100,7 @@ def words(options: Mapping[str, Any]) -> list[str]:
         if isinstance(value, Mapping):
             raise UsageError(
                 f"{name} has options of its own here; to change one of them, give it with its point: "
-                f"++SECTION={{{name}.KEY:VALUE}}"
+                f"SECTION={{{name}.KEY:VALUE}}"
             )
         shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         if "." in name or name in GROUPS:

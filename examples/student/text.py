@@ -22,8 +22,8 @@ from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
-from nmt.data.text import Reading
-from nmt.errors import DataError, NMTError, OutputError, UsageError
+from nmt.data.text.lines import Reading
+from nmt.errors import DataError, NMTError, OutputError, UsageError, quantity
 from nmt.storage.files import atomic_write
 
 
@@ -42,7 +42,7 @@ def parallel(*paths: Path) -> list[tuple[str, ...]]:
     texts = [lines_of(path) for path in paths]
     for path, text in zip(paths, texts):
         if len(text) != len(texts[0]):
-            raise DataError(f"{path} has {len(text):,} lines, and {paths[0]} has {len(texts[0]):,}")
+            raise DataError(f"{path} has {quantity(len(text), 'line')}, and {paths[0]} has {len(texts[0]):,}")
     return list(zip(*texts))
 
 
@@ -142,7 +142,7 @@ def drop(arguments: argparse.Namespace) -> None:
     pairs = parallel(arguments.source, arguments.target)
     scores = [max(found, default=-math.inf) for _, found in hypotheses_of(arguments.scores, "score", (float, int))]
     if len(scores) != len(pairs):
-        raise DataError(f"{arguments.scores} has {len(scores):,} scores for {len(pairs):,} pairs")
+        raise DataError(f"{arguments.scores} has {quantity(len(scores), 'score')} for {quantity(len(pairs), 'pair')}")
     lowest = set(sorted(range(len(pairs)), key=scores.__getitem__)[: int(arguments.share * len(pairs))])
     kept = dict.fromkeys(pair for number, pair in enumerate(pairs) if number not in lowest)
     print(f"kept {len(kept):,} of {len(pairs):,} pairs, {len(lowest):,} had the lowest scores", file=sys.stderr)

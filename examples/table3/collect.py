@@ -26,7 +26,8 @@ from rows import ROWS, Row
 
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.reporting.run_record import RunRecord
-from nmt.storage.files import atomic_write, read_json, said_plainly
+from nmt.storage.files import atomic_write, explained_os_errors
+from nmt.storage.reading import read_json
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"  # of sacreBLEU, and its version
 RECIPES = [row.recipe for row in ROWS]
@@ -96,7 +97,7 @@ def _kept(file: Path) -> list[Run]:
 
 def write(file: Path, runs: Sequence[Run]) -> None:
     """A run a line."""
-    with said_plainly(file.parent):
+    with explained_os_errors(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(asdict(run)) for run in runs)
     with atomic_write(file) as opened:
@@ -168,7 +169,7 @@ def draw(runs: Sequence[Run], output: Path) -> None:
         axis.grid(axis="x", alpha=0.3)
     axes[0].set_yticks(range(len(rows)), [row.title for row, _ in rows])
     axes[0].set_ylim(-0.6, len(rows) - 0.4)
-    with said_plainly(output):
+    with explained_os_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(output)
     plt.close(figure)

@@ -31,9 +31,9 @@ from nmt.errors import DataError, NMTError, UsageError
 from nmt.interface import VocabularySizes
 from nmt.progress import going_on
 from nmt.reporting.run_record import RunRecord
-from nmt.storage.files import read_json
+from nmt.storage.reading import read_json
 from nmt.testing.subjects import load_preset
-from nmt.training.setup.trials import SUSTAINED_TFLOPS
+from nmt.training.setup.operations import SUSTAINED_TFLOPS
 
 TOKENS = 25_000  # of an update, on the target side
 SEARCH = "newstest2014, beam 4, alpha 0.6"

@@ -27,7 +27,7 @@ from pathlib import Path
 from nmt.config.choices import ProgressStyle
 from nmt.errors import DataError, MissingInputError, NMTError
 from nmt.progress import Count, show_progress
-from nmt.storage.files import said_plainly
+from nmt.storage.files import explained_os_errors
 
 LIST = Path(__file__).resolve().parent / "archives.json"
 PAIRS = ("en-de", "en-fr")
@@ -172,11 +172,11 @@ def _request(archive: Archive, part: Path, count: Count) -> bool:
             count(-have)
             have = 0
         total = _total(answer, have)
-        with said_plainly(part):
+        with explained_os_errors(part):
             file = part.open("wb" if whole else "ab", buffering=0)
         with file:
             while block := answer.read(BLOCK):
-                with said_plainly(part):  # errors of the disk are no reason to ask again
+                with explained_os_errors(part):  # errors of the disk are no reason to ask again
                     _write(file, block)
                 count(len(block))
                 have += len(block)
@@ -220,11 +220,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        print(f"{parser.prog}: interrupted; run the same command again to go on", file=sys.stderr)
+        print(f"{parser.prog}: interrupted; run the same command again to resume", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
         print(
-            f"{parser.prog}: {error.filename}: {error.strerror}; run the same command again to go on", file=sys.stderr
+            f"{parser.prog}: {error.filename}: {error.strerror}; run the same command again to resume", file=sys.stderr
         )
         sys.exit(1)
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from nmt.errors import DataError, MissingInputError, NMTError
+from nmt.errors import DataError, MissingInputError, NMTError, quantity
 
 BLOCK = 2**20
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
@@ -164,12 +164,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     try:
         for name, lines in extract(given.pair, given.archives, given.text):
-            print(f"{name}: " + ("there already" if lines is None else f"{lines:,} pairs"), flush=True)
+            print(f"{name}: " + ("there already" if lines is None else quantity(lines, "pair")), flush=True)
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        print(f"{parser.prog}: interrupted; run the same command again to go on", file=sys.stderr)
+        print(f"{parser.prog}: interrupted; run the same command again to resume", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
         print(f"{parser.prog}: {error.filename}: {error.strerror}; run the same command again", file=sys.stderr)

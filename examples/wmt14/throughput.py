@@ -27,7 +27,7 @@ from rows import ROWS
 
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.reporting.run_record import RunRecord
-from nmt.storage.files import said_plainly
+from nmt.storage.files import explained_os_errors
 
 MEAN_LENGTH = 29.0  # words of a sentence
 SHAPE = 0.6  # how unequal they are: the standard deviation of the logarithm
@@ -39,7 +39,7 @@ def invent(folder: Path, pairs: int, words: int) -> None:
     """Both sides of ``train``. Each word occurs; the n-th of them has a share of 1/n, as in natural text."""
     chance = np.random.default_rng(1)
     shares = 1 / np.arange(1, words + 1)
-    with said_plainly(folder):
+    with explained_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lengths = chance.lognormal(np.log(MEAN_LENGTH) - SHAPE**2 / 2, SHAPE, pairs)
         for language in ("en", "de"):

@@ -1,6 +1,6 @@
-"""Where systems differ: scores, scores of parts of the text, words and n-grams, and the sentences themselves.
+"""Comparison of systems by scores, by sentence length, by words and n-grams, and sentence by sentence.
 
-After compare-mt (Neubig et al. 2019). ``nmt.compare`` and nmt-compare are made of ``compared``.
+Follows compare-mt (Neubig et al. 2019). ``nmt.compare`` and nmt-compare both call ``compared``.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nmt.comparing.comparison import Comparison, LengthBand, Pair, Sentence, Translation, pairs_of
+from nmt.comparing.comparison import Comparison, LengthBand, Pair, Sentence, SystemTranslation, pairs_of
 from nmt.comparing.counting import Tally, counted, decisive, frequency_bands, nearest_of, tallies
 from nmt.comparing.words import Cutter, Words, apart
 from nmt.config.choices import PairedTest
 from nmt.config.comparing import CompareConfig
-from nmt.config.plain import from_keywords
+from nmt.config.composing.composition import from_keywords
 from nmt.errors import DataError, UsageError
 from nmt.plugins import load_plugins
 from nmt.scoring import SacreScorer, Scorer, TextOptions
@@ -22,21 +22,20 @@ from nmt.scoring.learned import with_sources
 from nmt.scoring.signs import signs
 from nmt.scoring.systems import (
     Certainty,
-    check_form,
+    check_readable,
     chosen_scorers,
     figures,
-    in_order,
+    figures_by_label,
     length_labels,
     list_of_lines,
     lists_of_lines,
     named_references,
-    part,
     sentence_scores,
 )
 
-__all__ = ["Comparison", "Pair", "Sentence", "Translation", "compare", "compared"]
+__all__ = ["Comparison", "Pair", "Sentence", "SystemTranslation", "compare", "compared"]
 
-NGRAMS = 20  # of each length that one system of a pair has more often
+NGRAMS = 20  # n-grams listed for each length and each system of a pair
 OPTIONS = ("metrics", "paired", "resamples", "tokenize", "language", "lowercase", "count", "user_dir")
 
 Lines = Sequence[str]
@@ -50,8 +49,10 @@ def compare(
     train: Iterable[str] | None = None,
     **options: Any,
 ) -> Comparison:
-    """Compare translations line for line. ``systems``: of each its name and its lines; ``references``: lines, or several
-    lists of lines; ``train``: training text of the references' language, in which words are counted.
+    """Compare the translations of several systems line by line.
+
+    ``systems`` maps names to lines; ``references`` is one list of lines or several; ``train`` is training text in the
+    target language, in which word frequencies are counted.
 
     ``options`` are those of nmt-compare: ``metrics``, ``paired``, ``resamples``, ``tokenize``, ``language``, ``lowercase``,
     ``count``, ``user_dir``.
@@ -59,17 +60,17 @@ def compare(
     config = from_keywords(CompareConfig, options, "compare", OPTIONS)
     load_plugins(config.user_dir)
     if not isinstance(systems, Mapping):
-        raise UsageError('compare takes the lines of systems by their names: {"base": lines, "big": lines}')
+        raise UsageError('compare needs a mapping from system names to lines: {"base": lines, "big": lines}')
     texts = {name: list_of_lines(lines, "compare") for name, lines in systems.items()}
     answers = lists_of_lines(references, "compare")
     check_texts(texts, answers, sources)
     scorers = scorers_of(config)
-    check_form(scorers, texts, named_references(answers))
+    check_readable(scorers, texts, named_references(answers))
     return compared(config, scorers, texts, answers, sources, train)
 
 
 def scorers_of(config: CompareConfig) -> dict[str, Scorer]:
-    """By the names of the metrics."""
+    """Return the scorers by metric."""
     return chosen_scorers(config.metrics, text_options(config))
 
 
@@ -78,20 +79,20 @@ def text_options(config: CompareConfig) -> TextOptions:
 
 
 def check_texts(systems: Mapping[str, Lines], references: Sequence[Any], sources: Lines | None) -> None:
-    """Two systems or more, and as many lines in each text."""
+    """Require two systems or more, a reference, and equal numbers of lines."""
     if len(systems) < 2:
-        raise UsageError(f"compare takes two systems or more, and here is {len(systems)}; give others to compare with")
+        raise UsageError(f"compare needs at least two systems, not {len(systems)}; add another system")
     if not references:
-        raise UsageError("there is no reference to compare with")
+        raise UsageError("compare needs a reference")
     called = {f"system '{name}'": lines for name, lines in systems.items()}
     called |= named_references(references)
     called |= {} if sources is None else {"sources": sources}
     sizes = {name: len(lines) for name, lines in called.items()}
     if len(set(sizes.values())) > 1:
         counts = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        raise DataError(f"texts are compared line for line, and these differ in their numbers of lines: {counts}")
+        raise DataError(f"the texts differ in their numbers of lines: {counts}")
     if not all(sizes.values()):
-        raise DataError("there is not a single line to compare")
+        raise DataError("the texts are empty")
 
 
 def compared(
@@ -103,12 +104,10 @@ def compared(
     train: Iterable[str] | None = None,
     numbers: Sequence[int] | None = None,
 ) -> Comparison:
-    """``numbers``: of the lines in their files, from 1, where some were left out."""
+    """Return the comparison; ``numbers``: the line numbers in the files, from 1, if lines were skipped."""
     for metric, scorer in scorers.items():
         if not isinstance(scorer, SacreScorer):
-            raise UsageError(
-                f"the metric '{metric}' says nothing of single lines, by which systems differ; leave it out"
-            )
+            raise UsageError(f"the metric '{metric}' does not score single lines; remove it from the metrics")
     numbers = numbers or range(1, len(references[0]) + 1)
     cutter = Cutter.of(text_options(config))
     words = {name: list(map(cutter.words, lines)) for name, lines in systems.items()}
@@ -120,17 +119,17 @@ def compared(
         for name, lines in systems.items()
     }
     first = next(iter(scorers))
-    found = tallies(words, answers)
+    ngrams = tallies(words, answers)
     pairs = tuple(
         _pair(
-            two,
+            names,
             {name: scores[first] for name, scores in of_lines.items()},
             scorers[first],
-            found,
+            ngrams,
             config.count,
             numbers,
         )
-        for two in pairs_of(list(systems))
+        for names in pairs_of(list(systems))
     )
     shown = sorted({number for pair in pairs for number in (*pair.gains, *pair.losses)})
     rows = {number: row for row, number in enumerate(numbers)}
@@ -158,27 +157,26 @@ def _length_bands(
     scorers: Mapping[str, Scorer], systems: Mapping[str, Lines], references: Sequence[Lines], sources: Lines | None
 ) -> list[LengthBand]:
     labels = length_labels(references[0] if sources is None else sources)
-    bands = []
-    for label in in_order(labels):
-        theirs = {name: part(labels, label, lines) for name, lines in systems.items()}
-        of_part = with_sources(scorers, sources and part(labels, label, sources))
-        found = figures(of_part, theirs, [part(labels, label, lines) for lines in references], Certainty())
-        scores = {
-            name: {metric: figure.score.value for metric, figure in metrics.items()} for name, metrics in found.items()
-        }
-        bands.append(LengthBand(label, labels.count(label), scores))
-    return bands
+    by_label = figures_by_label(scorers, systems, references, sources, labels, Certainty())
+    return [
+        LengthBand(
+            label,
+            labels.count(label),
+            {name: {metric: figure.value for metric, figure in metrics.items()} for name, metrics in found.items()},
+        )
+        for label, found in by_label.items()
+    ]
 
 
 def _pair(
-    two: tuple[str, str],
+    names: tuple[str, str],
     scores: Mapping[str, Sequence[float]],
     scorer: Scorer,
-    found: Mapping[str, Tally],
+    ngrams: Mapping[str, Tally],
     count: int,
     numbers: Sequence[int],
 ) -> Pair:
-    first, second = two
+    first, second = names
     sign = 1 if scorer.higher_is_better else -1
     gains = [sign * (after - before) for before, after in zip(scores[first], scores[second])]
     by_gain = sorted(range(len(gains)), key=lambda row: -gains[row])
@@ -192,8 +190,8 @@ def _pair(
         len(gains) - better - worse,
         tuple(numbers[row] for row in by_gain[: min(better, count)]),
         tuple(numbers[row] for row in by_loss[: min(worse, count)]),
-        tuple(decisive(found[first].right, found[second].right, NGRAMS)),
-        tuple(decisive(found[first].wrong, found[second].wrong, NGRAMS)),
+        tuple(decisive(ngrams[first].right, ngrams[second].right, NGRAMS)),
+        tuple(decisive(ngrams[first].wrong, ngrams[second].wrong, NGRAMS)),
     )
 
 
@@ -214,7 +212,7 @@ def _sentence(
     for first, second in pairs_of(list(systems)):
         differing[first][second], differing[second][first] = apart(cut[first][0], cut[second][0])
     translations = {
-        name: Translation(
+        name: SystemTranslation(
             text=lines[row],
             scores={metric: values[row] for metric, values in scores[name].items()},
             pieces=cut[name][1],

@@ -1,4 +1,4 @@
-"""What a comparison of systems says, as plain data."""
+"""The results of a comparison of systems: as dataclasses, as a plain tree for JSON, and as an HTML page."""
 
 from __future__ import annotations
 
@@ -6,62 +6,64 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nmt.comparing.counting import FrequencyBand, NGram
+from nmt.comparing.counting import FrequencyBand, NGram, WordCounts
+from nmt.pages.bars import Bars
+from nmt.pages.charts import render
 from nmt.pages.frames import framed
-from nmt.scoring.signs import Signs, plain_signs
-from nmt.scoring.systems import Figure, plain_figures
+from nmt.scoring.signs import LABELS, Signs, plain_signs
+from nmt.scoring.systems import LIKELY, Figure, plain_figures
 
 Numbers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LengthBand:
-    """Lines that are about as long."""
+    """Scores of the lines of similar length."""
 
     label: str
     lines: int
-    scores: Mapping[str, Mapping[str, float]]  # by system, and by metric
+    scores: Mapping[str, Mapping[str, float]]  # by system and metric
 
 
 @dataclass(frozen=True)
-class Translation:
-    """A line of a system."""
+class SystemTranslation:
+    """One system's translation of a line."""
 
     text: str
     scores: Mapping[str, float]  # by metric
-    pieces: tuple[str, ...]  # the text, cut behind each word
-    wrong: Numbers  # of pieces, from 0: those that the reference does not have there; of several references the nearest
-    differing: Mapping[str, Numbers]  # those that another system does not have there
+    pieces: tuple[str, ...]  # the text, split after each word
+    wrong: Numbers  # indices of pieces that differ from the nearest reference
+    differing: Mapping[str, Numbers]  # indices of pieces that differ from another system's translation, by system
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A line of the text."""
+    """One line of the text with its translations."""
 
     number: int  # from 1
     source: str | None
     references: tuple[str, ...]
-    translations: Mapping[str, Translation]  # by system
+    translations: Mapping[str, SystemTranslation]  # by system
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two systems. What is better is decided by the first metric."""
+    """A comparison of two systems by the first metric."""
 
     first: str
     second: str
-    better: int  # lines that the second one has better,
-    worse: int  # worse,
-    equal: int  # and equally good
-    gains: Numbers  # numbers of lines, the one that the second system gains most in first
-    losses: Numbers  # the one that it loses most in first
-    right: tuple[NGram, ...]  # n-grams that are right more often in one of them, the most decisive first
-    wrong: tuple[NGram, ...]  # n-grams that are wrong more often in one of them
+    better: int  # lines for which the second system scores higher
+    worse: int  # lines for which it scores lower
+    equal: int
+    gains: Numbers  # line numbers, largest gain of the second system first
+    losses: Numbers  # line numbers, largest loss of the second system first
+    right: tuple[NGram, ...]  # n-grams that one system gets right more often, most decisive first
+    wrong: tuple[NGram, ...]  # n-grams that one system gets wrong more often, most decisive first
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of several systems, line for line."""
+    """A line-by-line comparison of several systems."""
 
     systems: tuple[str, ...]
     metrics: tuple[str, ...]
@@ -69,39 +71,132 @@ class Comparison:
     num_references: int
     tokenize: str
     lowercase: bool
-    figures: Mapping[str, Mapping[str, Figure]]  # by system, and by metric
+    figures: Mapping[str, Mapping[str, Figure]]  # by system and metric
     signs: Mapping[str, Signs]  # by system
-    lengths_of: str  # "source", or "reference" where there is no source
+    lengths_of: str  # "source", or "reference" without a source
     lengths: tuple[LengthBand, ...]
-    counted_in: str  # "training text" or "references": where the words of the bands were counted
+    counted_in: str  # where word frequencies were counted: "training text" or "references"
     frequencies: tuple[FrequencyBand, ...]
     pairs: tuple[Pair, ...]
-    sentences: tuple[Sentence, ...]  # those that a pair names, in the order of the text
+    sentences: tuple[Sentence, ...]  # the sentences that a pair lists, in text order
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the plain tree that is written as JSON."""
         tree = asdict(self)
-        tree["figures"] = {name: plain_figures(found) for name, found in self.figures.items()}
-        tree["signs"] = {name: plain_signs(found) for name, found in self.signs.items()}
+        tree["figures"] = {name: plain_figures(figures) for name, figures in self.figures.items()}
+        tree["signs"] = {name: plain_signs(signs) for name, signs in self.signs.items()}
         for band, plain in zip(self.frequencies, tree["frequencies"]):
-            for name, found in band.systems.items():
-                plain["systems"][name] |= {"precision": found.precision, "recall": found.recall, "f1": found.f1}
+            for name, counts in band.systems.items():
+                plain["systems"][name] |= {"precision": counts.precision, "recall": counts.recall, "f1": counts.f1}
         return tree
 
     def page(self) -> str:
-        """As one HTML page that asks nobody for anything."""
-        from nmt.comparing.page import comparison_page
-
-        return comparison_page(self)
+        """Return a self-contained HTML page; its script shows n-grams and sentences."""
+        figures = self.figures[self.systems[0]]
+        names = {metric: figure.score.name for metric, figure in figures.items()}
+        lengths = [band.label.replace(" words and more", "+").replace(" words", "") for band in self.lengths]
+        return render(
+            "compare.html",
+            found=self,
+            about=self._about(),
+            names=names,
+            scores=[[name, *map(_cell, self.figures[name].values())] for name in self.systems],
+            signatures=[f"{figure.score.name}|{figure.score.signature}" for figure in figures.values()],
+            tested=any(figure.p_value is not None for row in self.figures.values() for figure in row.values()),
+            likely=LIKELY,
+            heads=[LABELS[sign] for sign in self.signs[self.systems[0]].counts()],
+            trouble=[_trouble(name, self.signs[name]) for name in self.systems],
+            by_length=[
+                Bars(
+                    f"{names[metric]} by length",
+                    lengths,
+                    [(name, [band.scores[name][metric] for band in self.lengths]) for name in self.systems],
+                )
+                for metric in self.metrics
+            ],
+            by_frequency=self._by_frequency(),
+            per_cent=_per_cent,
+            data=self._script_data(list(names.values())),
+        )
 
     def _repr_html_(self) -> str:
         return framed(self.page(), "Comparison of systems")
 
     def sentence(self, number: int) -> Sentence:
-        """By its number in the text, from 1."""
-        return next(one for one in self.sentences if one.number == number)
+        """Return a sentence by its line number, from 1."""
+        return next(sentence for sentence in self.sentences if sentence.number == number)
+
+    def _about(self) -> str:
+        references = "one reference" if self.num_references == 1 else f"{self.num_references} references"
+        case = ", in lower case" if self.lowercase else ""
+        lines = "one line" if self.lines == 1 else f"{self.lines:,} lines"
+        return f"{len(self.systems)} systems, {lines}, {references}; words as cut by {self.tokenize}{case}"
+
+    def _by_frequency(self) -> Bars:
+        """Return the chart of F1 by frequency, without words that no reference has: their F1 is undefined."""
+        bands = [band for band in self.frequencies if any(counts.wanted for counts in band.systems.values())]
+
+        def values(name: str) -> list[float | None]:
+            return [None if (f1 := band.systems[name].f1) is None else 100 * f1 for band in bands]
+
+        labels = [band.label.replace(" and more", "+") for band in bands]
+        return Bars("F1 of words by frequency", labels, [(name, values(name)) for name in self.systems])
+
+    def _script_data(self, metrics: Sequence[str]) -> dict[str, Any]:
+        """Return the data that the page's script reads; systems are referred to by number."""
+        number = {name: index for index, name in enumerate(self.systems)}
+        higher = [figure.score.higher_is_better for figure in self.figures[self.systems[0]].values()]
+        pairs = [
+            {
+                **vars(pair),
+                "first": number[pair.first],
+                "second": number[pair.second],
+                "right": list(map(_ngram, pair.right)),
+                "wrong": list(map(_ngram, pair.wrong)),
+            }
+            for pair in self.pairs
+        ]
+        sentences = {
+            str(sentence.number): {
+                "source": sentence.source,
+                "references": sentence.references,
+                "translations": [_translation(sentence.translations[name], number) for name in number],
+            }
+            for sentence in self.sentences
+        }
+        return {"systems": self.systems, "metrics": metrics, "higher": higher, "pairs": pairs, "sentences": sentences}
+
+
+def _cell(figure: Figure) -> str:
+    interval = "" if figure.interval is None else f" ± {figure.interval:.2f}"
+    chance = "" if figure.p_value is None else f" (p = {figure.p_value:.4f}){'*' * (figure.p_value < LIKELY)}"
+    return f"{figure.score.value:.2f}{interval}{chance}"
+
+
+def _trouble(name: str, signs: Signs) -> list[str]:
+    ratio = "-" if signs.length_ratio is None else f"{signs.length_ratio:.3f}"
+    return [name, ratio, *(f"{count:,} ({100 * count / signs.lines:.1f} %)" for count in signs.counts().values())]
+
+
+def _per_cent(counts: WordCounts) -> str:
+    """Return precision, recall and F1 in percent."""
+    shares = (counts.precision, counts.recall, counts.f1)
+    return " / ".join("-" if share is None else f"{100 * share:.1f}" for share in shares)
+
+
+def _ngram(ngram: NGram) -> list[Any]:
+    return [len(ngram.words), " ".join(ngram.words), ngram.first, ngram.second]
+
+
+def _translation(translation: SystemTranslation, number: dict[str, int]) -> dict[str, Any]:
+    return {
+        "pieces": translation.pieces,
+        "scores": [round(value, 2) for value in translation.scores.values()],
+        "wrong": translation.wrong,
+        "differing": {str(number[name]): numbers for name, numbers in translation.differing.items()},
+    }
 
 
 def pairs_of(systems: Sequence[str]) -> list[tuple[str, str]]:
-    """Each two of them, in their order."""
-    return [(first, second) for place, first in enumerate(systems) for second in systems[place + 1 :]]
+    """Return every two systems, in their order."""
+    return [(first, second) for index, first in enumerate(systems) for second in systems[index + 1 :]]

@@ -1,7 +1,8 @@
-"""Words and n-grams that translations have right or wrong, clipped: what a reference has twice can be right twice."""
+"""Counts of right and wrong words and n-grams, clipped as in BLEU: a translation matches a reference n-gram once."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,45 +10,45 @@ from dataclasses import dataclass, field
 
 from nmt.comparing.words import Words
 
-LONGEST = 4  # words of an n-gram
-# How often a word stands in the text that words are counted in: where a band begins.
+MAX_ORDER = 4  # words of an n-gram
+# The lowest word frequency of each band.
 BANDS = (0, 1, 2, 5, 10, 100, 1000)
 
-Lines = Sequence[Words]
+CutLines = Sequence[Words]
 Counts = Counter[Words]
 
 
 @dataclass(frozen=True)
-class Found:
-    """Of the words of one band, in the translations of one system."""
+class WordCounts:
+    """Counts of the words of one frequency band, for one system."""
 
-    wanted: int  # of the references
-    produced: int  # of the translations
-    right: int  # of both
+    wanted: int  # words of the references
+    produced: int  # words of the translations
+    right: int  # words of both
 
     @property
     def precision(self) -> float | None:
-        """Of what was produced, the share that is right; None: nothing was."""
+        """The share of produced words that are right; None: no word was produced."""
         return self.right / self.produced if self.produced else None
 
     @property
     def recall(self) -> float | None:
-        """Of what was wanted, the share that is there; None: nothing was."""
+        """The share of reference words that were produced; None: the references have none."""
         return self.right / self.wanted if self.wanted else None
 
     @property
     def f1(self) -> float | None:
-        """The harmonic mean of both, zero where nothing is right; None: no such word was wanted."""
+        """The harmonic mean of precision and recall; None: the references have no such word."""
         return 2 * self.right / (self.wanted + self.produced) if self.wanted else None
 
 
 @dataclass(frozen=True)
 class FrequencyBand:
-    """Words that are about as frequent."""
+    """Words of similar frequency."""
 
-    least: int  # times
-    most: int | None  # None: or more
-    systems: Mapping[str, Found]
+    least: int
+    most: int | None  # None: no upper bound
+    systems: Mapping[str, WordCounts]
 
     @property
     def label(self) -> str:
@@ -58,7 +59,7 @@ class FrequencyBand:
 
 @dataclass(frozen=True)
 class NGram:
-    """Up to four words, and how often each system of a pair has them."""
+    """An n-gram of up to four words, and its count in each system of a pair."""
 
     words: Words
     first: int
@@ -66,46 +67,46 @@ class NGram:
 
     @property
     def weight(self) -> float:
-        """How decisive the difference is: in standard deviations of tosses of a coin, as in McNemar's test; above zero the
-        second system has more."""
+        """The difference in standard deviations, as in McNemar's test; positive if the second system has more."""
         return (self.second - self.first) / math.sqrt(self.first + self.second)
 
 
 @dataclass
 class Tally:
-    """N-grams of one system, by how often they are right, and wrong."""
+    """Counts of one system's right and wrong n-grams."""
 
     right: Counts = field(default_factory=Counter)
     wrong: Counts = field(default_factory=Counter)
 
 
 def frequency_bands(
-    systems: Mapping[str, Lines], references: Sequence[Lines], known: Mapping[str, int]
+    systems: Mapping[str, CutLines], references: Sequence[CutLines], known: Mapping[str, int]
 ) -> list[FrequencyBand]:
-    """Bands that have a word, least frequent first. ``known``: how often words stand in some text. Of several references the
-    one counts that has most in common with the translation (by F1 of words)."""
+    """Return the bands that contain a word, least frequent first.
+
+    ``known``: the frequency of each word. Each translation is compared with its nearest reference (by F1 of words).
+    """
     totals = {name: _word_counts(lines, references) for name, lines in systems.items()}
     bands = []
     for least, following in zip(BANDS, [*BANDS[1:], None]):
         most = None if following is None else following - 1
-        found = {}
-        for name, three in totals.items():
-            sums = [
-                sum(count for word, count in counts.items() if _within(known.get(word, 0), least, most))
-                for counts in three
-            ]
-            found[name] = Found(*sums)
-        if any(one.wanted or one.produced for one in found.values()):
-            bands.append(FrequencyBand(least, most, found))
+        systems_of_band = {
+            name: WordCounts(*(_total(counts, known, least, most) for counts in counters))
+            for name, counters in totals.items()
+        }
+        if any(counts.wanted or counts.produced for counts in systems_of_band.values()):
+            bands.append(FrequencyBand(least, most, systems_of_band))
     return bands
 
 
-def _within(times: int, least: int, most: int | None) -> bool:
-    return least <= times and (most is None or times <= most)
+def _total(counts: Counter[str], known: Mapping[str, int], least: int, most: int | None) -> int:
+    """Sum the counts of the words of a band."""
+    limit = math.inf if most is None else most
+    return sum(count for word, count in counts.items() if least <= known.get(word, 0) <= limit)
 
 
-def _word_counts(lines: Lines, references: Sequence[Lines]) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """Wanted, produced and right, by word."""
+def _word_counts(lines: CutLines, references: Sequence[CutLines]) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    """Count the wanted, produced and right words."""
     wanted, produced, right = Counter[str](), Counter[str](), Counter[str]()
     for words, several in zip(lines, zip(*references)):
         own, nearest = Counter(words), Counter(several[nearest_of(words, several)])
@@ -116,7 +117,7 @@ def _word_counts(lines: Lines, references: Sequence[Lines]) -> tuple[Counter[str
 
 
 def nearest_of(words: Words, references: Sequence[Words]) -> int:
-    """Which reference has most in common with a translation, by F1 of words; the first of equals."""
+    """Return the index of the reference nearest to a translation, by F1 of words; the first of equals."""
     if len(references) == 1:
         return 0
     own = Counter(words)
@@ -128,49 +129,47 @@ def nearest_of(words: Words, references: Sequence[Words]) -> int:
     return max(range(len(references)), key=f1)
 
 
-def tallies(systems: Mapping[str, Lines], references: Sequence[Lines]) -> dict[str, Tally]:
-    """As BLEU counts: an n-gram is right as often as some reference of the line has it."""
-    found = {name: Tally() for name in systems}
+def tallies(systems: Mapping[str, CutLines], references: Sequence[CutLines]) -> dict[str, Tally]:
+    """Count n-grams as BLEU does: an n-gram is right as often as any one reference of the line has it."""
+    by_system = {name: Tally() for name in systems}
     for rows, several in zip(zip(*systems.values()), zip(*references)):
         most = Counter(ngrams(several[0]))
         for other in several[1:]:
             most |= Counter(ngrams(other))
-        for tally, words in zip(found.values(), rows):
+        for tally, words in zip(by_system.values(), rows):
             own = Counter(ngrams(words))
             right = own & most
             tally.right.update(right)
             tally.wrong.update(own - right)
-    return found
+    return by_system
 
 
 def ngrams(words: Words) -> Iterator[Words]:
-    """Of one to four words."""
-    for order in range(1, LONGEST + 1):
+    """Yield the n-grams of one to four words."""
+    for order in range(1, MAX_ORDER + 1):
         yield from zip(*(words[begin:] for begin in range(order)))
 
 
 def decisive(first: Counts, second: Counts, most: int) -> list[NGram]:
-    """N-grams that one of two systems has more often than the other, the most decisive first; of each length and each system
-    at most ``most``. Of equals comes first what is more frequent, then what is longer."""
-    found = [NGram(words, first[words], second[words]) for words in {**first, **second}]
-    found = sorted((one for one in found if one.first != one.second), key=_order)
+    """Return the n-grams that one of two systems has more often, most decisive first.
+
+    At most ``most`` for each length and system. Ties: more frequent first, then longer.
+    """
+
+    def order(ngram: NGram) -> tuple[float, int, int, Words]:
+        return -abs(ngram.weight), -ngram.first - ngram.second, -len(ngram.words), ngram.words
+
+    ngrams = [NGram(words, first[words], second[words]) for words in {**first, **second}]
     kept: Counter[tuple[int, bool]] = Counter()
     chosen = []
-    for one in found:
-        kind = len(one.words), one.weight > 0
+    for ngram in sorted((ngram for ngram in ngrams if ngram.first != ngram.second), key=order):
+        kind = len(ngram.words), ngram.weight > 0
         kept[kind] += 1
         if kept[kind] <= most:
-            chosen.append(one)
+            chosen.append(ngram)
     return chosen
 
 
-def _order(one: NGram) -> tuple[float, int, int, Words]:
-    return -abs(one.weight), -one.first - one.second, -len(one.words), one.words
-
-
 def counted(lines: Iterable[Words]) -> Counter[str]:
-    """How often each word stands there."""
-    known: Counter[str] = Counter()
-    for words in lines:
-        known.update(words)
-    return known
+    """Count each word."""
+    return Counter(itertools.chain.from_iterable(lines))

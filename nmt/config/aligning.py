@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt.config.checks import Rules, refuse, require_device, require_not_negative, require_positive
-from nmt.config.choices import InvalidText, ProgressStyle, Symmetrization
-from nmt.config.option import FlagKind, flag, user_dir_option
+from nmt.config.checks import Refusals, refuse, require_not_negative, require_positive
+from nmt.config.choices import Symmetrization
+from nmt.config.common_options import (
+    DeviceOption,
+    OverwriteOption,
+    PluginOption,
+    ProgressOption,
+    ReadingOptions,
+    ThreadsOption,
+)
+from nmt.config.option import FlagKind, flag
 from nmt.config.roles import CommandConfig
-from nmt.config.sections import MAX_LINE_BYTES
 
 USUAL_RULE = Symmetrization.grow_diag_final_and
 
 
 @dataclass
-class AlignConfig(CommandConfig):
+class AlignConfig(
+    PluginOption, ProgressOption, ReadingOptions, ThreadsOption, DeviceOption, OverwriteOption, CommandConfig
+):
     """nmt-align: sentences, their translations and a trained model in, word alignments out."""
 
     path: str = flag("", help="run folder, checkpoint, or several joined by ':' (ensemble) whose attention aligns")
@@ -51,7 +60,6 @@ class AlignConfig(CommandConfig):
     output: str | None = flag(
         None, help="file to write, compressed if its name ends in .gz or .xz; default standard output"
     )
-    overwrite: bool = flag(False, help="replace an existing output file")
     tag: str | None = flag(
         None, help="language translated into, of a model with language tags; null: that of its (first) corpus"
     )
@@ -59,24 +67,16 @@ class AlignConfig(CommandConfig):
     max_source_length: int = flag(
         1024, help="most pieces of a source or of its translation that are read; the words after them stay unaligned"
     )
-    device: str = flag("auto", help="where the model is computed: auto, cpu, cuda or cuda:N")
-    on_invalid_utf8: InvalidText = flag(
-        InvalidText.error, help="bytes that are not UTF-8: error, replace or skip (an empty line)"
-    )
-    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
-    user_dir: str | None = user_dir_option()
-    progress: ProgressStyle = flag(ProgressStyle.auto, help="auto, bar, lines or none")
 
     def __post_init__(self) -> None:
-        require_device(self.device)
+        super().__post_init__()
         require_positive("", layer=self.layer, reverse_layer=self.reverse_layer, valid_count=self.valid_count)
         require_positive("", max_tokens=self.max_tokens, max_source_length=self.max_source_length)
-        require_positive("", max_line_bytes=self.max_line_bytes)
         require_not_negative("", head=self.head or 0, reverse_head=self.reverse_head or 0)
         refuse(*self._options_of_others())
 
-    def _options_of_others(self) -> Rules:
-        """Options that mean nothing without another one."""
+    def _options_of_others(self) -> Refusals:
+        """Options that have no effect without another one."""
         named = [name for name, value in self._of_reverse.items() if value is not None]
         yield (
             self.reverse is None and named,

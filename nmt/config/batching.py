@@ -9,7 +9,7 @@ from nmt.config.checks import refuse, require_positive, require_share
 from nmt.config.option import flag
 from nmt.errors import UsageError
 
-AUTO = "auto"  # of options that are numbers otherwise
+AUTO = "auto"  # the value of numeric options that the program chooses
 
 
 @dataclass
@@ -71,13 +71,13 @@ class BatchingConfig:
 
     @property
     def token_limit(self) -> int | None:
-        """``max_tokens`` as a number, once ``auto`` has become one."""
+        """``max_tokens`` as a number; ``auto`` must be resolved before."""
         assert not isinstance(self.max_tokens, str), "--max-tokens auto is decided before batches are made"
         return self.max_tokens
 
     @property
     def limits(self) -> tuple[int | None, int | None]:
-        """The most tokens of a batch: of its sources, of its targets."""
+        """Maximum numbers of source tokens and target tokens of a batch."""
         source, target = self.max_source_tokens, self.max_target_tokens
         if source is not None and target is not None:
             return source, target
@@ -85,18 +85,18 @@ class BatchingConfig:
 
     @property
     def largest(self) -> int | None:
-        """The most tokens of a batch, on the side that may have more; None: no limit."""
+        """The larger of both limits; None: no limit."""
         return max((limit for limit in self.limits if limit is not None), default=None)
 
     def accumulation(self, processes: int) -> int:
-        """How many batches of each process make one update: with ``tokens_per_update`` the number that comes nearest."""
+        """Return the batches of each process in an update; with ``tokens_per_update`` the nearest number."""
         if self.tokens_per_update is None:
             return self.update_freq
         assert self.largest is not None, "such batches are refused"
         return max(1, round(self.tokens_per_update / (processes * self.largest)))
 
     def exceeded(self, longest: Sequence[int]) -> dict[str, tuple[int, int]]:
-        """By option: the limit that the longest sentences of the sides exceed, and what it would have to be."""
+        """Return exceeded limits by option: the limit, and the value that the longest sentences need."""
         options = [
             name if own is not None else "max_tokens"
             for name, own in (

@@ -11,51 +11,81 @@ from typing import TypeVar
 from nmt.errors import UsageError, numbered
 
 LARGEST_INTEGER = 2**63 - 1  # that fits into an element of an array
+MOST_THREADS = 4096  # more than any machine has cores
 
 Choice = TypeVar("Choice", bound=Enum)
 
-# Each a condition and what is said where it holds: (width % 2, f"model.width={width} is odd; use an even one").
-Rules = Iterator[tuple[object, str]]
+# Pairs of a condition and the complaint if it holds: (width % 2, f"model.width={width} is odd; use an even one").
+Refusals = Iterator[tuple[object, str]]
 
 
-def refuse(*rules: tuple[object, str]) -> None:
-    """Refuse options that cannot go together: all complaints in one message."""
-    found = [complaint for broken, complaint in rules if broken]
+def refuse(*refusals: tuple[object, str]) -> None:
+    """Refuse options whose conditions hold, with all complaints in one message."""
+    found = [complaint for applies, complaint in refusals if applies]
     if found:
         raise UsageError(numbered(found))
 
 
 def require_positive(section_name: str, **values: float | None) -> None:
-    """Refuse zero, negative and non-finite values of options that count something."""
-    given = {name: value for name, value in values.items() if value is not None}
-    _require(lambda value: 0 < value < math.inf, "a finite number greater than zero", section_name, given)
-    _require(_fits_an_integer, f"at most {LARGEST_INTEGER}", section_name, given)
+    """Refuse zero, negative and non-finite values of options that count something; None is allowed."""
+    _require(lambda value: 0 < value < math.inf, "a finite number greater than zero", section_name, values)
+    _require(_fits_an_integer, f"at most {LARGEST_INTEGER}", section_name, values)
 
 
-def require_not_negative(section_name: str, **values: float) -> None:
-    """Refuse negative and non-finite values of options that may be zero."""
+def require_not_negative(section_name: str, **values: float | None) -> None:
+    """Refuse negative and non-finite values of options that may be zero; None is allowed."""
     _require(lambda value: 0 <= value < math.inf, "a finite number that is not negative", section_name, values)
     _require(_fits_an_integer, f"at most {LARGEST_INTEGER}", section_name, values)
 
 
-def require_share(section_name: str, **values: float) -> None:
-    """Refuse what is not a share of a whole: at least 0 and less than 1."""
-    _require(lambda value: 0.0 <= value < 1.0, "at least 0 and less than 1", section_name, values)
+def require_threads(section_name: str, threads: int | None) -> None:
+    """Refuse a number of threads below 1 or above ``MOST_THREADS``."""
+    require_positive(section_name, threads=threads)
+    if threads is not None and threads > MOST_THREADS:
+        key = _key(section_name, "threads")
+        raise UsageError(f"{key}={threads} is more than {MOST_THREADS}; leave it out for one per core (--threads)")
+
+
+def require_at_most(section_name: str, limit: float, **values: float | None) -> None:
+    """Refuse values of options above a limit; None is allowed."""
+    _require(lambda value: value <= limit, f"at most {limit}", section_name, values)
+
+
+def require_share(section_name: str, **values: float | None) -> None:
+    """Refuse values below 0, and from 1 on; None is allowed."""
+    for name, value in values.items():
+        if value is not None:
+            require_fraction(section_name, name, value, zero=True, one=False)
+
+
+def require_fraction(section_name: str, name: str, value: float, *, zero: bool, one: bool, flag: str = "") -> None:
+    """Refuse a value that does not lie between 0 and 1.
+
+    ``zero``, ``one``: whether 0 and 1 are allowed; ``flag``: the command line's, for the message.
+    """
+    if 0.0 < value < 1.0 or (zero and value == 0.0) or (one and value == 1.0):
+        return
+    bounds = f"{'at least' if zero else 'above'} 0 and {'at most' if one else 'less than'} 1"
+    raise UsageError(f"{_key(section_name, name)}={value} must be {bounds}{f' ({flag})' if flag else ''}")
 
 
 def _fits_an_integer(value: float) -> bool:
     return not isinstance(value, int) or value <= LARGEST_INTEGER
 
 
-def _require(fits: Callable[[float], bool], what: str, section_name: str, values: Mapping[str, float]) -> None:
+def _require(fits: Callable[[float], bool], what: str, section_name: str, values: Mapping[str, float | None]) -> None:
     for name, value in values.items():
-        if not fits(value):
-            key = f"{section_name}.{name}" if section_name else name  # an option of no section has its own name
-            raise UsageError(f"{key}={value} must be {what}")
+        if value is not None and not fits(value):
+            raise UsageError(f"{_key(section_name, name)}={value} must be {what}")
+
+
+def _key(section_name: str, name: str) -> str:
+    """Return the key of an option; without a section it has no prefix."""
+    return f"{section_name}.{name}" if section_name else name
 
 
 def choice_named(kind: type[Choice], option: str, given: Choice | str) -> Choice:
-    """One of several words, as Python code gives it."""
+    """Convert the name of an enum's member, as Python code may give it."""
     if isinstance(given, kind):
         return given
     if given not in kind.__members__:
@@ -64,6 +94,6 @@ def choice_named(kind: type[Choice], option: str, given: Choice | str) -> Choice
 
 
 def require_device(name: str) -> None:
-    """Refuse what names no device. Whether the device is there is for torch to say."""
+    """Refuse a malformed device name. torch checks whether the device exists."""
     if re.fullmatch(r"auto|cpu|cuda(:(0|[1-9]\d*))?", name) is None:
         raise UsageError(f"device.name={name} is none of auto, cpu, cuda, cuda:N (--device)")

@@ -1,4 +1,4 @@
-"""Options of the commands that are one of several words."""
+"""Enums of options: their values are one of several words."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ class Sides(Enum):
     target = "target"
 
 
+WORD_START = "\u2581"  # sentencepiece's mark at the first token of a word
+CONTINUED = "@@"  # subword-nmt's mark at the end of every token but the last of a word
+
+
 class PieceMarks(Enum):
-    """How given text marks where its words were cut into pieces."""
+    """How cut text marks the tokens of a word."""
 
     none = "none"
     subword_nmt = "subword_nmt"  # "hau@@ s": a word goes on
@@ -38,14 +42,14 @@ class InputFormat(Enum):
 
 
 class LongLines(Enum):
-    """What becomes of a line that is too long to be translated at once."""
+    """How lines longer than ``max_source_length`` are handled."""
 
     split = "split"
     truncate = "truncate"
 
 
 class MbrMetric(Enum):
-    """The metric by which minimum Bayes risk compares translations."""
+    """The metric that minimum Bayes risk compares hypotheses by."""
 
     none = "none"
     chrf = "chrf"
@@ -69,7 +73,7 @@ class AlignmentKind(Enum):
 
 
 class Symmetrization(Enum):
-    """How the word alignments of both directions become one (``nmt.data.links``)."""
+    """How the word alignments of both directions become one (``nmt.data.text.links``)."""
 
     none = "none"  # that of the forward direction alone
     intersection = "intersection"
@@ -132,9 +136,9 @@ class PairedTest(Enum):
 
 
 class Segmentation(Enum):
-    """How the text that a model was trained on was cut into pieces."""
+    """How training text was segmented into tokens."""
 
-    none = "none"  # by somebody else, before: pieces stand between spaces
+    none = "none"  # before it was given: tokens stand between spaces
     sentencepiece = "sentencepiece"
     subword_nmt = "subword_nmt"
     fastbpe = "fastbpe"

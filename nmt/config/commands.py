@@ -4,53 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt.config.checks import Rules, refuse, require_device, require_not_negative, require_positive
-from nmt.config.choices import (
-    AlignmentKind,
-    InputFormat,
-    InvalidText,
-    LongLines,
-    MbrMetric,
-    NumberFormat,
-    OutputFormat,
-    PairedTest,
-    PieceMarks,
-    ProgressStyle,
-    ScoreFormat,
+from nmt.config.checks import Refusals, refuse, require_not_negative, require_positive
+from nmt.config.choices import InputFormat, InvalidText, MbrMetric, OutputFormat, PairedTest, ScoreFormat
+from nmt.config.common_options import (
+    DeviceOption,
+    EngineOptions,
+    OverwriteOption,
+    PluginOption,
+    ProgressOption,
+    ReadingOptions,
+    ThreadsOption,
+    invalid_text_option,
 )
-from nmt.config.option import FlagKind, flag, group, section, user_dir_option
-from nmt.config.roles import AnySearch, CommandConfig, SearchConfig
+from nmt.config.option import FlagKind, flag, section
+from nmt.config.roles import CommandConfig
 from nmt.config.scored_text import ScoredTextConfig
-from nmt.config.sections import MAX_LINE_BYTES, DeviceConfig
-
-IN_C, ON_A_CPU, ON_A_GPU = 512, 1024, 4096  # pieces of a batch; on a CPU half and twice as many are slower (measured)
-SAMPLES_TO_COMPARE = 32  # unless the user says how many to choose among
+from nmt.config.sections import DeviceConfig
+from nmt.config.translation import TranslationOptions
 
 
 @dataclass
-class GenerateConfig(CommandConfig):
+class GenerateConfig(
+    PluginOption, ProgressOption, OverwriteOption, ReadingOptions, EngineOptions, TranslationOptions, CommandConfig
+):
     """nmt-generate: lines of text (or a split of a corpus) in, translations out."""
 
     data: list[str] = flag([], help="corpus folder; without one, lines of text are read")
     path: str = flag("", help="run folder, checkpoint, or several joined by ':' (ensemble)")
-    ensemble_weights: list[float] = flag([], help="how much each model of an ensemble counts; default: all alike")
-    shortlist: str | None = flag(
-        None, help="file of nmt-shortlist: only target pieces that a sentence may need are looked at"
-    )
-    dtype: NumberFormat | None = flag(
-        None,
-        help="numbers that weights are kept in: float32, bfloat16, float16 or int8 (on a CPU); default: as --precision says",
-    )
-    engine: str = flag(
-        "auto",
-        help="what translates: torch (the model itself), native (C, on a CPU), graphs (recorded steps, on a GPU), one of a "
-        "plugin, or auto",
-    )
+    ensemble_weights: list[float] = flag([], help="weight of each model of an ensemble; default: equal weights")
+    shortlist: str | None = flag(None, help="file of nmt-shortlist: each sentence is restricted to its target tokens")
     gen_subset: str = flag("test", help="split of the corpus to translate")
-    search: AnySearch = group("search", help="how translations are found", flag="--search")
-    tag: str | None = flag(
-        None, help="language to translate into, of a model with language tags; null: that of its (first) corpus"
-    )
     input: str | None = flag(None, help="file to translate; default, and -: standard input")
     input_format: InputFormat = flag(
         InputFormat.text,
@@ -60,86 +43,27 @@ class GenerateConfig(CommandConfig):
     output: str | None = flag(
         None, help="file to write, compressed if its name ends in .gz or .xz; default standard output"
     )
-    overwrite: bool = flag(False, help="replace an existing output file")
     resume_output: bool = flag(
         False,
-        help="go on where the same command was stopped: until it is complete, the output grows under its name and .partial",
+        help="resume the same command where it was stopped: until it is complete, the output grows under its name and "
+        ".partial",
     )
     format: OutputFormat = flag(OutputFormat.text, help="text, fairseq or jsonl")
-    remove_bpe: PieceMarks | None = flag(
-        None,
-        help="join pieces of text that was cut before the corpus was made: none (also --no-remove-bpe), subword_nmt (the "
-        "flag alone) or sentencepiece; null: as the corpus says",
-        implied=PieceMarks.subword_nmt,
-    )
-    nbest: int = flag(1, help="translations shown per sentence")
-    score_reference: bool = flag(
-        False, help="score given translations instead of finding some: those of the corpus, or of lines in tsv or jsonl"
-    )
-    mbr: MbrMetric = flag(
-        MbrMetric.none,
-        help="show what is most like all else that the search finds (minimum Bayes risk), by chrf or bleu",
-    )
     rerank: str | None = flag(
         None,
-        help="model of the other direction (run folder or checkpoint): what it finds the source probable of comes first",
+        help="reverse model (run folder or checkpoint): rerank by its probability of the source given the hypothesis",
     )
-    rerank_weight: float = flag(1.0, help="what the other direction's score counts beside the search's own")
-    choose_among: int | None = flag(
-        None, help="translations of a line that --mbr and --rerank choose among; null: as many as --beam, or 32 samples"
-    )
-    print_alignment: AlignmentKind = flag(
-        AlignmentKind.none,
-        help="A- lines from attention: none, hard (the flag alone) or soft",
-        implied=AlignmentKind.hard,
-    )
-    replace_unk: bool = flag(
-        False,
-        help="in place of an unknown word, write the source word that it attends to most, or its translation in "
-        "--unk-dictionary",
-    )
-    unk_dictionary: str | None = flag(None, help="for --replace-unk: a source word, a space and its translation a line")
-    batch_size: int | None = flag(None, help="largest number of sentences in a batch")
-    max_tokens: int | None = flag(
-        None,
-        help=f"largest batch in source pieces, padding included; null: {IN_C} for the native engine, "
-        f"{ON_A_CPU} elsewhere on a CPU, {ON_A_GPU} on a GPU",
-    )
-    workers: int | None = flag(
-        None, help="processes that share the work on a CPU, each with one thread; null: one a thread"
-    )
+    rerank_weight: float = flag(1.0, help="weight of the reverse model's score relative to the search's own")
     cuda_graphs: bool = flag(False, help="on a GPU: record what a step of a model launches, and repeat it")
-    buffer_size: int = flag(4096, help="lines read ahead and sorted by length")
-    max_source_length: int = flag(1024, help="most pieces of a source that are translated at once")
-    long_lines: LongLines = flag(
-        LongLines.split, help="what becomes of longer ones, with a warning: split (translated in parts) or truncate"
-    )
-    on_invalid_utf8: InvalidText = flag(
-        InvalidText.replace, help="bytes that are not UTF-8: error, replace or skip (an empty line)"
-    )
-    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
+    on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.replace, "an empty line")
     device: DeviceConfig = section(DeviceConfig, help="where the work is done")
-    user_dir: str | None = user_dir_option()
-    progress: ProgressStyle = flag(ProgressStyle.auto, help="auto, bar, lines or none")
 
     def __post_init__(self) -> None:
-        require_positive("", nbest=self.nbest, batch_size=self.batch_size, max_tokens=self.max_tokens)
-        require_positive("", workers=self.workers, buffer_size=self.buffer_size)
-        require_positive("", max_source_length=self.max_source_length, max_line_bytes=self.max_line_bytes)
-        require_positive("", choose_among=self.choose_among)
+        super().__post_init__()
         require_not_negative("", rerank_weight=self.rerank_weight)
-        refuse(*self._options_of_others(), *self._choices())
 
-    def _options_of_others(self) -> Rules:
-        """Options that mean nothing without another one, or beside it."""
-        yield (
-            self.score_reference and (self.nbest > 1 or self.chooses),
-            "--score-reference has one translation of each line; leave out --nbest, --mbr and --rerank",
-        )
-        yield (
-            self.unk_dictionary is not None and not self.replace_unk,
-            f"--unk-dictionary {self.unk_dictionary} is for --replace-unk; add it",
-        )
+    def _dependent_options(self) -> Refusals:
+        yield from super()._dependent_options()
         yield (
             self.mbr is not MbrMetric.none and self.rerank is not None,
             "--mbr and --rerank each put translations in an order of their own; give one",
@@ -148,49 +72,15 @@ class GenerateConfig(CommandConfig):
             self.rerank is None and self.rerank_weight != 1.0,
             f"--rerank-weight {self.rerank_weight:g} is for --rerank; name the other direction's model",
         )
-        yield (
-            self.choose_among is not None and not self.chooses,
-            f"--choose-among {self.choose_among} is for --mbr and --rerank; give one of them",
-        )
-
-    def _choices(self) -> Rules:
-        """Whether there are as many translations as are shown, and as are chosen among."""
-        if self.search is None:
-            return
-        asked, most = self.candidates(), self.search.finds_at_most
-        too_many = self.chooses and most is not None and asked > most
-        yield asked < self.nbest, f"--nbest {self.nbest} is more than there is to choose among; raise --choose-among"
-        if self.choose_among is None:
-            how = "--mbr" if self.rerank is None else "--rerank"
-            advice = f"and the search finds {most} of a line; use --search beam or sampling"
-            yield too_many, f"{how} chooses among several translations, {advice}"
-        else:
-            advice = f"lower it, or use --search beam with --beam {self.choose_among}"
-            yield (
-                too_many,
-                f"--choose-among {self.choose_among} is more than the search finds of a line ({most}); {advice}",
-            )
 
     @property
     def instead_of_standard_input(self) -> str | None:
-        """The flag that is to be given where standard input cannot be read; None if it is not read anyway."""
+        """The flag to give where standard input cannot be read; None: it is not read anyway."""
         return "--input" if self.input in (None, "-") and not self.data else None
 
     @property
-    def search_facts(self) -> SearchConfig:
-        """The search; where none is chosen, what is assumed of one."""
-        return self.search or SearchConfig()
-
-    @property
     def chooses(self) -> bool:
-        """Whether more is found than shown."""
-        return self.mbr is not MbrMetric.none or self.rerank is not None
-
-    def candidates(self) -> int:
-        """How many translations of a line the search is asked for."""
-        if not self.chooses:
-            return self.nbest
-        return self.choose_among or self.search_facts.beam_size or SAMPLES_TO_COMPARE
+        return super().chooses or self.rerank is not None
 
 
 @dataclass
@@ -245,7 +135,7 @@ class ScoreConfig(ScoredTextConfig):
 
 
 @dataclass
-class AverageConfig(CommandConfig):
+class AverageConfig(PluginOption, OverwriteOption, ThreadsOption, DeviceOption, CommandConfig):
     """nmt-average-checkpoints: several checkpoints in, one without training state out."""
 
     inputs: list[str] = flag([], help="run folder, or checkpoints", kind=FlagKind.many)
@@ -257,19 +147,16 @@ class AverageConfig(CommandConfig):
     checkpoint_upper_bound: int | None = flag(None, help="leave out checkpoints after this update (or epoch)")
     validate: bool = flag(True, help="measure the average on the validation set too")
     data: list[str] = flag([], help="corpus folders with that set; default: those of the run")
-    device: str = flag("auto", help="where it is measured: auto, cpu, cuda or cuda:N")
-    overwrite: bool = flag(False, help="replace an existing output folder")
-    user_dir: str | None = user_dir_option()
 
     def __post_init__(self) -> None:
-        require_device(self.device)
+        super().__post_init__()
         require_positive("", num_update_checkpoints=self.num_update_checkpoints)
         require_positive("", num_epoch_checkpoints=self.num_epoch_checkpoints)
         require_positive("", num_best_checkpoints=self.num_best_checkpoints)
 
 
 @dataclass
-class ShortlistConfig(CommandConfig):
+class ShortlistConfig(PluginOption, OverwriteOption, CommandConfig):
     """nmt-shortlist: a corpus folder in, a list of the target pieces that each source piece may become out."""
 
     data: list[str] = flag([], help="corpus folder")
@@ -277,9 +164,8 @@ class ShortlistConfig(CommandConfig):
     per_piece: int = flag(50, help="target pieces for each source piece")
     frequent: int = flag(100, help="the most frequent target pieces, which any sentence may need")
     max_pairs: int = flag(100_000, help="learn from the first so many sentence pairs")
-    overwrite: bool = flag(False, help="replace an existing file")
-    user_dir: str | None = user_dir_option()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive("", per_piece=self.per_piece, max_pairs=self.max_pairs)
         require_not_negative("", frequent=self.frequent)

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from nmt.config.checks import refuse, require_positive
 from nmt.config.choices import PairedTest
+from nmt.config.common_options import OverwriteOption
 from nmt.config.option import flag
 from nmt.config.scored_text import ScoredTextConfig
+from nmt.errors import quantity
 
 
 @dataclass
-class CompareConfig(ScoredTextConfig):
+class CompareConfig(OverwriteOption, ScoredTextConfig):
     """nmt-compare: translations of several systems and references in, a page that shows where they differ out."""
 
     sys: list[str] = flag(
@@ -28,7 +30,6 @@ class CompareConfig(ScoredTextConfig):
         help="training text in the language of the references: how often a word stands there; null: in the references",
     )
     output: str = flag("", help="file to write: .html (the page) or .json (the same as data)")
-    overwrite: bool = flag(False, help="replace an existing file")
     paired: PairedTest = flag(
         PairedTest.bootstrap,
         help="p-values of the differences to the first system: none, bootstrap or randomization",
@@ -47,11 +48,12 @@ class CompareConfig(ScoredTextConfig):
             (twice, f"--names calls two systems {twice}; give each a name of its own"),
             (
                 self.names and self.sys and len(self.names) != len(self.sys),
-                f"--names has {len(self.names)} names for {len(self.sys)} systems; give one for each",
+                f"--names has {quantity(len(self.names), 'name')} for {quantity(len(self.sys), 'system')}; give one for "
+                f"each",
             ),
         )
 
     @property
     def instead_of_standard_input(self) -> str | None:
-        """The flag that is to be given where standard input cannot be read; None if it is not read anyway."""
+        """The flag to give where standard input cannot be read; None: it is not read anyway."""
         return "--sys" if "-" in self.sys else None

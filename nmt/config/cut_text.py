@@ -1,4 +1,4 @@
-"""Options of commands that are told what cut a text into pieces, by another toolkit's files."""
+"""Options that name the segmenter of another toolkit, and its files."""
 
 from __future__ import annotations
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nmt.config.checks import require_not_negative, require_positive
-from nmt.config.choices import ProgressStyle
+from nmt.config.common_options import OverwriteOption, PluginOption, ProgressOption, ThreadsOption
 from nmt.config.cut_text import CutTextConfig
-from nmt.config.option import flag, option, user_dir_option
+from nmt.config.option import flag, option
 from nmt.config.roles import CommandConfig
 from nmt.errors import UsageError
 
 
 @dataclass
-class ImportConfig(CutTextConfig):
+class ImportConfig(ProgressOption, PluginOption, OverwriteOption, CutTextConfig):
     """nmt-import: a model of another toolkit in, a model folder out; of fairseq also a binarised corpus."""
 
     from_format: str = option(
@@ -28,13 +28,10 @@ class ImportConfig(CutTextConfig):
         None, help="pieces of the sources; of fairseq: dict.en.txt, of Marian: vocab.spm or vocab.yml"
     )
     tgtdict: str | None = flag(None, help="the same of the targets; default: those of the sources")
-    overwrite: bool = flag(False, help="replace an existing output folder")
-    user_dir: str | None = user_dir_option()
-    progress: ProgressStyle = flag(ProgressStyle.auto, help="of a corpus: auto, bar, lines or none")
 
 
 class Quantization(Enum):
-    """Numbers that CTranslate2 keeps weights in."""
+    """Data types of weights in CTranslate2."""
 
     float32 = "float32"
     float16 = "float16"
@@ -50,7 +47,7 @@ FEWEST_POSITIONS = 16
 
 
 @dataclass
-class ExportConfig(CommandConfig):
+class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
     """nmt-export: a model folder in, a model of another toolkit out, read back and compared."""
 
     path: str = flag("", help="run folder or checkpoint")
@@ -69,10 +66,9 @@ class ExportConfig(CommandConfig):
         help="largest difference of log-probabilities, for a piece, at which the export counts as right; default: 1e-4, and "
         "with a quantization 0.2",
     )
-    overwrite: bool = flag(False, help="replace an existing output folder")
-    user_dir: str | None = user_dir_option()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive("", sentences=self.sentences)
         if self.longest < FEWEST_POSITIONS:
             raise UsageError(
@@ -82,7 +78,7 @@ class ExportConfig(CommandConfig):
             require_not_negative("", tolerance=self.tolerance)
 
     def allowed(self) -> float:
-        """The difference at which the export counts as right."""
+        """Return the largest difference at which the export counts as right."""
         if self.tolerance is not None:
             return self.tolerance
         return 1e-4 if self.quantization is Quantization.float32 else 0.2

@@ -1,10 +1,10 @@
 """Declaring options: one dataclass field holds an option's default, help text and command-line flag.
 
 @dataclass
-class BeamConfig:
-    lenpen: float = flag(1.0, help="exponent of the length penalty")  # its flag is --lenpen
+class ExampleConfig:
+    min_len: int = flag(1, help="shortest translation in pieces")  # its flag is --min-len
     beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam")
-    model: Any = group("model", help="architecture and its sizes", flag="--arch")
+    model: Any = group("model", help="architecture and its sizes", flag="--arch", preset="transformer_base")
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from typing import Any
 
 from nmt.registry import registry_for
 
-OWN_NAME = "--"  # of an option whose flag is called like its field
+OWN_NAME = "--"  # the flag has the name of the field
 
 
 class FlagKind(Enum):
-    """How a flag's value is turned into an override."""
+    """How a flag's value becomes the value of an assignment ``key=value``."""
 
-    plain = "plain"  # passed as it is; may be swept with commas in a multirun
-    text = "text"  # quoted: paths, names, anything typed by hand
+    plain = "plain"  # unchanged; commas separate the values of a sweep
+    text = "text"  # quoted: paths, names, free text
     switch = "switch"  # no value: sets the key to true
     many = "many"  # a list: comma-separated, or several values
-    joined = "joined"  # text; several, each after its own flag, are joined with commas
-    optional = "optional"  # one of an enum's names; without a value the implied one
+    joined = "joined"  # text; if the flag is repeated, the values are joined with commas
+    optional = "optional"  # a name of an enum; without a value the implied one
 
 
 @dataclass(frozen=True)
 class Flag:
     """A command-line flag: an alias of a configuration key."""
 
-    name: str  # "--beam"; of an option that has none its key and "="
+    name: str  # "--beam"; without a flag: the key and "="
     key: str  # "search.beam_size", or a group such as "model"
     kind: FlagKind
     help: str
     default: Any
     implied: Enum | None = None  # the value of a flag that stands alone
     owner: type = object  # the dataclass that declares it
-    choices: tuple[str, ...] = ()  # of an enum
+    choices: tuple[str, ...] = ()  # names of an enum
 
 
 def option(
@@ -54,18 +54,35 @@ def option(
     flag: str | None = None,
     kind: FlagKind | None = None,
     implied: Enum | None = None,
+    keyword: bool = True,
+    http: bool = False,
+    scoring: bool = True,
+    kw_only: Any = dataclasses.MISSING,
 ) -> Any:
     """A dataclass field with help text and, if named, a flag. Mutable defaults are copied per instance.
 
     Without ``kind`` a flag's kind follows the default: a bool is a switch, a list is many, a str or None is text when
     the annotation says str (decided by ``flags_of``), everything else is plain. With ``implied`` the value of the flag
     may be left out.
+
+    Options of translating have three more facts:
+
+    ``keyword``: False: ``Translator.translate`` does not take the option. Read in ``TranslationOptions`` only; every
+    option of a search is a keyword.
+    ``http``: True: a request to nmt-serve may set the option, under its keyword (``keyword_of``). Read in
+    ``TranslationOptions`` and in the options of beam and greedy search. The annotation is int, float, bool, str or an
+    enum, each also with ``| None``. A request cannot set null.
+    ``scoring``: False: ``--score-reference`` refuses the option and resets a stored value to its default. Read in the
+    options of searches. Scoring references applies the length penalty only. Set it to False if the option changes
+    scores, or forbids content: ignoring it would mislead. Options that guide the search alone (``beam_size``, ``stop``)
+    keep True: they are ignored.
     """
     kind = FlagKind.optional if implied is not None else kind
-    metadata = {"help": help, "flag": flag, "kind": kind, "implied": implied}
+    metadata: dict[str, Any] = {"help": help, "flag": flag, "kind": kind, "implied": implied}
+    metadata |= {"keyword": keyword, "http": http, "scoring": scoring}
     if isinstance(default, (list, dict)):
-        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata, kw_only=kw_only)
+    return dataclasses.field(default=default, metadata=metadata, kw_only=kw_only)
 
 
 def flag(default: Any, **options: Any) -> Any:
@@ -73,9 +90,9 @@ def flag(default: Any, **options: Any) -> Any:
     return option(default, flag=OWN_NAME, **options)
 
 
-def user_dir_option() -> Any:
-    """Every command can load plugins."""
-    return flag(None, help="plugins: folders of packages, or Python files; several with commas", kind=FlagKind.joined)
+def threads_option() -> Any:
+    """Return the option ``threads`` of commands that compute with torch; ``require_threads`` checks its value."""
+    return flag(None, help="CPU threads; null: one per core")
 
 
 def section(section_type: type, *, help: str) -> Any:
@@ -83,18 +100,29 @@ def section(section_type: type, *, help: str) -> Any:
     return dataclasses.field(default_factory=section_type, metadata={"help": help, "section": section_type})
 
 
-def group(role: str, *, help: str, flag: str | None = None) -> Any:
-    """A dataclass field that holds the options of a component, chosen by name from the registry of its role."""
-    return dataclasses.field(default=None, metadata={"help": help, "flag": flag, "group": role})
+def group(role: str, *, help: str, flag: str | None = None, http: bool = False, preset: str | None = None) -> Any:
+    """A dataclass field that holds the options of a component, chosen by name from the registry of its role.
+
+    ``http``: a request to nmt-serve may choose it. ``preset``: the preset or component that commands choose by default.
+    Instances of the dataclass hold None by default.
+    """
+    metadata = {"help": help, "flag": flag, "group": role, "http": http, "preset": preset}
+    return dataclasses.field(default=None, metadata=metadata)
+
+
+def keyword_of(field: dataclasses.Field[Any]) -> str:
+    """Return the Python keyword of an option, which is also its HTTP field: its flag's name, with underscores."""
+    name = field.metadata.get("flag") or OWN_NAME
+    return field.name if name == OWN_NAME else str(name).lstrip("-").replace("-", "_")
 
 
 def groups_of(config: type) -> dict[str, str]:
-    """The group fields of a section: field name -> role of the registry."""
+    """Return the groups of a section: by field, the role of its registry."""
     return {f.name: f.metadata["group"] for f in dataclasses.fields(config) if "group" in f.metadata}
 
 
 def flags_of(config: type) -> list[Flag]:
-    """Every flag of a command's configuration: its sections', and those of each component that a group may hold.
+    """Return every flag of a command, of its sections, and of each component that a group may hold.
 
     Components that declare the same flag for the same key share it (``--lr`` of every optimizer). A switch that is on in
     some components can be given either way.
@@ -109,20 +137,20 @@ def flags_of(config: type) -> list[Flag]:
 
 
 def options_of(config: type, prefix: str = "") -> list[Flag]:
-    """Every option of a section, also those without a flag, with those of its sections and possible components."""
+    """Return every option of a section, also without a flag, and those of its sections and possible components."""
     return [*_walk(config, prefix)]
 
 
 def _walk(config: type, prefix: str, *, with_flags_alone: bool = False) -> Iterator[Flag]:
     hints = typing.get_type_hints(config)
-    for field in dataclasses.fields(config):
+    for field in own_first(config):
         facts, hint, key = field.metadata, hints[field.name], f"{prefix}{field.name}"
         name = facts.get("flag")
-        if name or not (with_flags_alone or "section" in facts or "group" in facts):
+        if name or not (with_flags_alone or dataclasses.is_dataclass(hint) or "group" in facts):
             name = f"--{field.name.replace('_', '-')}" if name == OWN_NAME else name or f"{key}="
             default, kind = default_of(field), facts.get("kind") or _kind(hint)
-            yield Flag(name, key, kind, facts["help"], default, facts.get("implied"), config, choices_of(hint))
-        inside = [facts["section"]] if "section" in facts else []
+            yield Flag(name, key, kind, facts.get("help", ""), default, facts.get("implied"), config, choices_of(hint))
+        inside: list[type] = [typing.cast(type, hint)] if dataclasses.is_dataclass(hint) else []
         if "group" in facts:
             registry = registry_for(facts["group"])
             inside = [registry.config_class(name) for name in registry.names()]
@@ -130,14 +158,19 @@ def _walk(config: type, prefix: str, *, with_flags_alone: bool = False) -> Itera
             yield from _walk(part, f"{key}.", with_flags_alone=with_flags_alone)
 
 
+def own_first(config: Any) -> list[dataclasses.Field[Any]]:
+    """Return the fields of a dataclass or an instance. Keyword-only ones, which are mixed in, come last."""
+    return sorted(dataclasses.fields(config), key=lambda field: field.kw_only is True)
+
+
 def choices_of(hint: Any) -> tuple[str, ...]:
-    """The words that an annotation with an enum allows, as they are typed."""
+    """Return the words that an annotation with an enum allows, as users type them."""
     enums = [kind for kind in alternatives(hint) if isinstance(kind, type) and issubclass(kind, Enum)]
     return tuple(name for kind in enums for name in kind.__members__)
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
-    """The parts of a union; of any other annotation itself."""
+    """Return the parts of a union; any other annotation is its only part."""
     return typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
 
 
@@ -151,7 +184,7 @@ def _kind(hint: Any) -> FlagKind:
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """A fresh copy of a field's default; None where there is none."""
+    """Return a fresh copy of a field's default; None if it has none."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return None if field.default is dataclasses.MISSING else field.default

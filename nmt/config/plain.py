@@ -1,5 +1,4 @@
-"""Configurations as plain trees and back: what a checkpoint stores, and how it is read; and the search that a model was
-validated with, which it translates with unless the user says otherwise.
+"""Configurations as plain trees and back: what a checkpoint stores, and how it is read.
 
 A plain tree holds strings, numbers, booleans, None, lists and dicts only. A component carries its registry name under
 ``name``; reading goes through the registry, never through a class path, so nothing in a file can name code to run.
@@ -9,28 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nmt.config.option import alternatives, default_of
-from nmt.errors import DataError, UsageError, did_you_mean
+from nmt.config.composing.refusals import as_typed, wrong_value
+from nmt.config.option import alternatives, own_first
+from nmt.errors import DataError, UsageError, did_you_mean, shown
 from nmt.registry import registered_name, registry_for
-
-logger = logging.getLogger("nmt.search")
 
 Config = TypeVar("Config")
 
 
 def to_plain(value: Any) -> Any:
-    """Dataclasses become dicts, enums their member names, paths strings."""
+    """Convert to a plain tree: dataclasses to dicts, enums to names of members, paths to strings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         name = registered_name(type(value))
         tree = {"name": name} if name is not None else {}
-        return tree | {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return tree | {field.name: to_plain(getattr(value, field.name)) for field in own_first(value)}
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, Path):
@@ -42,9 +39,28 @@ def to_plain(value: Any) -> Any:
     return value
 
 
+def flattened(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of nested mappings, each under the keys on its path, joined by dots."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        leaves |= flattened(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return leaves
+
+
+def put(tree: dict[str, Any], key: str, value: Any) -> None:
+    """Set the value under a key such as ``optimizer.lr``; missing sections are added."""
+    *sections, last = key.split(".")
+    for name in sections:
+        if not isinstance(tree.get(name), dict):
+            tree[name] = {}
+        tree = tree[name]
+    tree[last] = value
+
+
 def component_from_plain(role: str, tree: Any, *, origin: str, user_dir: str | None = None) -> Any:
-    """The configuration of one component, by its registry name. ``origin``: the file, for messages; ``user_dir``: the
-    plugins that it was trained with."""
+    """Rebuild the options of a component by its registry name. ``origin``: the file, for messages; ``user_dir``: plugins of
+    the training run."""
     if not isinstance(tree, dict) or not isinstance(tree.get("name"), str):
         raise DataError(f"{origin}: the section of the {role} has no name")
     registry = registry_for(role)
@@ -57,10 +73,18 @@ def component_from_plain(role: str, tree: Any, *, origin: str, user_dir: str | N
     return from_plain(config_class, fields, origin=origin, where=role)
 
 
+class WrongValue(DataError):
+    """An option does not take its value."""
+
+    key: str = ""
+    value: Any = None
+    hint: Any = None  # the annotation of the option
+
+
 def from_plain(config_class: type[Config], tree: Any, *, origin: str, where: str = "") -> Config:
     """Rebuild a dataclass from a plain tree; unknown keys are errors that name them."""
     if not isinstance(tree, dict):
-        raise DataError(f"{origin}: {where or 'the configuration'} should be a mapping, not {tree!r}")
+        raise DataError(f"{origin}: {where or 'the configuration'} should be a mapping, not {shown(tree)}")
     fields = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(config_class)
     values: dict[str, Any] = {}
@@ -73,113 +97,74 @@ def from_plain(config_class: type[Config], tree: Any, *, origin: str, where: str
             )
         role = fields[key].metadata.get("group")
         if role is None:
-            values[key] = _value(hints[key], value, origin=origin, where=path)
+            values[key] = convert(hints[key], value, origin=origin, where=path)
         elif value is not None:
             values[key] = component_from_plain(role, value, origin=origin, user_dir=tree.get("user_dir"))
     return config_class(**values)
 
 
-def from_keywords(
-    config_class: type[Config], given: Mapping[str, Any], called: str, names: Collection[str] | None = None, **own: Any
-) -> Config:
-    """The options of a command from keyword arguments of the function ``called`` that does the same. ``names``: of the
-    options that it takes, if not all; ``own``: options that it sets itself."""
-    known = names or [field.name for field in dataclasses.fields(config_class)]  # type: ignore[arg-type]
-    for name in given:
-        if name not in known:
-            near = did_you_mean(name, known)
-            raise UsageError(f"{called} has no option '{name}'{near}; there are: {', '.join(known)}")
-    try:
-        return from_plain(config_class, to_plain({**given, **own}), origin=called)
-    except DataError as error:
-        raise UsageError(str(error)) from None
-
-
-def _value(hint: Any, value: Any, *, origin: str, where: str) -> Any:
-    """A plain value converted to its annotated type; a value of another type is an error."""
+def convert(hint: Any, value: Any, *, origin: str, where: str) -> Any:
+    """Convert a plain value to its annotated type; raise ``WrongValue`` if it has another type. ``where``: its key."""
     if hint is Any:
         return value
-    if len(alternatives(hint)) > 1:
-        *others, last = (choice for choice in alternatives(hint) if choice is not type(None))
-        if value is None and type(None) in alternatives(hint):
-            return None
-        for choice in others:
+    kinds = [kind for kind in alternatives(hint) if kind is not type(None)]
+    if value is None and len(kinds) < len(alternatives(hint)):
+        return None
+    if len(kinds) > 1:
+        for kind in kinds:
             with contextlib.suppress(DataError):
-                return _value(choice, value, origin=origin, where=where)
-        return _value(last, value, origin=origin, where=where)
-    origin_type = typing.get_origin(hint)
-    if origin_type in (list, tuple):
-        if not isinstance(value, list):
-            raise DataError(f"{origin}: {where}={value!r} should be a list")
-        inner = (typing.get_args(hint) or (Any,))[0]
-        items = [_value(inner, item, origin=origin, where=where) for item in value]
-        return items if origin_type is list else tuple(items)
-    if dataclasses.is_dataclass(hint):
-        return from_plain(typing.cast(type, hint), value, origin=origin, where=where)
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        if value not in hint.__members__:
-            raise DataError(f"{origin}: {where}={value!r} is none of {', '.join(hint.__members__)}")
-        return hint[value]
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+                return convert(kind, value, origin=origin, where=where)
+        raise _wrong(origin, where, value, hint)
+    (kind,) = kinds
+    container = typing.get_origin(kind)
+    if container in (list, tuple) and isinstance(value, list):
+        inner = (typing.get_args(kind) or (Any,))[0]
+        items = [convert(inner, item, origin=origin, where=f"{where}[{number}]") for number, item in enumerate(value)]
+        return items if container is list else tuple(items)
+    if container is dict and isinstance(value, dict):
+        inner = typing.get_args(kind)[1]
+        return {str(key): convert(inner, item, origin=origin, where=f"{where}.{key}") for key, item in value.items()}
+    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+        return from_plain(typing.cast(type, kind), value, origin=origin, where=where)
+    if isinstance(kind, type) and issubclass(kind, Enum) and isinstance(value, str) and value in kind.__members__:
+        return kind[value]
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if hint in (int, float, str, bool) and (not isinstance(value, hint) or (hint is int and isinstance(value, bool))):
-        raise DataError(f"{origin}: {where}={value!r} should be of type {hint.__name__}")
+    if not _is(kind, value):
+        raise _wrong(origin, where, value, kind)
     return value
 
 
-# Options that do not change the score of a given translation: key, flag, and the value that does nothing.
-WITHOUT_MEANING_FOR_SCORING: tuple[tuple[str, str, Any], ...] = (
-    ("coverage_penalty", "--coverage-penalty", 0.0),
-    ("repetition_penalty", "--repetition-penalty", 1.0),
-    ("no_repeat_ngram", "--no-repeat-ngram-size", 0),
-    ("forbid_unknown", "--forbid-unk", False),
-    ("min_len", "--min-len", 1),
-)
+def _is(kind: Any, value: Any) -> bool:
+    """Whether a plain value has a type that needs no conversion. An annotation of another kind takes any value."""
+    if kind in (int, float, str, bool):
+        return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+    declared = isinstance(kind, type) and issubclass(kind, Enum)
+    return not (declared or dataclasses.is_dataclass(kind) or typing.get_origin(kind) in (list, tuple, dict))
 
 
-def validated_search(trees: Mapping[str, Mapping[str, Any]], chosen: str | None, options: Collection[str]) -> Any:
-    """The options of the search stored with a model, or with the models of an ensemble, of which the first decides.
-
-    ``trees``: configurations as plain trees, by the file that each was read from; a search of a plugin that is not loaded is
-    an error only where it is used. None: none is stored, or the user wants another one, says its name (``chosen``) or
-    ``options`` that the stored one does not have.
-    """
-    origin, tree = next(iter(trees.items()), ("", {}))
-    section = tree.get("search")
-    if section is None or (chosen is not None and isinstance(section, dict) and chosen != section.get("name")):
-        return None
-    another = "choose a search to translate without the stored one (--search beam)"
-    try:
-        search = component_from_plain("search", section, origin=origin)
-    except DataError as error:
-        raise DataError(f"{error}; {another}") from None
-    except UsageError as error:
-        raise UsageError(f"{origin}: {error}; or {another}") from None
-    if not {field.name for field in dataclasses.fields(search)}.issuperset(options):
-        return None
-    if any(other.get("search") != section for other in trees.values()):
-        logger.info("the models of the ensemble were validated with different searches; that of %s counts", origin)
-    return search
+def _wrong(origin: str, key: str, value: Any, hint: Any) -> WrongValue:
+    error = WrongValue(f"{origin}: {wrong_value(key, shown(value), value, hint)}")
+    error.key, error.value, error.hint = key, value, hint
+    return error
 
 
-def for_scoring(search: Any) -> Any:
-    """The search with neutral values of the options that do not change the score of a given translation."""
-    fields = {field.name for field in dataclasses.fields(search)}
-    return dataclasses.replace(search, **{key: usual for key, _, usual in WITHOUT_MEANING_FOR_SCORING if key in fields})
-
-
-def described(search: Any, besides: Collection[str] = ()) -> str:
-    """The name of a search and its options that are not at their defaults: ``beam, beam_size=4``. ``besides``: left out."""
-    values = to_plain(search)
-    unusual = [
-        f"{field.name}={_shown(values[field.name])}"
-        for field in dataclasses.fields(search)
-        if field.name not in besides and values[field.name] != to_plain(default_of(field))
-    ]
-    return ", ".join([str(registered_name(type(search))), *unusual])
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return str(value).lower().replace("none", "null")
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def from_text(hint: Any, value: Any) -> Any:
+    """Return a value of ``key=value`` in the kind that its annotation asks for, as far as the text allows: Hydra's parser
+    reads ``7`` as a number also if the option takes text, and a quoted ``'7'`` as text also if it takes a number."""
+    kinds = alternatives(hint)
+    containers = [kind for kind in kinds if typing.get_origin(kind) in (list, tuple, dict)]
+    if isinstance(value, list) and containers and (inner := typing.get_args(containers[0])):
+        return [from_text(inner[0], item) for item in value]
+    if isinstance(value, dict) and containers and (inner := typing.get_args(containers[0])):
+        return {key: from_text(inner[-1], item) for key, item in value.items()}
+    if isinstance(value, str) and str not in kinds:
+        for kind in (kind for kind in (int, float) if kind in kinds):
+            with contextlib.suppress(ValueError):
+                return kind(value)
+        return {"true": True, "false": False}.get(value.lower(), value) if bool in kinds else value
+    if isinstance(value, bool):
+        return as_typed(value) if str in kinds and bool not in kinds else value
+    if isinstance(value, (int, float)):
+        return value if str not in kinds or {int, float} & {*kinds} else str(value)
+    return value

@@ -7,15 +7,21 @@ from enum import Enum
 from typing import Any
 
 from nmt.config.checks import require_not_negative, require_positive
-from nmt.config.choices import InvalidText, PieceMarks, ProgressStyle
+from nmt.config.choices import InvalidText, PieceMarks
+from nmt.config.common_options import (
+    OverwriteOption,
+    PluginOption,
+    ProgressOption,
+    ReadingOptions,
+    invalid_text_option,
+)
 from nmt.config.cut_text import CutTextConfig
-from nmt.config.option import FlagKind, flag, group, section, user_dir_option
-from nmt.config.sections import MAX_LINE_BYTES
+from nmt.config.option import FlagKind, flag, group, section
 from nmt.errors import UsageError
 
 
 class Leaked(Enum):
-    """What of valid and test must not stand in the training text."""
+    """Parts of valid and test that training text must not contain."""
 
     pairs = "pairs"
     sources = "sources"
@@ -60,7 +66,7 @@ class FilterConfig:
 
 
 @dataclass
-class PreprocessConfig(CutTextConfig):
+class PreprocessConfig(ProgressOption, PluginOption, OverwriteOption, ReadingOptions, CutTextConfig):
     """nmt-preprocess: parallel text in, a corpus folder out."""
 
     source_lang: str = flag("", help="source language, the suffix of its files")
@@ -90,7 +96,7 @@ class PreprocessConfig(CutTextConfig):
         [], help="JSON's fields of source and target, such as translation.en; none: the languages' names"
     )
     destdir: str = flag("data-bin", help="corpus folder to write")
-    tokenizer: Any = group("tokenizer", help="how text is cut into pieces", flag="--tokenizer")
+    tokenizer: Any = group("tokenizer", help="how text is cut into pieces", flag="--tokenizer", preset="bpe")
     joined_dictionary: bool = flag(False, help="one vocabulary for both languages")
     srcdict: str | None = flag(
         None, help="given source vocabulary: a sentencepiece model, a list of pieces, or a corpus or run folder"
@@ -117,11 +123,7 @@ class PreprocessConfig(CutTextConfig):
     merge: str | None = flag(
         None, help="folder of all shards: join them to the corpus that one run makes; no text is given then"
     )
-    on_invalid_utf8: InvalidText = flag(InvalidText.error, help="bytes that are not UTF-8: error, replace or skip")
-    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
+    on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.error, "the pair")
     workers: int = flag(1, help="processes that encode text")
     keep_text: bool = flag(False, help="keep the text of the training pairs too: nmt-train --augment needs it")
-    overwrite: bool = flag(False, help="replace an existing corpus folder")
     seed: int = flag(1, help="seed of everything random")
-    user_dir: str | None = user_dir_option()
-    progress: ProgressStyle = flag(ProgressStyle.auto, help="auto, bar, lines or none")

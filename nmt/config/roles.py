@@ -1,4 +1,4 @@
-"""What the rest of the program asks of a component's options, by role: each fact is declared here with its default.
+"""Facts about a component's options that the program reads, by role, with their defaults.
 
 The dataclass of a component extends the class of its role and states only what differs. One that does not extend it is
 given the missing attributes when it is registered (``nmt.registry``), so everybody may read them without asking first.
@@ -6,7 +6,7 @@ given the missing attributes when it is registered (``nmt.registry``), so everyb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 
@@ -31,6 +31,14 @@ class OptimizerConfig:
         """The learning rate that a schedule's factor is applied to."""
         return self.default_rate if self.lr is None else self.lr
 
+    def rule_of(self, name: str, shape: Sequence[int], maps_hidden_vectors: bool) -> str:
+        """Return the update rule of a parameter; "" if the optimizer has only one rule."""
+        return ""
+
+    def resumed(self, stored: Mapping[str, Any]) -> Any:
+        """Return these options for a run that began with the options ``stored``, a mapping from names to values."""
+        return self
+
 
 class SchedulerConfig:
     """The options of a learning rate schedule."""
@@ -38,6 +46,14 @@ class SchedulerConfig:
     sets_rate: ClassVar[bool] = False  # computes the rate itself: the base rate is 1, and --lr is refused
     uses_validation: ClassVar[bool] = False  # reads `Progress.validation`: a run must then keep how it validates
     warmup_updates: int | None = 0  # None: chosen by the length of the run
+
+    def warmup_of_run(self, horizon: Any) -> int:
+        """Return the number of warmup updates. ``horizon``: properties of the run (``nmt.optim.Horizon``).
+
+        Builders, messages and the watch for divergence all call this method. Override it if another rule holds.
+        """
+        default: int = horizon.warmup_updates
+        return default if self.warmup_updates is None else self.warmup_updates
 
 
 class SearchConfig:
@@ -55,6 +71,7 @@ class SearchConfig:
 class CommandConfig:
     """The options of a command."""
 
+    has_recipes: ClassVar[bool] = False  # a recipe chooses presets and sets options of all sections
     data: Sequence[str] = ()  # corpus folders
 
     @property

@@ -30,7 +30,7 @@ class Mix:
 
 @dataclass(frozen=True)
 class LaterMix:
-    """What is mixed from an update or an epoch on; one of the two is given."""
+    """A mix that begins at an update or at an epoch; the other one is None."""
 
     mix: Mix
     update: int | None
@@ -41,7 +41,7 @@ _STAGE = re.compile(r"(?P<unit>update|epoch) (?P<number>[1-9]\d*): *(?P<mix>.*)"
 
 
 @dataclass
-class SamplingConfig:
+class CorpusSamplingConfig:
     """How several corpora are mixed. Without any of these options an epoch has every sentence of all of them once."""
 
     weights: list[float] = option(
@@ -77,16 +77,16 @@ class SamplingConfig:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything else is asked for than every sentence once an epoch."""
+        """Whether an epoch differs from every sentence once."""
         return bool(self.weights or self.stages) or self.temperature is not None
 
     @property
     def first(self) -> Mix:
-        """What training begins with."""
+        """The mix that training begins with."""
         return Mix(tuple(self.weights), self.temperature)
 
     def later(self) -> list[LaterMix]:
-        """``stages`` taken apart."""
+        """Parse ``stages``."""
         return [_later(text) for text in self.stages]
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt.config.checks import refuse, require_positive
+from nmt.config.checks import refuse
 from nmt.config.choices import InvalidText, PieceMarks
-from nmt.config.option import flag, user_dir_option
+from nmt.config.common_options import PluginOption, ReadingOptions, invalid_text_option
+from nmt.config.option import flag
 from nmt.config.roles import CommandConfig
-from nmt.config.sections import MAX_LINE_BYTES
 
 
 @dataclass
-class ScoredTextConfig(CommandConfig):
+class ScoredTextConfig(PluginOption, ReadingOptions, CommandConfig):
     """Translations of systems, and their references."""
 
     sys: list[str] = flag(
@@ -33,18 +33,14 @@ class ScoredTextConfig(CommandConfig):
         implied=PieceMarks.subword_nmt,
     )
     lowercase: bool = flag(False, help="score lower-cased")
-    on_invalid_utf8: InvalidText = flag(
-        InvalidText.error, help="bytes that are not UTF-8: error, replace or skip (in all files)"
-    )
-    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
-    user_dir: str | None = user_dir_option()
+    on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.error, "in all files")
 
     def __post_init__(self) -> None:
-        require_positive("", max_line_bytes=self.max_line_bytes)
+        super().__post_init__()
         twice = next((name for name in self.sys if self.sys.count(name) > 1), "")
         refuse((twice, f"--sys names {twice} twice; leave one out"))
 
     @property
     def instead_of_standard_input(self) -> str | None:
-        """The flag that is to be given where standard input cannot be read; None if it is not read anyway."""
+        """The flag to give where standard input cannot be read; None: it is not read anyway."""
         return "--sys" if not self.sys or "-" in self.sys else None

@@ -10,27 +10,25 @@ import contextlib
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from nmt.config.batching import AUTO as AUTO  # these two are imported from here by many
 from nmt.config.batching import BatchingConfig as BatchingConfig
-from nmt.config.checks import refuse, require_device
+from nmt.config.checks import require_device, require_threads
 from nmt.config.checks import require_not_negative as require_not_negative  # plug-ins import these three from here too
 from nmt.config.checks import require_positive as require_positive
 from nmt.config.checks import require_share as require_share
-from nmt.config.choices import Precision, ProgressStyle, Strategy
-from nmt.config.option import flag, group, option, section, user_dir_option
+from nmt.config.choices import Precision, Strategy
+from nmt.config.common_options import PluginOption, ProgressOption
+from nmt.config.option import flag, group, option, section, threads_option
 from nmt.config.roles import AnyCriterion, AnyOptimizer, AnyScheduler, AnySearch, CommandConfig
-from nmt.config.sampling import SamplingConfig
+from nmt.config.sampling import CorpusSamplingConfig
+from nmt.config.translation import TranslationOptions
 from nmt.config.variation import VariationConfig
 from nmt.errors import UsageError
 from nmt.storage.files import Verify
 
-MAX_LINE_BYTES = 4 * 2**20  # no text has longer lines: beyond it a file is something else
-MOST_THREADS = 4096  # more than any processor has cores for
-
-
-# Of a run that is given no limit: what "Attention Is All You Need" trains its base model for.
+# Without any limit: the updates of the base model in "Attention Is All You Need".
 DEFAULT_MAX_UPDATE = 100_000
 
 
@@ -48,6 +46,11 @@ class TrainingConfig:
     clip_norm: float = flag(0.0, help="clip the gradient to this norm; 0: no clipping")
     clip_value: float = flag(0.0, help="clip each element of the gradient to plus or minus this; 0: no clipping")
     max_bad_updates: int = option(10, help="stop after this many updates in a row with a non-finite gradient")
+    divergence_patience: int | None = flag(
+        5000,
+        help="updates without progress before training stops, if the model is hardly better than token frequencies; a tenth "
+        "of it if worse than a random guess; null: warnings only",
+    )
     ema_decay: float | None = flag(
         None, help="validate and store a moving average of the parameters with this decay; null: none"
     )
@@ -60,7 +63,7 @@ class TrainingConfig:
             raise UsageError(
                 f"training.ema_decay={self.ema_decay} must lie between 0 and 1; 0.999 is usual (--ema-decay)"
             )
-        require_positive("training", max_bad_updates=self.max_bad_updates)
+        require_positive("training", max_bad_updates=self.max_bad_updates, divergence_patience=self.divergence_patience)
         require_not_negative("training", clip_norm=self.clip_norm, clip_value=self.clip_value)
         require_not_negative("training", max_update=self.max_update or 0, max_epoch=self.max_epoch or 0)
         require_not_negative("training", stop_time_hours=self.stop_time_hours or 0)
@@ -109,7 +112,7 @@ class ParametersConfig:
         self.factors()
 
     def factors(self) -> list[tuple[str, float]]:
-        """``lr_scales`` taken apart."""
+        """Parse ``lr_scales``."""
         found = []
         for item in self.lr_scales:
             pattern, _, number = item.rpartition("=")
@@ -125,7 +128,7 @@ class ParametersConfig:
         return found
 
 
-LOSSES = ("loss", "nll", "ppl")  # of every validation, lower is better; all others are scorers
+LOSSES = ("loss", "nll", "ppl")  # figures of every validation, lower is better; other metrics are scorers
 
 
 @dataclass
@@ -168,6 +171,15 @@ class ValidationConfig:
         """Whether there are validations."""
         return self.interval is not None or self.interval_updates is not None
 
+    def is_due(self, update: int | None, epoch: int | None) -> bool:
+        """Whether a validation follows this update, or the end of this epoch; None: an update or epoch that was not made."""
+        by_updates = self.interval_updates is not None and update is not None and update % self.interval_updates == 0
+        by_epochs = self.interval is not None and epoch is not None and epoch % self.interval == 0
+        return by_updates or by_epochs
+
+
+BY_UPDATES, BY_MINUTES, BY_EPOCH = "update", "minutes", "epoch"  # reasons for a checkpoint, as its file names them
+
 
 @dataclass
 class CheckpointConfig:
@@ -181,6 +193,13 @@ class CheckpointConfig:
     keep_interval_updates: int | None = flag(None, help="keep only the last this many written by updates or minutes")
     keep_best: int = option(1, help="keep this many best ones beside the last", flag="--keep-best-checkpoints")
     keep_training_states: int | None = flag(3, help="only the last this many hold what resuming needs; null: all")
+    max_failed_saves: int = option(3, help="number of failed saves in a row after which training stops")
+    max_unsaved_minutes: float | None = option(
+        None, help="minutes since the last checkpoint after which a failed save stops training; null: no limit"
+    )
+    fallback_dir: str | None = flag(
+        None, help="folder for checkpoints that do not fit on the disk of the run folder; null: none"
+    )
     asynchronous: bool = option(True, help="write them while training goes on", flag="--async-checkpoints")
     finetune_from_model: str | None = flag(
         None, help="a new run starts from the parameters of this run folder or checkpoint"
@@ -202,9 +221,24 @@ class CheckpointConfig:
             raise UsageError("checkpoint.save_dir is empty; name a folder for the run with --save-dir")
         require_positive("checkpoint", save_interval=self.save_interval, keep_last_epochs=self.keep_last_epochs)
         require_positive("checkpoint", save_interval_updates=self.save_interval_updates)
+        require_positive("checkpoint", max_failed_saves=self.max_failed_saves)
+        require_positive("checkpoint", max_unsaved_minutes=self.max_unsaved_minutes)
+        if self.fallback_dir is not None and not self.fallback_dir.strip():
+            raise UsageError("checkpoint.fallback_dir is empty; name a folder with --fallback-dir, or leave it out")
         require_positive("checkpoint", save_interval_minutes=self.save_interval_minutes)
         require_positive("checkpoint", keep_interval_updates=self.keep_interval_updates, keep_best=self.keep_best)
         require_positive("checkpoint", keep_training_states=self.keep_training_states)
+
+    def due(self, update: int | None, epoch: int | None, minutes: float) -> tuple[str, ...]:
+        """Return the reasons for a checkpoint after this update and this epoch, ``minutes`` after the last one for that
+        reason; None: an update or epoch that was not made."""
+        by_updates, by_epochs, by_minutes = self.save_interval_updates, self.save_interval, self.save_interval_minutes
+        reasons = {
+            BY_UPDATES: by_updates is not None and update is not None and update % by_updates == 0,
+            BY_MINUTES: by_minutes is not None and minutes >= by_minutes,
+            BY_EPOCH: by_epochs is not None and epoch is not None and epoch % by_epochs == 0,
+        }
+        return tuple(reason for reason, applies in reasons.items() if applies)
 
 
 @dataclass(frozen=True)
@@ -226,14 +260,13 @@ class Span:
 
 
 @dataclass
-class ReportConfig:
+class ReportConfig(ProgressOption):
     """What is shown and recorded while training."""
 
     log_interval: int = flag(50, help="a line every this many updates")
     tensorboard: bool = flag(False, help="write TensorBoard events to the run folder")
     html: bool = flag(True, help="write report.html to the run folder at each validation")
     wandb_project: str | None = flag(None, help="project of Weights & Biases that receives the figures")
-    progress: ProgressStyle = flag(ProgressStyle.auto, help="auto, bar, lines or none")
     count_flops: bool = flag(True, help="count the operations of training on a few sentences at the start")
     device_tflops: float | None = flag(
         None, help="10^12 operations a second that the device sustains, for the cost by time; null: of a table of GPUs"
@@ -241,6 +274,7 @@ class ReportConfig:
     profile: str | None = flag(None, help="trace this many updates, or those FROM:TO, with torch's profiler")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive("report", log_interval=self.log_interval, device_tflops=self.device_tflops)
         if self.profile is not None:
             Span.parse(self.profile, "report.profile")
@@ -254,15 +288,11 @@ class DeviceConfig:
 
     name: str = option("auto", help="auto, cpu, cuda or cuda:N", flag="--device")
     precision: Precision = flag(Precision.fp32, help="fp32, bf16, fp16, bf16_output or auto (by device and size)")
-    threads: int | None = flag(None, help="CPU threads; null: one per core")
+    threads: int | None = threads_option()
 
     def __post_init__(self) -> None:
         require_device(self.name)
-        require_positive("device", threads=self.threads)
-        too_many = (
-            f"device.threads={self.threads} is more than {MOST_THREADS}; leave it out for one per core (--threads)"
-        )
-        refuse((self.threads is not None and self.threads > MOST_THREADS, too_many))
+        require_threads("device", self.threads)
 
 
 @dataclass
@@ -283,16 +313,21 @@ class DistributedConfig:
 
 
 @dataclass
-class TrainConfig(CommandConfig):
+class TrainConfig(PluginOption, CommandConfig):
     """nmt-train: a corpus folder in, a run folder with checkpoints out."""
 
+    has_recipes: ClassVar[bool] = True
     data: list[str] = flag([], help="corpus folders; the first argument may be given bare")
-    model: Any = group("model", help="architecture and sizes", flag="--arch")
-    criterion: AnyCriterion = group("criterion", help="training objective", flag="--criterion")
-    optimizer: AnyOptimizer = group("optimizer", help="update rule", flag="--optimizer")
-    scheduler: AnyScheduler = group("scheduler", help="learning rate over time", flag="--lr-scheduler")
-    search: AnySearch = group("search", help="how validation sentences are translated", flag="--search")
-    sampling: SamplingConfig = section(SamplingConfig, help="how several corpora are mixed")
+    model: Any = group("model", help="architecture and sizes", flag="--arch", preset="transformer_base")
+    criterion: AnyCriterion = group(
+        "criterion", help="training objective", flag="--criterion", preset="label_smoothed_cross_entropy"
+    )
+    optimizer: AnyOptimizer = group("optimizer", help="update rule", flag="--optimizer", preset="adam")
+    scheduler: AnyScheduler = group(
+        "scheduler", help="learning rate over time", flag="--lr-scheduler", preset="inverse_sqrt"
+    )
+    search: AnySearch = group("search", help="how validation sentences are translated", flag="--search", preset="beam")
+    sampling: CorpusSamplingConfig = section(CorpusSamplingConfig, help="how several corpora are mixed")
     batching: BatchingConfig = section(BatchingConfig, help="how sentence pairs form batches")
     variation: VariationConfig = section(VariationConfig, help="text that differs from epoch to epoch")
     training: TrainingConfig = section(TrainingConfig, help="when training ends")
@@ -310,4 +345,8 @@ class TrainConfig(CommandConfig):
     valid_subset: str = flag("valid", help="split to validate on")
     seed: int = flag(1, help="seed of everything random")
     dry_run: bool = flag(False, help="say what batches, memory and time training takes, and stop; nothing is written")
-    user_dir: str | None = user_dir_option()
+
+    @property
+    def translation(self) -> TranslationOptions:
+        """How validation sentences are translated."""
+        return TranslationOptions(search=self.search)

@@ -11,7 +11,7 @@ from nmt.config.option import flag
 
 @dataclass
 class VariationConfig:
-    """What is drawn anew for each sentence pair in each epoch. Without these options a pair is always the same."""
+    """Random variation of each sentence pair in each epoch. Without these options pairs do not vary."""
 
     bpe_dropout: float = flag(
         0.0, help="probability that a merge of byte-pair encoding is left out; 0.1 is usual, 0 cuts words as always"
@@ -54,7 +54,7 @@ class VariationConfig:
 
     @property
     def samples(self) -> bool:
-        """Whether pieces are drawn."""
+        """Whether tokens are sampled."""
         return self.bpe_dropout > 0 or self.unigram_alpha is not None
 
     @property

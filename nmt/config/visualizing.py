@@ -7,11 +7,10 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
-from nmt.config.checks import refuse, require_device, require_positive, require_share
-from nmt.config.choices import InvalidText
-from nmt.config.option import FlagKind, flag, user_dir_option
+from nmt.config.checks import refuse, require_positive, require_share
+from nmt.config.common_options import DeviceOption, OverwriteOption, PluginOption, ReadingOptions, ThreadsOption
+from nmt.config.option import FlagKind, flag
 from nmt.config.roles import CommandConfig
-from nmt.config.sections import MAX_LINE_BYTES
 
 
 class PictureStyle(Enum):
@@ -22,7 +21,7 @@ class PictureStyle(Enum):
 
 
 class AttentionOf(Enum):
-    """Who looks at what."""
+    """Kinds of attention."""
 
     encoder = "encoder"
     decoder = "decoder"
@@ -44,11 +43,11 @@ class OneSide(Enum):
     target = "target"
 
 
-MOST_IN_TABLE = 10_000  # positions or pieces; a picture has fewer pixels
+MOST_IN_TABLE = 10_000  # positions or tokens; a picture has fewer pixels
 
 
 @dataclass
-class VisualizeConfig(CommandConfig):
+class VisualizeConfig(PluginOption, ReadingOptions, ThreadsOption, DeviceOption, OverwriteOption, CommandConfig):
     """nmt-visualize: what a model attends to, its positions and embeddings, or curves of runs, as page or picture."""
 
     runs: list[str] = flag(
@@ -58,7 +57,6 @@ class VisualizeConfig(CommandConfig):
     )
     path: str = flag("", help="run folder, checkpoint, or several joined by ':' (ensemble) whose attention is drawn")
     output: str = flag("", help="file to write: .html (all layers and heads; curves), .svg or .png")
-    overwrite: bool = flag(False, help="replace an existing file")
     input: str | None = flag(None, help="sentences to look at, one a line; default, and -: standard input")
     translations: str | None = flag(
         None, help="their translations, line for line; -: standard input; null: the model finds them"
@@ -85,16 +83,10 @@ class VisualizeConfig(CommandConfig):
     smoothing: float = flag(
         0.0, help="of the curve of the training loss: how much of the running mean each value keeps, from 0 to below 1"
     )
-    device: str = flag("auto", help="where the model is computed: auto, cpu, cuda or cuda:N")
-    on_invalid_utf8: InvalidText = flag(
-        InvalidText.error, help="bytes that are not UTF-8: error, replace or skip (an empty line)"
-    )
-    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
-    user_dir: str | None = user_dir_option()
 
     def __post_init__(self) -> None:
-        require_device(self.device)
-        require_positive("", layer=self.layer, count=self.count, max_line_bytes=self.max_line_bytes)
+        super().__post_init__()
+        require_positive("", layer=self.layer, count=self.count)
         require_share("", smoothing=self.smoothing)
         for head in self.head:
             require_positive("", head=head)
@@ -114,6 +106,10 @@ class VisualizeConfig(CommandConfig):
                 self.translations == "-" and self.input in (None, "-"),
                 "--input and --translations cannot both be read from standard input; name a file for one of them",
             ),
+            (
+                self.runs and self.threads is not None,
+                f"--threads {self.threads} is for computing with a model, and curves are drawn of runs; leave it out",
+            ),
             (self.positions and self.embeddings, "--positions and --embeddings are two pictures; give one"),
             (tables and self.runs, "--positions and --embeddings are of a model; name it with --path in place of runs"),
             (
@@ -124,7 +120,7 @@ class VisualizeConfig(CommandConfig):
 
     @property
     def instead_of_standard_input(self) -> str | None:
-        """The flag that is to be given where standard input cannot be read; None if it is not read anyway."""
+        """The flag to give where standard input cannot be read; None: it is not read anyway."""
         usual = None if self.embeddings else "-"
         reads = bool(self.path) and not self.positions and (self.input or usual) == "-"
         return "--input" if reads else "--translations" if self.translations == "-" else None

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Criterion", "CriterionParts", "criterions"]
 
-# builder(config) or builder(config, parts: CriterionParts) -> Criterion. A builder may also name single parts (`sampler`,
-# `reward`, `teacher`) as its parameters.
+# builder(config) or builder(config, parts: CriterionParts) -> Criterion. A builder may also take single parts as parameters:
+# `sampler`, `reward` or `teacher`.
 criterions: Registry[Criterion] = Registry("criterion", CriterionConfig)
 
 import_all(__name__, __path__, CONFIG)
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Criterion", "CriterionParts"):  # on first use: options are known without torch
+    if name in ("Criterion", "CriterionParts"):  # on first use, so that options do not import torch
         from nmt.criterions import criterion
 
         return getattr(criterion, name)

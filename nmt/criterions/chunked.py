@@ -1,8 +1,7 @@
-"""Functions of the scores over a vocabulary, row by row, without ever holding the scores of all rows.
+"""Functions of the scores over a vocabulary, computed for a few rows at a time.
 
-What a loss makes of an output layer's scores is small, the scores are not: they are computed for a few rows at a time,
-dropped, and computed again in the backward pass. The fused cross-entropy needs no second time, but knows cross-entropy and
-the divergence of two passes alone.
+Scores are much larger than the results of a loss. They are freed after each chunk and recomputed in the backward pass. The
+fused cross-entropy needs no recomputation, but supports only cross-entropy and the divergence of two passes.
 
 Shapes: M rows (target positions), V vocabulary.
 """
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-# Rows of a chunk: on a CPU their scores should stay in the cache, elsewhere the kernels should be large.
+# Rows of a chunk: few on a CPU, so that their scores stay in the cache; many elsewhere, for large kernels.
 CHUNK_ROWS = {"cpu": 256}
 CHUNK_ROWS_ELSEWHERE = 2048
 
@@ -31,12 +30,12 @@ def by_rows(function: Callable[..., Tensor], *columns: Tensor) -> Tensor:
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
-    """Natural logarithms over the last axis, in float32 at least."""
+    """Return natural log-probabilities over the last axis, in float32 or wider."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
 
 
 def smoothed_nll(predicted: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """[M] the cross-entropy of targets [M] under log-probabilities [M, V], smoothed as ``smoothed_cross_entropy`` does."""
+    """Return the smoothed cross-entropy [M] of targets [M] under log-probabilities [M, V]."""
     nll = -predicted.gather(1, targets[:, None]).squeeze(1)
     if label_smoothing == 0.0:
         return nll
@@ -44,12 +43,12 @@ def smoothed_nll(predicted: Tensor, targets: Tensor, label_smoothing: float) -> 
 
 
 def cross_entropy_of(target: Tensor, predicted: Tensor) -> Tensor:
-    """- sum_k exp(target_k) * predicted_k over the last axis, of log-probabilities; 0 * -inf counts as 0."""
+    """Return - sum_k exp(target_k) * predicted_k of log-probabilities, over the last axis; 0 * -inf counts as 0."""
     return -(target.exp() * predicted.masked_fill(target == -torch.inf, 0.0)).sum(-1)
 
 
-def symmetric_divergence(one: Tensor, other: Tensor) -> Tensor:
-    """KL(one || other) + KL(other || one) over the last axis, of log-probabilities; what both rule out counts as 0."""
-    impossible = (one == -torch.inf) & (other == -torch.inf)
-    difference = one.masked_fill(impossible, 0.0) - other.masked_fill(impossible, 0.0)
-    return ((one.exp() - other.exp()) * difference).sum(-1)
+def symmetric_divergence(first: Tensor, second: Tensor) -> Tensor:
+    """Return KL(first || second) + KL(second || first) of log-probabilities over the last axis, with -inf - -inf = 0."""
+    impossible = (first == -torch.inf) & (second == -torch.inf)
+    difference = first.masked_fill(impossible, 0.0) - second.masked_fill(impossible, 0.0)
+    return ((first.exp() - second.exp()) * difference).sum(-1)

@@ -1,4 +1,4 @@
-"""The options of every objective. The module that builds one is named where its options are declared."""
+"""The options of all criterions; each declaration names the module with the builder."""
 
 from __future__ import annotations
 
@@ -13,27 +13,32 @@ from nmt.criterions import criterions
 from nmt.errors import UsageError
 
 
-@criterions.declare("cross_entropy", "cross_entropy")
-@dataclass
-class CrossEntropyConfig(CriterionConfig):
-    """Negative log-likelihood, without smoothing."""
-
-    label_smoothing = 0.0  # an option of those that extend it
+@dataclass(kw_only=True)
+class AuxiliaryLossConfig(CriterionConfig):
+    """The weights of auxiliary losses, an option of all criterions."""
 
     auxiliary_weights: dict[str, float] = option(
-        {}, help="weight of each auxiliary loss that the model reports, by name; 1 unless given"
+        {}, help="weight of each auxiliary loss that the model reports, by name; default 1"
     )
 
     def __post_init__(self) -> None:
         require_not_negative("criterion.auxiliary_weights", **self.auxiliary_weights)
 
 
+@criterions.declare("cross_entropy", "cross_entropy")
+@dataclass
+class CrossEntropyConfig(AuxiliaryLossConfig):
+    """Negative log-likelihood, without smoothing."""
+
+    label_smoothing = 0.0  # an option in subclasses
+
+
 @criterions.declare("label_smoothed_cross_entropy", "cross_entropy")
 @dataclass
 class LabelSmoothedCrossEntropyConfig(CrossEntropyConfig):
-    """A share of the target's probability is spread evenly over the whole vocabulary (torch's definition)."""
+    """Cross-entropy with label smoothing over the whole vocabulary (torch's definition)."""
 
-    label_smoothing: float = flag(0.1, help="share of probability spread evenly")
+    label_smoothing: float = flag(0.1, help="share of probability spread evenly over the vocabulary")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,15 +48,13 @@ class LabelSmoothedCrossEntropyConfig(CrossEntropyConfig):
 @criterions.declare("guided_alignment", "cross_entropy")
 @dataclass
 class GuidedAlignmentConfig(LabelSmoothedCrossEntropyConfig):
-    """Which attention is guided, and how strongly. By default it is the one that --print-alignment shows."""
+    """The guided attention and its weight. The default is the attention that --print-alignment shows."""
 
     needs_alignments = True
 
-    alignment_weight: float = option(
-        0.05, help="weight of the alignments' cross-entropy beside that of the targets", flag="--alignment-lambda"
-    )
+    alignment_weight: float = option(0.05, help="weight of the cross-entropy of alignments", flag="--alignment-lambda")
     alignment_layer: int | None = flag(None, help="decoder layer whose attention is guided, from 1; null: the last")
-    alignment_heads: int | None = flag(None, help="guide the mean of its first so many heads; null: of all")
+    alignment_heads: int | None = flag(None, help="number of heads whose mean is guided, from the first; null: all")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,7 +65,7 @@ class GuidedAlignmentConfig(LabelSmoothedCrossEntropyConfig):
 @criterions.declare("r_drop", "cross_entropy")
 @dataclass
 class RDropConfig(LabelSmoothedCrossEntropyConfig):
-    """The paper's weight for translation, 5. Without dropout in the model there is nothing to agree on."""
+    """The default is the paper's weight for translation. Without dropout, both passes are equal."""
 
     divergence_weight: float = option(
         5.0, help="weight of the divergence between the two passes: alpha", flag="--rdrop-alpha"
@@ -76,11 +79,11 @@ class RDropConfig(LabelSmoothedCrossEntropyConfig):
 @criterions.declare("word_distillation", "cross_entropy")
 @dataclass
 class WordDistillationConfig(LabelSmoothedCrossEntropyConfig):
-    """The paper's weight of the teacher, a half."""
+    """The default weight of the teacher is the paper's."""
 
-    label_smoothing: float = flag(0.0, help="share of probability spread evenly")
+    label_smoothing: float = flag(0.0, help="share of probability spread evenly over the vocabulary")
     teacher: str = flag("", help="run folder or checkpoint of the model to learn from")
-    distillation_weight: float = flag(0.5, help="weight of the teacher's distribution; the rest is that of the targets")
+    distillation_weight: float = flag(0.5, help="weight of the teacher's distribution; the targets have the rest")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,59 +92,54 @@ class WordDistillationConfig(LabelSmoothedCrossEntropyConfig):
 
 
 class RewardKind(Enum):
-    """What a drawn translation is rewarded by; both count the vocabulary's pieces, not words."""
+    """The reward of a sampled translation, over tokens, not words."""
 
     gleu = "gleu"  # Wu et al. 2016, section 5
     bleu = "bleu"  # smoothed as by Lin and Och 2004
 
 
 @dataclass
-class SequenceConfig(CriterionConfig):
-    """How an objective over whole sentences draws translations."""
+class SequenceConfig(AuxiliaryLossConfig):
+    """Options of criterions that sample translations."""
 
-    samples: int = flag(15, help="translations drawn of each training sentence")
+    samples: int = flag(15, help="translations sampled for each training sentence")
     reward: RewardKind = flag(RewardKind.gleu, help="reward of a translation: gleu or bleu")
-    max_len_a: float = option(1.0, help="longest one in pieces: max_len_a * source length + max_len_b")
+    max_len_a: float = option(1.0, help="maximum length of a sample in tokens: max_len_a * source length + max_len_b")
     max_len_b: float = option(20, help="see max_len_a")
-    auxiliary_weights: dict[str, float] = option(
-        {}, help="weight of each auxiliary loss that the model reports, by name; 1 unless given"
-    )
 
     def __post_init__(self) -> None:
-        require_not_negative("criterion.auxiliary_weights", **self.auxiliary_weights)
+        super().__post_init__()
         require_positive("criterion", samples=self.samples)
         require_not_negative("criterion", max_len_a=self.max_len_a)
         if not 1 <= self.max_len_b < math.inf:
-            raise UsageError(f"criterion.max_len_b={self.max_len_b} must be at least 1: a translation has a piece")
+            raise UsageError(f"criterion.max_len_b={self.max_len_b} must be at least 1 token")
 
 
 @criterions.declare("expected_reward", "sequences")
 @dataclass
 class ExpectedRewardConfig(SequenceConfig):
-    """The paper's constants. It refines a model that was trained by likelihood."""
+    """The defaults are the paper's. Initialize from a model trained with cross-entropy."""
 
-    likelihood_weight: float = flag(0.017, help="weight of the log-likelihood beside the expected reward")
+    likelihood_weight: float = flag(0.017, help="weight of the log-likelihood")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_not_negative("criterion", likelihood_weight=self.likelihood_weight)
         if self.samples == 1:
             raise UsageError(
-                "criterion.samples=1 leaves nothing to compare a reward with: the baseline is the mean of a sentence's "
-                "translations; draw at least two (--samples 2)"
+                "criterion.samples=1 gives zero gradients: the baseline is the mean reward of a sentence's samples; "
+                "set at least two (--samples 2)"
             )
 
 
 @criterions.declare("minimum_risk", "sequences")
 @dataclass
 class MinimumRiskConfig(SequenceConfig):
-    """The paper's constants. It refines a model that was trained by likelihood."""
+    """The defaults are the paper's. Initialize from a model trained with cross-entropy."""
 
-    samples: int = flag(100, help="translations drawn of each training sentence")
+    samples: int = flag(100, help="translations sampled for each training sentence")
     reward: RewardKind = flag(RewardKind.bleu, help="reward of a translation: gleu or bleu")
-    sharpness: float = option(
-        0.005, help="exponent of the probabilities among the candidates: alpha", flag="--risk-sharpness"
-    )
+    sharpness: float = option(0.005, help="exponent of the candidates' probabilities: alpha", flag="--risk-sharpness")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""What an objective is to the trainer, and what it is handed."""
+"""The interface of a criterion, and the parts that its builder receives."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 class Criterion(nn.Module, ABC):
     """An objective over one micro-batch; sums, never means (the trainer divides once per update)."""
 
-    runs_model_once: ClassVar[bool] = True  # then what it launches may be recorded and replayed
-    asks_for_attention: ClassVar[bool] = False  # for which batches keep their padding
+    runs_model_once: ClassVar[bool] = True  # True: CUDA graphs may record it
+    asks_for_attention: ClassVar[bool] = False  # True: batches keep their padding
 
     @abstractmethod
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport: ...
 
 
 class CriterionParts(Protocol):
-    """What a builder that has a parameter ``parts`` is handed. Each part is made when it is first read."""
+    """The ``parts`` argument of a builder. Each part is built at its first access."""
 
     @property
     def sampler(self) -> Sampler:
@@ -32,7 +32,7 @@ class CriterionParts(Protocol):
 
     @property
     def reward(self) -> Reward:
-        """The one that the option ``reward`` names."""
+        """The reward that the option ``reward`` selects."""
 
     @property
     def teacher(self) -> EncoderDecoder:

@@ -1,4 +1,4 @@
-"""Objectives over target pieces: their cross-entropy, and what is added to it.
+"""Criterions over target tokens: cross-entropy, and terms added to it.
 
 Shapes: B sentences, H heads, T target positions, M real ones, S source positions, P aligned pairs of positions.
 """
@@ -20,7 +20,7 @@ from nmt.criterions.config import (
     RDropConfig,
     WordDistillationConfig,
 )
-from nmt.data.batch import ALIGNMENTS
+from nmt.data.batching.batch import ALIGNMENTS
 from nmt.errors import UsageError, did_you_mean
 from nmt.interface import AttentionMaps, AttentionRequest, Batch, DecoderOutput, EncoderDecoder, LossReport
 from nmt.layers.linear_cross_entropy import linear_agreement, linear_cross_entropy, smoothed_cross_entropy
@@ -29,9 +29,9 @@ from nmt.layers.linear_cross_entropy import linear_agreement, linear_cross_entro
 @criterions.register("cross_entropy", CrossEntropyConfig)
 @criterions.register("label_smoothed_cross_entropy", LabelSmoothedCrossEntropyConfig)
 class TokenCrossEntropy(Criterion):
-    """The sum over target tokens, to be divided by their number; the model's auxiliary means are added per token.
+    """The sum over target tokens; the denominator is their number. The model's auxiliary means are added per token.
 
-    Targets may be smoothed: Szegedy et al. 2016; Vaswani et al. 2017, section 5.4.
+    With label smoothing: Szegedy et al. 2016; Vaswani et al. 2017, section 5.4.
     """
 
     def __init__(self, config: CrossEntropyConfig) -> None:
@@ -46,7 +46,7 @@ class TokenCrossEntropy(Criterion):
 
 
 def token_sums(model: EncoderDecoder, hidden: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
-    """The smoothed loss and the negative log-likelihood of targets [M], summed; the second carries no gradient."""
+    """Return the summed smoothed loss and negative log-likelihood of targets [M]; the second carries no gradient."""
     linear = model.output.linear()
     if linear is None:
         return smoothed_cross_entropy(model.output.logits(hidden), targets, label_smoothing)
@@ -54,7 +54,7 @@ def token_sums(model: EncoderDecoder, hidden: Tensor, targets: Tensor, label_smo
 
 
 def weighted_auxiliary(weights: Mapping[str, float], decoded: DecoderOutput, denominator: int) -> dict[str, Tensor]:
-    """The model's auxiliary losses: weight x mean x denominator, so that the division leaves weight x mean."""
+    """Return the model's auxiliary losses, weight x mean x denominator; the trainer divides by the denominator."""
     for name in weights:
         if name not in decoded.auxiliary:
             raise UsageError(
@@ -65,7 +65,7 @@ def weighted_auxiliary(weights: Mapping[str, float], decoded: DecoderOutput, den
 
 
 def token_report(batch: Batch, loss: Tensor, nll: Tensor, auxiliary: Mapping[str, Tensor]) -> LossReport:
-    """The report of a loss over target tokens, to which the auxiliary sums are added."""
+    """Return the report of a loss over target tokens plus the auxiliary sums."""
     count = torch.full((), float(batch.num_tokens), device=loss.device)
     return LossReport(
         loss_sum=torch.stack([loss, *auxiliary.values()]).sum() if auxiliary else loss,
@@ -79,12 +79,11 @@ def token_report(batch: Batch, loss: Tensor, nll: Tensor, auxiliary: Mapping[str
 
 @criterions.register("guided_alignment", GuidedAlignmentConfig)
 class GuidedAlignment(TokenCrossEntropy):
-    """Cross-entropy of the targets, plus weight times that of given word alignments under the attention; per target token:
-    Chen et al. 2016, arXiv:1607.01628, with cross-entropy as the cost.
+    """Cross-entropy of the targets, plus weight times the cross-entropy of word alignments under the attention, per token.
 
-    A target piece that is aligned to n source pieces gives each of them the share 1/n; one that is aligned to none does
-    not take part. The attention that predicts a piece is compared with the alignment of that piece. A batch without
-    alignments, of a validation split, has the loss of its targets alone.
+    Chen et al. 2016, arXiv:1607.01628, with cross-entropy as the cost. A target token that is aligned to n source tokens
+    gives each the probability 1/n; unaligned tokens are ignored. The attention that predicts a token is compared with the
+    alignment of that token. A batch without alignments, as in validation, has no alignment loss.
     """
 
     config: GuidedAlignmentConfig
@@ -101,10 +100,10 @@ class GuidedAlignment(TokenCrossEntropy):
         return token_report(batch, loss, nll, auxiliary)
 
     def _attention(self, attention: AttentionMaps | None) -> Tensor:
-        """[B, T, S] the mean over the heads that are guided."""
+        """Return the mean [B, T, S] over the guided heads."""
         layers = () if attention is None else attention.maps.get("cross", ())
         if not layers:
-            raise UsageError("criterion guided_alignment guides the attention to the source, and this model has none")
+            raise UsageError("criterion guided_alignment needs a model with attention to the source")
         layer = len(layers) if self.config.alignment_layer is None else self.config.alignment_layer
         if layer > len(layers):
             raise UsageError(
@@ -121,23 +120,22 @@ class GuidedAlignment(TokenCrossEntropy):
 
 
 def _alignment_loss(attention: Tensor, pairs: Tensor) -> Tensor:
-    """The sum over target positions of - sum_s share * log attention; attention [B, T, S], pairs [P, 3]."""
+    """Return the sum over target positions of - sum_s share * log attention; attention [B, T, S], pairs [P, 3]."""
     sentence, source, target = pairs.unbind(1)
     position = sentence * attention.size(1) + target  # [P]
     links = torch.zeros(attention.size(0) * attention.size(1), device=attention.device)
     shares = links.index_add_(0, position, torch.ones_like(position, dtype=links.dtype))[position].reciprocal()  # [P]
-    chosen = attention[sentence, target, source].float()  # in half precision the logarithm of little is of nothing
+    chosen = attention[sentence, target, source].float()  # small weights underflow in half precision
     return -(shares * chosen.clamp(min=torch.finfo(torch.float32).tiny).log()).sum()
 
 
 @criterions.register("r_drop", RDropConfig)
 class RDrop(TokenCrossEntropy):
-    """Two passes with different dropout should agree: Liang et al. 2021, arXiv:2106.14448, section 2.1.
+    """R-Drop, consistency of two passes with different dropout: Liang et al. 2021, arXiv:2106.14448, section 2.1.
 
-    The sum of both passes' cross-entropies and alpha times the mean of KL(P1 || P2) and KL(P2 || P1); per token.
-
-    As in the paper the likelihood enters twice: the loss of a model without dropout is twice its cross-entropy. The
-    reported likelihood, and so the perplexity, is the mean of the two passes.
+    The sum of both passes' cross-entropies and alpha times the mean of KL(P1 || P2) and KL(P2 || P1), per token. As in the
+    paper, the loss includes both cross-entropies; without dropout it is twice the cross-entropy. The reported likelihood and
+    perplexity are means of the two passes.
     """
 
     config: RDropConfig
@@ -164,8 +162,10 @@ class RDrop(TokenCrossEntropy):
 def agreement_sums(
     model: EncoderDecoder, passes: Tensor, targets: Tensor, label_smoothing: float, divergence_weight: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``token_sums`` over two passes [2, M, D], whose loss has ``divergence_weight`` times the third result too: the mean of
-    both divergences between them, summed over targets [M]."""
+    """Return ``token_sums`` of two passes [2, M, D], and the mean of both divergences, summed over targets [M].
+
+    The loss includes ``divergence_weight`` times the divergence.
+    """
     linear = model.output.linear()
     if linear is not None:
         product_type = model.output.product_type
@@ -174,8 +174,8 @@ def agreement_sums(
     def of_tokens(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:
         """[m, 3] smoothed loss of both, likelihood of both, mean divergence."""
         scores = [log_probabilities(model.output.logits(hidden)) for hidden in (first, second)]
-        loss = torch.stack([smoothed_nll(each, targets, label_smoothing) for each in scores]).sum(0)
-        nll = torch.stack([smoothed_nll(each.detach(), targets, 0.0) for each in scores]).sum(0)
+        loss = torch.stack([smoothed_nll(predicted, targets, label_smoothing) for predicted in scores]).sum(0)
+        nll = torch.stack([smoothed_nll(predicted.detach(), targets, 0.0) for predicted in scores]).sum(0)
         return torch.stack([loss, nll, symmetric_divergence(*scores) / 2], 1)
 
     loss, nll, divergence = by_rows(of_tokens, *passes, targets).sum(0)
@@ -191,25 +191,26 @@ class WordDistillation(TokenCrossEntropy):
 
     def __init__(self, config: WordDistillationConfig, parts: CriterionParts) -> None:
         super().__init__(config)
-        self._teacher = (parts.teacher,)  # a tuple: no part of what is trained, moved or saved
+        self._teacher = (parts.teacher,)  # a tuple hides the module from training, moving and saving
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         config, (teacher,) = self.config, self._teacher
         decoded = model(batch)
         with torch.no_grad():
-            taught = teacher(batch).hidden
+            teacher_hidden = teacher(batch).hidden
 
-        def of_tokens(hidden: Tensor, taught: Tensor, targets: Tensor) -> Tensor:
+        def of_tokens(hidden: Tensor, teacher_hidden: Tensor, targets: Tensor) -> Tensor:
             """[m, 3] smoothed loss, likelihood, cross-entropy of the teacher's distribution."""
             scores = log_probabilities(model.output.logits(hidden))
             with torch.no_grad():
-                wanted = log_probabilities(teacher.output.logits(taught))
+                teacher_scores = log_probabilities(teacher.output.logits(teacher_hidden))
                 nll = smoothed_nll(scores, targets, 0.0)
             return torch.stack(
-                [smoothed_nll(scores, targets, config.label_smoothing), nll, cross_entropy_of(wanted, scores)], 1
+                [smoothed_nll(scores, targets, config.label_smoothing), nll, cross_entropy_of(teacher_scores, scores)],
+                1,
             )
 
-        loss, nll, distilled = by_rows(of_tokens, decoded.hidden, taught, batch.targets).sum(0)
+        loss, nll, distilled = by_rows(of_tokens, decoded.hidden, teacher_hidden, batch.targets).sum(0)
         auxiliary = weighted_auxiliary(config.auxiliary_weights, decoded, batch.num_tokens)
         auxiliary["distillation"] = config.distillation_weight * distilled
         return token_report(batch, (1 - config.distillation_weight) * loss, nll.detach(), auxiliary)

@@ -1,7 +1,7 @@
-"""How alike two sentences of ids are: sentence GLEU and BLEU, for whole batches on any device.
+"""Sentence GLEU and BLEU of token ids, for whole batches on any device.
 
-Matches are found by comparing positions instead of counting n-grams: an n-gram is matched if fewer equal ones stand
-before it than the reference holds. Comparisons of longer n-grams follow from those of shorter ones.
+Positions are compared instead of counting n-grams: an n-gram is matched if the reference contains more equal n-grams than
+precede it. Comparisons of longer n-grams follow from those of shorter ones.
 
 Shapes: N sentences, T positions of a hypothesis, R positions of its reference.
 """
@@ -14,14 +14,14 @@ from torch import Tensor
 
 from nmt.interface import real_positions
 
-LONGEST = 4  # n-grams of one to four ids
-_COMPARISONS = 2**25  # held at a time
+MAX_ORDER = 4  # n-grams of one to four ids
+_COMPARISONS = 2**25  # in memory at a time
 
 
 def sentence_gleu(hypotheses: Tensor, lengths: Tensor, references: Tensor, reference_lengths: Tensor) -> Tensor:
-    """[N] the smaller of precision and recall over all n-grams of 1 to 4 ids: Wu et al. 2016, section 5.
+    """Return the minimum [N] of precision and recall over all n-grams of 1 to 4 ids: Wu et al. 2016, section 5.
 
-    Ids [N, T] and [N, R] with their lengths [N]; what stands behind a sentence's length is ignored.
+    Ids [N, T] and [N, R] with their lengths [N]; ids beyond the lengths are ignored.
     """
     matches = _matches(hypotheses, lengths, references, reference_lengths).sum(1)
     longer = torch.maximum(lengths, reference_lengths)
@@ -29,24 +29,24 @@ def sentence_gleu(hypotheses: Tensor, lengths: Tensor, references: Tensor, refer
 
 
 def sentence_bleu(hypotheses: Tensor, lengths: Tensor, references: Tensor, reference_lengths: Tensor) -> Tensor:
-    """[N] BLEU of each sentence, one added to matches and totals from bigrams on: Lin and Och 2004, BLEU+1.
+    """Return the BLEU [N] of each sentence, with one added to matches and totals from bigrams on: Lin and Och 2004, BLEU+1.
 
-    Of a hypothesis without any id, or without any matched one, it is 0.
+    Hypotheses that are empty or without a match have BLEU 0.
     """
     matches = _matches(hypotheses, lengths, references, reference_lengths)  # [N, 4]
-    smoothing = (torch.arange(LONGEST, device=lengths.device) > 0).float()
+    smoothing = (torch.arange(MAX_ORDER, device=lengths.device) > 0).float()
     precisions = (matches + smoothing) / (_ngrams(lengths) + smoothing).clamp(min=1.0)
     brevity = (1.0 - reference_lengths / lengths.clamp(min=1)).clamp(max=0.0).exp()
     return precisions.log().mean(1).exp() * brevity * (lengths > 0)
 
 
 def _ngrams(lengths: Tensor) -> Tensor:
-    """[N] -> [N, 4] how many n-grams of each order sentences of these lengths hold."""
-    return (lengths[:, None] - torch.arange(LONGEST, device=lengths.device)).clamp(min=0).float()
+    """Return the number [N, 4] of n-grams of each order in sentences of lengths [N]."""
+    return (lengths[:, None] - torch.arange(MAX_ORDER, device=lengths.device)).clamp(min=0).float()
 
 
 def _matches(hypotheses: Tensor, lengths: Tensor, references: Tensor, reference_lengths: Tensor) -> Tensor:
-    """[N, 4] matched n-grams of each order; one of the reference serves one of the hypothesis."""
+    """Return the number [N, 4] of matched n-grams of each order; a reference n-gram matches once."""
     longest = hypotheses.size(1) + references.size(1)
     rows = max(1, _COMPARISONS // max(1, hypotheses.size(1) * longest))
     parts = zip(*(torch.split(column, rows) for column in (hypotheses, lengths, references, reference_lengths)))
@@ -59,8 +59,8 @@ def _matches_of_few(hypotheses: Tensor, lengths: Tensor, references: Tensor, ref
     theirs = (hypotheses[:, :, None] == references[:, None, :]) & real[:, :, None]  # [N, T, R]
     theirs = theirs & real_positions(reference_lengths, references.size(1))[:, None, :]
     own_words, their_words, counts = own, theirs, []
-    for order in range(1, LONGEST + 1):
-        before = own.tril(-1).sum(2)  # [N, T] equal n-grams that start earlier
+    for order in range(1, MAX_ORDER + 1):
+        before = own.tril(-1).sum(2)  # [N, T] earlier equal n-grams
         counts.append((before < theirs.sum(2)).sum(1))
         own, theirs = own & _ahead(own_words, order), theirs & _ahead(their_words, order)
     return torch.stack(counts, 1).float()

@@ -1,4 +1,4 @@
-"""Objectives over whole sentences: translations are drawn and rewarded, and the model's probabilities of them changed.
+"""Criterions over sentences, which sample translations and reward them.
 
 Shapes: B sentences, K translations of each, T target positions, M real target positions of B * K translations,
 R positions of a reference.
@@ -18,29 +18,29 @@ from nmt.criterions.chunked import by_rows, log_probabilities
 from nmt.criterions.config import ExpectedRewardConfig, MinimumRiskConfig
 from nmt.criterions.config import SequenceConfig as SequenceConfig
 from nmt.criterions.cross_entropy import token_report, token_sums, weighted_auxiliary
-from nmt.data.batch import with_targets
+from nmt.data.batching.batch import with_targets
 from nmt.data.vocabulary import PAD
 from nmt.interface import Batch, DecoderOutput, EncoderDecoder, LossReport, Memory, real_positions
 
 
 @dataclass(frozen=True)
 class Translations:
-    """K translations of each sentence of a batch."""
+    """K sampled translations of each sentence of a batch."""
 
     tokens: Tensor  # [B, K, T] ids ending in eos, then pad
     lengths: Tensor  # [B, K] eos included
-    finished: Tensor  # [B, K] False: the length limit put the eos there, not the model
+    finished: Tensor  # [B, K] False: the eos was forced by the length limit
 
 
-# Draws translations of sources [B, S] with lengths [B]; the last argument is the seed. Nothing else may be random.
+# Samples translations of sources [B, S] with lengths [B]; the last argument is the seed, the only source of randomness.
 Sampler = Callable[[EncoderDecoder, Tensor, Tensor, int], Translations]
 
-# [N] how good hypotheses (ids [N, T], lengths [N]) are beside references (ids [N, R], lengths [N]), from 0 to 1.
+# The reward [N] in [0, 1] of hypotheses (ids [N, T], lengths [N]) given references (ids [N, R], lengths [N]).
 Reward = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class SequenceCriterion(Criterion):
-    """An objective that draws translations and rewards them, to be divided by sentences."""
+    """A criterion that samples translations and rewards them; its denominator is the number of sentences."""
 
     runs_model_once = False
 
@@ -50,10 +50,10 @@ class SequenceCriterion(Criterion):
 
 
 def draw(sampler: Sampler, model: EncoderDecoder, batch: Batch) -> Translations:
-    """Translations from the model as it is, without dropout.
+    """Sample translations from the current model, without dropout.
 
-    The seed is taken from torch's generator, which the trainer seeds for each micro-batch: they are others at each
-    update, and the same when an update is repeated.
+    The seed is drawn from torch's generator, which the trainer seeds for each micro-batch: samples differ between updates,
+    and are reproducible.
     """
     seed = int(torch.randint(2**62, ()))
     training = model.training
@@ -63,37 +63,37 @@ def draw(sampler: Sampler, model: EncoderDecoder, batch: Batch) -> Translations:
             return sampler(model, batch.source, batch.source_lengths, seed)
     finally:
         model.train(training)
-        # Autocast keeps its copies of the parameters; older releases of torch keep those made here, which know of no
-        # gradient, for the passes that need one.
+        # Older releases of torch would reuse autocast's copies of the parameters, which have no gradient, in later passes.
         torch.clear_autocast_cache()
 
 
 def references(batch: Batch) -> Translations:
-    """The targets of a batch: K = 1."""
+    """Return the targets of a batch as translations: K = 1."""
     real = real_positions(batch.target_lengths, batch.target_in.size(1))
     tokens = torch.full_like(batch.target_in, PAD).masked_scatter(real, batch.targets)
     lengths = batch.target_lengths[:, None]
     return Translations(tokens[:, None], lengths, torch.ones_like(lengths, dtype=torch.bool))
 
 
-def rewards(reward: Reward, found: Translations, wanted: Translations) -> Tensor:
-    """[B, K] of each translation, beside the one reference of its sentence; eos is not part of what is compared."""
-    count = found.tokens.size(1)
-    given = reward(
-        found.tokens.flatten(0, 1),
-        found.lengths.flatten() - 1,
-        wanted.tokens[:, 0].repeat_interleave(count, 0),
-        wanted.lengths[:, 0].repeat_interleave(count) - 1,
+def rewards(reward: Reward, hypotheses: Translations, references: Translations) -> Tensor:
+    """Return the reward [B, K] of each hypothesis given the reference of its sentence, without eos."""
+    count = hypotheses.tokens.size(1)
+    by_row = reward(
+        hypotheses.tokens.flatten(0, 1),
+        hypotheses.lengths.flatten() - 1,
+        references.tokens[:, 0].repeat_interleave(count, 0),
+        references.lengths[:, 0].repeat_interleave(count) - 1,
     )
-    return given.view(-1, count)
+    return by_row.view(-1, count)
 
 
 def decode(
     model: EncoderDecoder, memory: Memory, batch: Batch, translations: Translations
 ) -> tuple[Tensor, DecoderOutput]:
-    """[B, K, T] the log-probability of each token (0 at padding), with gradient, and what the decoder returned.
+    """Return the log-probabilities [B, K, T] of the tokens of ``translations``, with gradient, and the decoder's output.
 
-    ``memory`` is that of the batch: its sources are encoded once, however many translations there are.
+    Padding has the value 0, and so has a forced eos: it was not sampled, so its probability must not be trained. ``memory``
+    is the encoder output of the batch, shared by all translations of a source.
     """
     batch_size, count, longest = translations.tokens.shape
     many = with_targets(batch, translations.tokens.flatten(0, 1), translations.lengths.flatten())
@@ -105,22 +105,24 @@ def decode(
 
     scores = by_rows(of_tokens, decoded.hidden, many.targets)  # [M]
     real = real_positions(many.target_lengths, longest).view(batch_size, count, longest)
-    return scores.new_zeros(real.shape).masked_scatter(real, scores), decoded
+    lengths = translations.lengths - torch.where(translations.finished, 0, 1)
+    drawn = real_positions(lengths.flatten(), longest).view_as(real)
+    return scores.new_zeros(real.shape).masked_scatter(real, scores).where(drawn, 0.0), decoded
 
 
 def sentence_report(batch: Batch, loss: Tensor, nll: Tensor, auxiliary: Mapping[str, Tensor]) -> LossReport:
-    """The report of a loss over sentences, to which the auxiliary sums are added."""
+    """Return the report of a loss over sentences plus the auxiliary sums."""
     count = torch.full((), float(batch.num_sentences), device=loss.device)
     return replace(token_report(batch, loss, nll, auxiliary), denominator=count)
 
 
 @criterions.register("expected_reward", ExpectedRewardConfig)
 class ExpectedReward(SequenceCriterion):
-    """loss = - sum_Y P(Y|X) r(Y, Y*) - weight * log P(Y*|X), to be divided by sentences: Wu et al. 2016 (GNMT),
-    arXiv:1609.08144, section 5, equations 7 to 9.
+    """loss = - sum_Y P(Y|X) r(Y, Y*) - weight * log P(Y*|X), per sentence: Wu et al. 2016 (GNMT), arXiv:1609.08144,
+    section 5, equations 7 to 9.
 
-    The sum over all translations is estimated from K drawn ones. Its gradient is that of equation 8 with the mean
-    reward of a sentence's translations as the baseline: the mean of (r - baseline) * grad log P(Y|X).
+    K samples estimate the sum over all translations. The gradient is the mean of (r - baseline) * grad log P(Y|X): equation
+    8, with the mean reward of a sentence's samples as the baseline.
     """
 
     config: ExpectedRewardConfig
@@ -135,45 +137,42 @@ class ExpectedReward(SequenceCriterion):
         return replace(report, auxiliary={"reward": expected.detach(), **report.auxiliary})
 
     def _expected_reward(self, model: EncoderDecoder, memory: Memory, batch: Batch) -> Tensor:
-        """The sum over sentences: its value is the mean reward, its gradient that of equation 8."""
-        drawn = draw(self.sampler, model, batch)
-        earned = rewards(self.reward, drawn, references(batch))  # [B, K]
+        """Return the sum over sentences of the mean reward, with the gradient of equation 8."""
+        samples = draw(self.sampler, model, batch)
+        earned = rewards(self.reward, samples, references(batch))  # [B, K]
         value = earned.mean(1).sum()
         if not torch.is_grad_enabled():
             return value
-        scores, _ = decode(model, memory, batch, drawn)  # [B, K, T]
-        # An eos that the length limit put there was not drawn: its probability must not be learned.
-        last = drawn.lengths - torch.where(drawn.finished, 0, 1)  # [B, K]
-        chosen = torch.arange(scores.size(2), device=scores.device) < last[:, :, None]
+        scores, _ = decode(model, memory, batch, samples)  # [B, K, T]
         advantage = earned - earned.mean(1, keepdim=True)
-        surrogate = (advantage * (scores * chosen).sum(2)).mean(1).sum()
+        surrogate = (advantage * scores.sum(2)).mean(1).sum()
         return value + (surrogate - surrogate.detach())
 
 
 @criterions.register("minimum_risk", MinimumRiskConfig)
 class MinimumRisk(SequenceCriterion):
-    """The expected loss 1 - reward under P(y|x)^alpha, renormalised over a few candidates; divided by sentences: Shen et al.
-    2016, arXiv:1512.02433, equations 11 to 13.
+    """The expected loss 1 - reward under P(y|x)^alpha, renormalized over candidates, per sentence: Shen et al. 2016,
+    arXiv:1512.02433, equations 11 to 13.
 
-    Candidates are the distinct ones of the translations drawn, and the reference (algorithm 1).
+    The candidates are the distinct samples and the reference (algorithm 1).
     """
 
     config: MinimumRiskConfig
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
-        wanted = references(batch)
-        candidates = _joined(wanted, draw(self.sampler, model, batch))
+        reference = references(batch)
+        candidates = _joined(reference, draw(self.sampler, model, batch))
         scores, decoded = decode(model, model.encode(batch.source, batch.source_lengths), batch, candidates)
         scores = scores.sum(2)  # [B, K] the reference is the first
-        # Q(y|x) of equation 13; a candidate that stands there already has no share.
+        # Q(y|x) of equation 13; repeated candidates have probability 0.
         shares = (self.config.sharpness * scores).masked_fill(_repeated(candidates), -torch.inf).softmax(1)
-        risk = (shares * (1.0 - rewards(self.reward, candidates, wanted))).sum()
+        risk = (shares * (1.0 - rewards(self.reward, candidates, reference))).sum()
         auxiliary = weighted_auxiliary(self.config.auxiliary_weights, decoded, batch.num_sentences)
         return sentence_report(batch, risk, -scores[:, 0].sum().detach(), auxiliary)
 
 
 def _joined(first: Translations, second: Translations) -> Translations:
-    """The candidates of both, side by side."""
+    """Concatenate the candidates of both."""
     longest = max(first.tokens.size(2), second.tokens.size(2))
     tokens = [F.pad(part.tokens, (0, longest - part.tokens.size(2)), value=PAD) for part in (first, second)]
     lengths = torch.cat([first.lengths, second.lengths], 1)
@@ -181,7 +180,7 @@ def _joined(first: Translations, second: Translations) -> Translations:
 
 
 def _repeated(candidates: Translations) -> Tensor:
-    """[B, K] True where an earlier candidate of the same sentence has the same tokens."""
+    """Return [B, K], True where an earlier candidate of the sentence has the same tokens."""
     batch, count, longest = candidates.tokens.shape
     distinct: tuple[Tensor, Tensor] = torch.unique(candidates.tokens.view(-1, longest), dim=0, return_inverse=True)
     numbers = distinct[1].view(batch, count)

@@ -1,10 +1,10 @@
-"""Both sides of a translation: the languages and their tokenizers, stored in every corpus and every run folder.
+"""A language pair: two languages and their tokenizers, stored in every corpus and run folder.
 
-tokenizer/pair.json                   languages, kind and options of the tokenizers, how their text was cut before, checksums
-tokenizer/source.* and target.*       what the tokenizers themselves store; joint.* if they are one
+tokenizer/pair.json                   languages, options of the tokenizers, marks of text that was cut before, checksums
+tokenizer/source.* and target.*       files of the tokenizers; joint.* if both sides share one
 
-One vocabulary for both sides is one thing, one tokenizer another: a model of Marian cuts each language by pieces of its own
-and numbers all of them in one list.
+A pair with one vocabulary may have two tokenizers: a model of Marian has a tokenizer for each language and numbers all
+tokens in one list.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import numpy as np
 
 from nmt.config.choices import PieceMarks
 from nmt.config.plain import component_from_plain, to_plain
-from nmt.data.tags import tag_id
+from nmt.data.language_tags import tag_id
 from nmt.data.tokenizers import Tokenizer, tokenizers
 from nmt.data.vocabulary import Ids
 from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.storage.files import read_json, sha256, write_json
+from nmt.storage.files import sha256, write_json
+from nmt.storage.reading import read_json
 
 PAIR_FILE = "pair.json"
 _FORMAT = 1
@@ -30,8 +31,10 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class LanguagePair:
-    """Two languages and how each is cut into pieces; ``shared``: one vocabulary, so that a model may share embeddings.
-    ``tag``: what stands before each source to say which language is wanted; None: nothing."""
+    """Two languages and their tokenizers.
+
+    ``shared``: one vocabulary, so that a model may share embeddings. ``tag``: the language tag before each source, or None.
+    """
 
     source_lang: str
     target_lang: str
@@ -45,8 +48,12 @@ class LanguagePair:
 
     @property
     def one_tokenizer(self) -> bool:
-        """Whether both sides are cut by the same tokenizer, which is then stored once."""
+        """Whether both sides share a tokenizer, which is then stored once."""
         return self.shared and self.source is self.target
+
+    def sides(self, only_source: bool = False) -> list[tuple[str, Tokenizer]]:
+        """Return the languages with their tokenizers: source and target, or the source alone."""
+        return [(self.source_lang, self.source), (self.target_lang, self.target)][: 2 - only_source]
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,22 +98,22 @@ class LanguagePair:
         return pair
 
     def before_sources(self) -> Ids:
-        """The id of the tag, or none."""
+        """Return an array with the id of the tag, or an empty one."""
         return np.array([] if self.tag is None else [tag_id(self.source.vocabulary, self.tag)], dtype=np.int64)
 
     def digest(self) -> str:
-        """The identity of both vocabularies: models and corpora of equal digest fit together."""
+        """Return a checksum of both vocabularies: models and corpora of equal digest are compatible."""
         both = f"{self.source.vocabulary.digest()} {self.target.vocabulary.digest()}"
         return hashlib.sha256(both.encode()).hexdigest()
 
     def is_reverse_of(self, other: LanguagePair) -> bool:
-        """Whether it has the other's languages the other way round, by name. A joint vocabulary would not tell."""
+        """Whether it has the languages of the other pair in reverse, by name."""
         turned = (self.source_lang, self.target_lang) == (other.target_lang, other.source_lang)
         return turned and self.source_lang != self.target_lang
 
 
 def find_pair(folder: Path) -> Path | None:
-    """Where a tokenizer, corpus, checkpoint or run folder holds its pair, or None. Of the shards of a corpus each has it."""
+    """Return the folder of the pair in a tokenizer, corpus, shards, checkpoint or run folder, or None."""
     for candidate in (folder, folder / "tokenizer", *sorted(folder.glob("shard-*-of-*/tokenizer"))):
         if (candidate / PAIR_FILE).is_file():
             return candidate
@@ -114,7 +121,7 @@ def find_pair(folder: Path) -> Path | None:
 
 
 def _load_side(path: Path, stem: str, tree: dict[str, Any]) -> Tokenizer:
-    """One tokenizer, after its files were compared with their checksums: only then are they parsed."""
+    """Load a tokenizer, after its files were compared with their checksums."""
     facts = tree.get(stem)
     if not isinstance(facts, dict) or not isinstance(facts.get("files"), dict):
         raise DataError(f"{path} is damaged: it does not describe the tokenizer '{stem}'")

@@ -1,4 +1,4 @@
-"""The pieces that a model knows, their ids, and a translation in ids."""
+"""Vocabularies, types of arrays of ids, and hypotheses in ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Ids = npt.NDArray[np.integer]  # in as many bytes as a corpus has them
+Ids = npt.NDArray[np.integer]  # in the data type of a corpus
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
@@ -19,10 +19,10 @@ SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 
 
 class Vocabulary:
-    """Pieces in id order: the four specials first, then what the tokenizer knows."""
+    """Tokens in the order of their ids: four special ones, then those of the tokenizer."""
 
     def __init__(self, pieces: Iterable[str]) -> None:
-        """``pieces`` without the specials, each once."""
+        """``pieces``: distinct tokens, without special ones."""
         self.pieces: tuple[str, ...] = (*SPECIALS, *pieces)
         self._ids = {piece: number for number, piece in enumerate(self.pieces) if number >= len(SPECIALS)}
         assert len(self._ids) == len(self.pieces) - len(SPECIALS), "a piece occurs twice"
@@ -37,17 +37,17 @@ class Vocabulary:
         return hash(self.pieces)
 
     def id(self, piece: str) -> int:
-        """The id of a piece of text; a special's own spelling is text like any other, so it is unknown here."""
+        """Return the id of a token of text; the spelling of a special token is unknown text."""
         return self._ids.get(piece, UNK)
 
     def digest(self) -> str:
-        """SHA-256 over the pieces: the identity of a vocabulary, whatever file it came from."""
+        """Return the SHA-256 of the tokens, which identifies a vocabulary independently of its file."""
         return hashlib.sha256("\n".join(self.pieces).encode("utf-8")).hexdigest()
 
 
 @dataclass(frozen=True)
 class VocabularySizes:
-    """All that a model learns of the vocabularies; ids 0-3 are pad, unk, bos and eos in both."""
+    """The vocabulary sizes for a model; ids 0-3 are pad, unk, bos and eos in both."""
 
     source: int
     target: int
@@ -56,10 +56,10 @@ class VocabularySizes:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation; everything is on the CPU."""
+    """A hypothesis of a search, on the CPU."""
 
     tokens: Ints  # [length] target ids, without bos, ending in eos
-    score: float  # what the search ranks by: log-probability under the length penalty
+    score: float  # rank in the search: log-probability under the length penalty
     log_probability: float  # sum of token_scores, natural logarithm
     token_scores: Floats  # [length] log-probability of each token, eos included
     attention: Floats | None  # [length, S] over the real source positions (eos included), when asked for

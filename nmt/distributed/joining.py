@@ -1,4 +1,4 @@
-"""Which world a process belongs to, by the variables that torchrun sets."""
+"""Join the ranks that torchrun started, as its environment variables describe them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING
 from nmt.config.choices import Strategy
 from nmt.config.sections import DistributedConfig
 from nmt.devices import make_current
+from nmt.distributed.peers import MOMENT, Peers
 from nmt.distributed.world import World
-from nmt.errors import DeviceError, Interrupted, NMTError
+from nmt.errors import AlreadyTold, DeviceError, Interrupted
 from nmt.interruptions import handled
 
 if TYPE_CHECKING:
     import torch
-    from torch.distributed.distributed_c10d import Store
 
 logger = logging.getLogger("nmt.training")
 
-_MOMENT = datetime.timedelta(seconds=3)
+_joined = False  # whether this process reports its errors by way of ``Peers``
 
 
 @contextlib.contextmanager
 def join(
     options: DistributedConfig, device: torch.device | str, environment: Mapping[str, str] = os.environ
 ) -> Iterator[World]:
-    """The world that torchrun's variables describe; without them a single process, which needs no torch."""
+    """Yield the world that torchrun's variables describe; without them a single process, which needs no torch."""
     size = int(environment.get("WORLD_SIZE", "1"))
     if size == 1 or "RANK" not in environment:
         if options.strategy is Strategy.fsdp:
@@ -53,47 +53,60 @@ def join(
     timeout = datetime.timedelta(minutes=options.timeout_minutes)
     store, rank, _ = next(rendezvous("env://", timeout=timeout))
     store = PrefixStore(_start(environment), store)
+    global _joined
+    _joined = True
+    peers = Peers(store, rank, size)
+    peers.publish()
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
-    try:
-        if options.strategy is Strategy.fsdp:
-            from nmt.distributed.sharding import Sharded  # with torch's compiler: two seconds that others need not wait
+    with contextlib.ExitStack() as ending:
+        try:
+            peers.watch()
+            if options.strategy is Strategy.fsdp:
+                from nmt.distributed.sharding import Sharded  # takes two seconds: it imports torch's compiler
 
-            yield Sharded(device)
-        else:
-            yield Together()
-        # gloo's threads may still hold tensors of the last exchange. To let go of them they need Python, which this process
-        # leaves to them while it waits here; once it has begun to end, they could only abort it.
-        dist.barrier()
-    except Interrupted:  # all of them are, at the same update
-        dist.barrier()
-        raise
-    except NMTError:  # perhaps all of them meet it
-        _wait_for_others(store, rank, size)
-        raise
-    except (dist.DistError, RuntimeError) as error:
-        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
-            raise
-        raise NMTError(
-            f"process {environment['RANK']} lost the others: one of them has ended, and said why, or did not answer for "
-            f"{options.timeout_minutes:g} minutes; start all of them again with the same command"
-        ) from error
-    finally:
-        # torchrun ends all processes once it sees that one has died. This one is ending already, and has to say why.
-        with handled([signal.SIGTERM], signal.SIG_IGN):
+                yield Sharded(device, peers)
+            else:
+                yield Together(peers)
+            # gloo's threads may still hold tensors of the last exchange. They need Python to release them, which runs
+            # while this process waits here; once it has begun to end, they would abort it.
+            dist.barrier()
+        except Interrupted as error:  # on all ranks, at the same update
+            dist.barrier()
+            if rank == 0:
+                raise
+            raise AlreadyTold(str(error), error.exit_status) from error
+        except Exception as error:
+            # torchrun ends all processes once one has died. This one is ending already, and must report why.
+            ending.enter_context(handled([signal.SIGTERM], signal.SIG_IGN))
+            lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+            told = peers.loss(options.timeout_minutes) if lost else peers.told_once(error)
+            if told is error:
+                raise
+            raise told from error
+        finally:
+            ending.enter_context(handled([signal.SIGTERM], signal.SIG_IGN))
+            peers.close()
             dist.destroy_process_group()
 
 
-def _wait_for_others(store: Store, rank: int, size: int) -> None:
-    """For a moment, as at a good end. Nobody knows what the others are doing, so nothing is exchanged."""
-    with contextlib.suppress(RuntimeError):  # they go on, or are gone
-        store.set(f"ended-{rank}", "")
-        store.wait([f"ended-{other}" for other in range(size)], _MOMENT)
+def told_by_another(error: Exception, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether another rank reports this error, which came before the ranks were joined (such as a misspelt option)."""
+    if _joined:
+        return False
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=datetime.timedelta(seconds=MOMENT)))
+    except RuntimeError:  # not all ranks came
+        return False
+    return Peers(PrefixStore(f"{_start(environment)}-before", store), rank, size).told_once(error) is not error
 
 
 def _start(environment: Mapping[str, str]) -> str:
-    """A name for this start of the processes. torchrun keeps one store for all starts, in which those of a second one would
-    find the addresses of processes that are gone. Where it runs on several machines, each counts its own restarts: there
-    it has to be told to make a new store (docs/performance.md)."""
+    """Return a name for this start of the ranks. torchrun keeps one store for all its restarts, in which a restarted rank
+    would find the addresses of processes that have ended. On several machines each one counts its own restarts, so torchrun
+    must be told to make a new store (docs/performance.md)."""
     alone = environment.get("GROUP_WORLD_SIZE", "1") == "1"
     return f"start-{environment.get('TORCHELASTIC_RESTART_COUNT', '0') if alone else 0}"

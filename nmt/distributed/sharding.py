@@ -1,26 +1,29 @@
-"""Processes that each hold a part of every parameter: torch's FSDP2 (``fully_shard``).
+"""Ranks that each hold a part of every parameter: torch's FSDP2 (``fully_shard``).
 
-A unit is what is gathered and freed at once: each layer of a ``Stack``, and everything else. In the last batch of an
-update a layer's parameters are whole while it is called, in the forward and again in the backward pass, after which its
-gradients are averaged and divided. During the batches before that one, parameters and gradients stay whole, so that an
-update exchanges as much however many batches it has.
+Parameters are gathered and freed in units: each layer of a ``Stack`` is one, and everything else is one. In the last
+micro-batch of an update, a layer has all its parameters only while it is called, in the forward and again in the backward
+pass. Then its gradients are averaged and divided. During the micro-batches before it, parameters and gradients stay whole,
+so the amount that an update exchanges does not depend on their number.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils._pytree import tree_leaves
 
+from nmt.distributed.peers import Peers
 from nmt.distributed.together import Together, digest
-from nmt.distributed.world import Called
+from nmt.distributed.world import Called, squares
 from nmt.errors import NMTError, UsageError
 from nmt.interface import Batch, LossReport
 from nmt.layers.stack import stacked_layers
@@ -28,7 +31,7 @@ from nmt.optim.parameter_groups import shown
 
 
 def units(module: nn.Module) -> list[nn.Module]:
-    """The layers of its stacks. One that shares a parameter with what is outside it belongs to the root."""
+    """Return the layers of all stacks, except those that share a parameter with another module."""
     everywhere = _uses(module)
     return [
         layer
@@ -38,19 +41,19 @@ def units(module: nn.Module) -> list[nn.Module]:
 
 
 def _uses(module: nn.Module) -> Counter[int]:
-    """How many names each parameter has."""
+    """Count the names of each parameter."""
     return Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
 
 
 class _Root(nn.Module):
-    """The unit of everything that is in no other. Whatever needs its parameters runs inside its forward pass."""
+    """The unit of all parameters outside the layers. Code that needs them runs inside its forward pass."""
 
     def __init__(self, step: nn.Module) -> None:
         super().__init__()
         self.step = step
 
     def forward(self, batch: Batch | None) -> tuple[Tensor, LossReport] | None:
-        """Torch looks for tensors with gradients in a tuple, not in a dataclass. None: nothing is computed."""
+        """Return a tuple: torch does not look for tensors with gradients in a dataclass. ``batch`` None: compute nothing."""
         if batch is None:
             return None
         report: LossReport = self.step(batch)
@@ -58,19 +61,20 @@ class _Root(nn.Module):
 
 
 class Sharded(Together):
-    """The processes of a process group that share out the parameters of one model."""
+    """The ranks of a process group, which divide the parameters of one model."""
 
     divides = True
 
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
+    def __init__(self, device: torch.device, peers: Peers | None = None) -> None:
+        super().__init__(peers)
         self._mesh = init_device_mesh(device.type, (self.size,))
         self._root: _Root | None = None
         self._units: list[FSDPModule] = []  # the root, then layers
         self._frees = True  # whether a layer's parameters are freed after its forward pass
+        self._is_whole = False  # inside ``whole``, where ranks do not wait for each other
 
     def divide(self, step: nn.Module) -> None:
-        """All processes made the same parameters: each keeps its part of its own."""
+        """Keep this rank's part of the parameters, which every rank has initialized alike."""
         scalar = next((name for name, parameter in step.named_parameters() if parameter.dim() == 0), None)
         if scalar is not None:
             raise UsageError(
@@ -78,23 +82,26 @@ class Sharded(Together):
                 f"use --distributed-strategy ddp"
             )
         if len(set(self.gather(digest(step.parameters())))) > 1:
-            raise NMTError("the processes begin with different parameters; look for a faulty device or installation")
+            raise NMTError("the ranks start with different parameters; look for a faulty device or installation")
         root = _Root(step)
-        # Said of recurrent layers: no caller changes the result of a layer in place.
+        # torch warns so of recurrent layers; no caller changes the result of a layer in place
         warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
-        layers = [fully_shard(layer, mesh=self._mesh) for layer in units(step)]
-        self._units = [fully_shard(root, mesh=self._mesh), *layers]
+        modules = [*units(step), root]
+        *layers, outermost = [fully_shard(module, mesh=self._mesh) for module in modules]
+        self._units = [outermost, *layers]
         self._root = root
-        # In the backward pass a layer is gathered while the one above it computes. Torch would take the order of all
-        # calls since the last update for that, among which are those of validation, whose number differs by process.
+        if self._peers is not None:
+            _count_layers(modules, self._reach_layer)
+        # In the backward pass a layer is gathered while the one above it computes. By itself torch would follow the order
+        # of all calls since the last update, including those of a validation, whose number differs by rank.
         for unit, below in zip(self._units, [self._units[-1], *self._units]):
             unit.set_modules_to_backward_prefetch([below])
-        root(None)  # now torch knows which module is the outermost, whatever is called first
+        root(None)  # shows torch which module is the outermost
         self._units[0].reshard()
 
     def wrap(self, step: nn.Module) -> Called:
         root = self._root
-        assert root is not None and root.step is step, "its parameters are divided first"
+        assert root is not None and root.step is step, "divide() comes first"
         return lambda batch: root(batch)[1]
 
     @contextlib.contextmanager
@@ -106,18 +113,20 @@ class Sharded(Together):
         yield
 
     def meets(self, *, last: bool) -> Sequence[str]:
-        return ("forward", "backward")  # to gather parameters; which batches do is not worth a rule
+        return ("forward", "backward")  # ranks gather parameters in both, except in some batches
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
-        before = self._frees
+        before, was_whole = self._frees, self._is_whole
         for handle in [unit.unshard(async_op=True) for unit in self._units]:
             assert handle is not None
             handle.wait()
         self._free_after_forward(False)
+        self._is_whole = True
         try:
             yield
         finally:
+            self._is_whole = was_whole
             self._free_after_forward(before)
             if before:
                 for unit in self._units:
@@ -137,7 +146,7 @@ class Sharded(Together):
         return distribute_tensor(here, like.device_mesh, like.placements, src_data_rank=None)
 
     def gathered(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """One after the other: the others hold one whole tensor at a time."""
+        """Gather one tensor after the other, so that ranks but 0 hold one whole tensor at a time."""
         stored: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
             with torch.no_grad():
@@ -150,10 +159,34 @@ class Sharded(Together):
         return [parameter for parameter in parameters if not isinstance(parameter, DTensor)]
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        norm = super().norm(gradients)
-        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+        rows = [self.held(gradient) for gradient in gradients if isinstance(gradient, DTensor)]
+        copies = [gradient for gradient in gradients if not isinstance(gradient, DTensor)]  # the same on each rank
+        return (self.total(squares(rows)) + squares(copies)).sqrt().float()
+
+    def _reach_layer(self) -> None:
+        if self._peers is not None and not self._is_whole:
+            self._peers.reach_layer()
 
     def _free_after_forward(self, frees: bool) -> None:
         self._frees = frees
         for layer in self._units[1:]:
             layer.set_reshard_after_forward(frees, recurse=False)
+
+
+def _count_layers(modules: Iterable[nn.Module], reach: Callable[[], None]) -> None:
+    """Call ``reach`` whenever a pass, forward or backward, reaches one of ``modules``: a rank that hangs inside its pass has
+    reached fewer than the others."""
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def note(*_: object) -> None:
+        reach()
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def note_backward(module: nn.Module, inputs: object, output: object) -> None:
+        tensors = (leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad)
+        for tensor in itertools.islice(tensors, 1):
+            tensor.register_hook(note)  # type: ignore[no-untyped-call]
+
+    for module in modules:
+        module.register_forward_pre_hook(note, prepend=True)  # both come before torch's own, which wait for other ranks
+        module.register_forward_hook(note_backward, prepend=True)

@@ -1,9 +1,9 @@
-"""Several processes that ``torchrun`` started and torch.distributed connects."""
+"""Ranks that ``torchrun`` started and torch.distributed connects, each with all parameters."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -12,27 +12,47 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from nmt.distributed.peers import Peers
 from nmt.distributed.world import Called, World
 from nmt.errors import NMTError
+from nmt.reporting.stopwatch import WAITING
 
 T = TypeVar("T")
 
 
 def digest(tensors: Iterable[Tensor]) -> float:
-    """A number that hardly agrees where tensors differ."""
+    """Return a number that almost always differs if tensors differ."""
     return sum(float(tensor.detach().double().sum()) for tensor in tensors)
 
 
 class Together(World):
-    """The processes of a process group; gradients are those of torch's DistributedDataParallel."""
+    """The ranks of a process group; torch's DistributedDataParallel averages their gradients."""
 
-    def __init__(self) -> None:
+    def __init__(self, peers: Peers | None = None) -> None:
+        """``peers`` counts the meetings of this rank; None: late ranks are not watched."""
         self.rank = dist.get_rank()
         self.size = dist.get_world_size()
+        self._peers = peers
+        if peers is not None:
+            stopwatch = self.stopwatch  # made here, since another thread calls ``activity``
+            peers.activity = lambda: stopwatch.activity
+
+    def arrive(self) -> None:
+        if self._peers is not None:
+            self._peers.arrive()
+
+    @contextlib.contextmanager
+    def _meeting(self) -> Iterator[None]:
+        """Count an exchange of all ranks, and charge its time to waiting."""
+        self.arrive()
+        with self.stopwatch.during(WAITING):
+            yield
 
     def wrap(self, step: nn.Module) -> Called:
         wrapped = DistributedDataParallel(step, gradient_as_bucket_view=True)
-        wrapped.broadcast_buffers = False  # they are constants; as an argument this has two names, by version
+        wrapped.broadcast_buffers = (
+            False  # buffers are constants; as an argument this has another name in some versions
+        )
         return wrapped
 
     def backward_of(self, called: Called, *, last: bool) -> AbstractContextManager[object]:
@@ -43,7 +63,8 @@ class Together(World):
         return ("backward",) if last else ()  # where gradients are exchanged
 
     def total(self, sums: Tensor) -> Tensor:
-        dist.all_reduce(sums)
+        with self._meeting():
+            dist.all_reduce(sums)
         return sums
 
     def sums(self, values: Sequence[float]) -> list[float]:
@@ -51,7 +72,8 @@ class Together(World):
 
     def gather(self, value: T) -> list[T]:
         gathered: list[Any] = [None] * self.size
-        dist.all_gather_object(gathered, value)
+        with self._meeting():
+            dist.all_gather_object(gathered, value)
         return gathered
 
     def on_main(self, work: Callable[[], T]) -> T:
@@ -61,7 +83,8 @@ class Together(World):
                 told[0] = work()
             except NMTError as error:
                 told[1] = error
-        dist.broadcast_object_list(told, src=0)
+        with self._meeting():
+            dist.broadcast_object_list(told, src=0)
         if told[1] is not None:
             raise told[1]
         result: T = told[0]

@@ -1,7 +1,7 @@
-"""The processes that train or translate with one model together. ``torchrun`` starts them, torch.distributed connects them.
+"""The ranks that train or translate with one model. ``torchrun`` starts them, torch.distributed connects them.
 
-All of them run the same program on the same configuration and decide everything alike; the first one (rank 0, "main")
-also writes. The list of batches is the global one: of the batches of an update, process r of n takes r, r + n, r + 2n ...
+All ranks run the same program on the same configuration and decide everything alike; rank 0 ("main") also writes. Of the
+global list of batches of an update, rank r of n computes the batches r, r + n, r + 2n ...
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from nmt.reporting.stopwatch import Stopwatch
 
 if TYPE_CHECKING:  # a single process that translates does without torch
     from torch import Tensor, nn
@@ -24,115 +27,138 @@ Called = Callable[["Batch"], "LossReport"]  # a step, as training calls it
 
 @dataclass(frozen=True)
 class Share(Generic[T]):
-    """A part of an update's work for one process."""
+    """One item of an update's work for one rank."""
 
-    key: tuple[int, ...]  # the number in the whole update; then, if it was split, which part
+    key: tuple[int, ...]  # the number within the update; then, if it was split, the part
     item: T
-    counts: bool = True  # False: done only because the others have one more, without effect
-    last: bool = False  # of this process in this update
+    counts: bool = True  # False: computed without effect, because other ranks have one more
+    last: bool = False  # of this rank in this update
+
+
+_BLOCK = 2**14  # elements
+
+
+def squares(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the sum of all squares in float64: in float32 the norm of a large matrix loses up to 1e-4 of its value.
+
+    Norms of blocks are computed in float32, which is exact enough for a block and needs no copy in float64.
+    """
+    import torch
+
+    blocks = [block for tensor in tensors for block in torch.split(tensor.reshape(-1), _BLOCK)]
+    if not blocks:
+        return torch.zeros((), dtype=torch.float64)
+    return torch.stack(torch._foreach_norm(blocks, 2, dtype=torch.float32)).double().square().sum()
 
 
 class World:
-    """How many processes there are, and what they have to tell each other. This one is a single process."""
+    """The number of ranks, and their communication. This class is a single process."""
 
     rank, size = 0, 1
-    divides = False  # whether each process holds a part of every parameter only
+    divides = False  # whether each rank holds only a part of every parameter
+
+    @cached_property
+    def stopwatch(self) -> Stopwatch:
+        """The stopwatch of this process. Collectives charge their time to waiting."""
+        return Stopwatch()
 
     @property
     def main(self) -> bool:
         return self.rank == 0
 
     def shares(self, items: Sequence[T]) -> list[Share[T]]:
-        """What of an update this process does: as many items in each, so that all of them meet at the end."""
-        found = []
+        """Return this rank's items of an update. All ranks get the same number, so that they meet at the end."""
+        shares = []
         for begin in range(0, len(items), self.size):
             counts = begin + self.rank < len(items)
             chosen = begin + self.rank if counts else 0
-            found.append(Share((chosen,), items[chosen], counts, last=begin + self.size >= len(items)))
-        return found
+            shares.append(Share((chosen,), items[chosen], counts, last=begin + self.size >= len(items)))
+        return shares
 
     def part(self, items: Sequence[T]) -> Sequence[T]:
-        """What of a list this process does, where nobody has to meet."""
+        """Return this rank's items of a list; ranks may get different numbers."""
         return items[self.rank :: self.size]
 
     def divide(self, step: nn.Module) -> None:
-        """Before its optimizer is made: leave of the parameters of ``step``, which all have alike, what this one holds."""
+        """Keep only this rank's part of the parameters of ``step``. Call this before its optimizer is built."""
         return
 
     def wrap(self, step: nn.Module) -> Called:
-        """What to call in training: its backward pass brings the gradients of all processes together."""
+        """Return the module to call in training; its backward pass exchanges gradients among ranks."""
         return step
 
     def backward_of(self, called: Called, *, last: bool) -> AbstractContextManager[object]:
-        """Around forward and backward pass of a batch; gradients are exchanged at the last one of an update only."""
+        """Surround the passes of a batch; gradients are exchanged with the last batch of an update only."""
         return contextlib.nullcontext()
 
     def meets(self, *, last: bool) -> Sequence[str]:
-        """Which passes of a batch, "forward" and "backward", the processes make together: none can repeat one alone."""
+        """Return the passes of a batch ("forward", "backward") that ranks make together and none can repeat alone."""
         return ()
 
+    def arrive(self) -> None:
+        """Note that this rank has reached a point where all ranks meet. Ranks that have not are late."""
+        return
+
     def whole(self) -> AbstractContextManager[object]:
-        """Inside it modules have all their parameters, which do not change, and nobody waits: each process may do as
-        much as it likes. All of them enter and leave it together."""
+        """Give modules all their parameters, unchanged, inside the block, where no rank waits for others. All ranks enter
+        and leave it together."""
         return contextlib.nullcontext()
 
     def held(self, tensor: Tensor) -> Tensor:
-        """What this process holds of a parameter or of its gradient; shares its memory."""
+        """Return this rank's part of a parameter or gradient, with shared memory."""
         return tensor
 
     def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """What this process holds of a tensor that all have, if it belongs to the parameter ``like``."""
+        """Return this rank's part of a whole tensor that belongs to the parameter ``like``."""
         return tensor
 
     def gathered(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Whole tensors for the first process to store; nobody else needs what this returns."""
+        """Return whole tensors, for rank 0 to store."""
         return tensors
 
     def replicas(self, parameters: Iterable[Tensor]) -> Iterable[Tensor]:
-        """Those that every process holds, and that must be the same in all."""
+        """Return the parameters that every rank holds whole, and that must be equal on all."""
         return parameters
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The norm of all gradients as one vector."""
-        from torch.nn.utils import get_total_norm
-
-        return get_total_norm(gradients)
+        """Return the norm of all gradients as one vector."""
+        return squares(gradients).sqrt().float()
 
     def total(self, sums: Tensor) -> Tensor:
-        """Sums over all processes, on the device."""
+        """Return sums over all ranks, on the device."""
         return sums
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """The same of numbers; waits for all processes."""
+        """Return sums of numbers over all ranks, after waiting for them."""
         return list(values)
 
     def gather(self, value: T) -> list[T]:
-        """What each process has, by rank, in all of them."""
+        """Return the values of all ranks, in order, on all ranks."""
         return [value]
 
     def on_main(self, work: Callable[[], T]) -> T:
-        """Done by the first process only; its result, or its error, in all of them."""
+        """Let rank 0 work. Return its result, or raise its error, on all ranks."""
         return work()
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """The processes meet after every chunk, so none of them keeps more than one. What they read in a turn is divided into
-    parts of equal size. A single process does everything at once."""
+    """Divide a stream of items among ranks, which meet after every chunk, so that none holds more than one. A single process
+    does everything at once."""
 
     world: World
     size: int  # the most items of a chunk
 
     def own(self, items: Iterable[T], first: int) -> tuple[Iterator[T], Iterator[int]]:
-        """Of all items, those that this process does, and their numbers; the first item has the number ``first``."""
+        """Return this rank's items and their numbers; the first item of all has the number ``first``."""
         if self.world.size == 1:
             return iter(items), itertools.count(first)
-        here, there = itertools.tee(self._shares(enumerate(items, first)))  # one is hardly ahead of the other
+        here, there = itertools.tee(self._shares(enumerate(items, first)))  # both advance together
         return (item for _, item in here), (number for number, _ in there)
 
     def merged(self, done: Iterator[T], progress: Callable[[int], None]) -> Iterator[T]:
-        """What became of all items, in their order; other processes than the first get nothing. ``progress`` is told of
-        what the others have done."""
+        """Yield the results of all items in order, on rank 0 only. ``progress`` receives the number of results of the other
+        ranks."""
         if self.world.size == 1:
             yield from done
             return

@@ -1,8 +1,8 @@
-"""What translates with a trained model. A kind of engine says which models it can hold, and makes an engine of one.
+"""Engines translate with a trained model. A kind of engine decides which models it supports, and makes their engines.
 
-torch    the model itself
-graphs   the model with its steps recorded, on a GPU
-native   a Transformer in C, on a CPU, on weights in few bytes
+torch    the torch module; all models and devices
+graphs   the torch module with recorded steps (CUDA graphs), on a GPU
+native   a Transformer in C, on a CPU, also with quantized weights
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("nmt.translation")
 
 AUTO = "auto"
-PREFERRED = ("native", "torch")  # what ``auto`` takes: the first one that can hold the model
+PREFERRED = ("native", "torch")  # ``auto`` is the first one that supports the model
 PRECISIONS = {
     NumberFormat.float32: Precision.fp32,
     NumberFormat.bfloat16: Precision.bf16,
@@ -44,8 +44,8 @@ PRECISIONS = {
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What an engine is asked for."""
+class EngineSpec:
+    """The device and the number format that an engine is made for."""
 
     device: str  # "cpu", "cuda" or "cuda:1"
     number_format: NumberFormat  # of the weights
@@ -55,17 +55,17 @@ class EngineKind:
     """Makes engines of models."""
 
     def __init__(self, config: Any) -> None:
-        """``config``: its options. None of ours has any."""
+        """``config``: its options. The kinds in this package have none."""
 
-    def misfit(self, model: LoadedModel, wanted: Wanted) -> str | None:
-        """Why it cannot hold the model like this, or should not where nobody asked for it; None: it can."""
+    def misfit(self, model: LoadedModel, spec: EngineSpec) -> str | None:
+        """Why this engine cannot or should not run the model; None if it can."""
         return None
 
-    def computes_in(self, wanted: Wanted) -> NumberFormat:
-        """What numbers the weights would be kept in."""
-        return wanted.number_format
+    def computes_in(self, spec: EngineSpec) -> NumberFormat:
+        """Return the number format that the weights would be kept in."""
+        return spec.number_format
 
-    def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
+    def make(self, model: LoadedModel, spec: EngineSpec) -> Engine:
         raise NotImplementedError
 
 
@@ -75,36 +75,36 @@ engines: Registry[EngineKind] = Registry("engine")
 
 @engines.register("torch", make_dataclass("TorchConfig", ()))
 class TorchKind(EngineKind):
-    """Holds every model, on any device: the model itself, computed by torch."""
+    """Supports every model on every device: torch computes the module."""
 
-    def computes_in(self, wanted: Wanted) -> NumberFormat:
-        """On a CPU in float32: fewer bytes would only slow it down."""
-        return NumberFormat.float32 if kind_of(wanted.device) == "cpu" else wanted.number_format
+    def computes_in(self, spec: EngineSpec) -> NumberFormat:
+        """Return float32 on a CPU, where torch is slower in other data types."""
+        return NumberFormat.float32 if kind_of(spec.device) == "cpu" else spec.number_format
 
-    def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
-        from nmt.search.in_torch import ModelEngine
+    def make(self, model: LoadedModel, spec: EngineSpec) -> Engine:
+        from nmt.engines.model_engine import ModelEngine
 
-        module = _prepared(model.module, wanted)
-        return ModelEngine(module, wanted.device, longest_source=module.max_source_length())
+        module = _prepared(model.module, spec)
+        return ModelEngine(module, spec.device, longest_source=module.max_source_length())
 
 
 @engines.register("graphs", make_dataclass("GraphsConfig", ()))
 class GraphsKind(EngineKind):
-    """The model with its steps recorded once for each shape and repeated, so that a GPU does not wait for Python.
+    """Records the steps of a model once for each shape and replays them, so that a GPU does not wait for Python.
 
-    Of models whose steps change their shapes it translates with the model itself, and says so.
+    If the shapes of a model's steps vary, it computes them without recording and logs a warning.
     """
 
-    def misfit(self, model: LoadedModel, wanted: Wanted) -> str | None:
-        return None if kind_of(wanted.device) == "cuda" else f"it is for NVIDIA GPUs, and the device is {wanted.device}"
+    def misfit(self, model: LoadedModel, spec: EngineSpec) -> str | None:
+        return None if kind_of(spec.device) == "cuda" else f"it is for NVIDIA GPUs, and the device is {spec.device}"
 
-    def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
+    def make(self, model: LoadedModel, spec: EngineSpec) -> Engine:
         from nmt.engines.graphs import recorded_engine
 
-        return recorded_engine(_prepared(model.module, wanted), wanted.device)
+        return recorded_engine(_prepared(model.module, spec), spec.device)
 
 
-# Options of a Transformer, and their values that C knows.
+# Options of a Transformer, and their values that the C code supports.
 IN_C = {
     **WITHOUT_SELF_ATTENTION,
     "decoder": (DecoderKind.self_attention, DecoderKind.ssru),
@@ -116,24 +116,24 @@ IN_C = {
 
 @engines.register("native", make_dataclass("NativeConfig", ()))
 class NativeKind(EngineKind):
-    """Holds Transformers that are described in full, in every number format, in C: a whole step is one call."""
+    """Supports Transformers with a plain description, in every data type. A whole step is one call of C."""
 
-    def misfit(self, model: LoadedModel, wanted: Wanted) -> str | None:
-        if wanted.device != "cpu":
-            return f"it is for CPUs, and the device is {wanted.device}"
+    def misfit(self, model: LoadedModel, spec: EngineSpec) -> str | None:
+        if spec.device != "cpu":
+            return f"it is for CPUs, and the device is {spec.device}"
         if processor() is None:
             return "the C part of nmt was not built here or is switched off"
         missing = beyond(IN_C, model.config) or _other_heads(model.config)
         return None if missing is None else f"{missing} is not in its C code"
 
-    def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
+    def make(self, model: LoadedModel, spec: EngineSpec) -> Engine:
         from nmt.engines.native import NativeEngine
 
-        return NativeEngine(describe(model.config, model.sizes, model.arrays, model.origin), wanted.number_format)
+        return NativeEngine(describe(model.config, model.sizes, model.arrays, model.origin), spec.number_format)
 
 
 def _other_heads(config: TransformerConfig) -> str | None:
-    """What keys or values have of a width of their own: in C all heads together are as wide as the model."""
+    """Return the option that sets another width of keys or values; in C, all heads together are as wide as the model."""
     heads = config.head_sizes()
     for name, width, together in (("d_k", heads.d_k, heads.keys), ("d_v", heads.d_v, heads.values)):
         if together != config.d_model:
@@ -143,37 +143,37 @@ def _other_heads(config: TransformerConfig) -> str | None:
     return None
 
 
-def _prepared(model: EncoderDecoder, wanted: Wanted) -> EncoderDecoder:
-    """In float32 on a CPU, where other numbers would slow it down, as wanted on a GPU."""
+def _prepared(model: EncoderDecoder, spec: EngineSpec) -> EncoderDecoder:
+    """Convert the model for inference: float32 on a CPU, the data type of ``spec`` on a GPU."""
     from nmt.layers.linear import with_fixed_weights
 
-    if kind_of(wanted.device) != "cpu":
-        model = model.to(parameter_type(wanted.device, PRECISIONS[wanted.number_format]))
+    if kind_of(spec.device) != "cpu":
+        model = model.to(parameter_type(spec.device, PRECISIONS[spec.number_format]))
     return with_fixed_weights(model)
 
 
-def engine_for(name: str, model: LoadedModel, wanted: Wanted) -> Engine:
-    """An engine with the model; ``name``: of a kind, or ``auto``. The log says which one it is, and why it is not one that
-    ``auto`` prefers."""
+def engine_for(name: str, model: LoadedModel, spec: EngineSpec) -> Engine:
+    """Return an engine for a model. ``name``: of a kind, or ``auto``. The log names the engine, and why ``auto`` did not
+    take a preferred one."""
     reasons = list[str]()
-    for candidate in PREFERRED if name == AUTO else (name,):  # the last one of those holds every model
+    for candidate in PREFERRED if name == AUTO else (name,):  # the last preferred kind supports every model
         kind = engines.build(engines.config_class(candidate)())
-        misfit = kind.misfit(model, wanted)
+        misfit = kind.misfit(model, spec)
         if misfit is None:
             break
         if name != AUTO:
             raise UsageError(f"--engine {name} cannot take this model: {misfit}; use --engine {AUTO}")
         reasons.append(f"{candidate} one, since {misfit}")
-    found = kind.computes_in(wanted)
-    refused = "" if found is wanted.number_format else f", not {wanted.number_format.value}"
+    number_format = kind.computes_in(spec)
+    refused = "" if number_format is spec.number_format else f", not {spec.number_format.value}"
     why = f" (not the {' or the '.join(reasons)})" if reasons else ""
     level = logging.WARNING if refused else logging.INFO
-    logger.log(level, "the %s engine translates, in %s%s%s", candidate, found.value, refused, why)
-    return kind.make(model, wanted)
+    logger.log(level, "the %s engine translates, in %s%s%s", candidate, number_format.value, refused, why)
+    return kind.make(model, spec)
 
 
 def choose_format(wanted: NumberFormat | None, precision: Precision, device: str) -> NumberFormat:
-    """``wanted``, or else what ``precision`` stands for, where the device has it."""
+    """Return ``wanted``, or the data type of ``precision``. Refuse one that the device does not support."""
     if wanted is None:
         require_translating(device, precision)
         return {of: name for name, of in PRECISIONS.items()}.get(precision, NumberFormat.float32)

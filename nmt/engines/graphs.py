@@ -1,10 +1,10 @@
-"""A ``Decodable`` whose steps are recorded for a shape and repeated (CUDA graphs): a GPU does not wait for Python.
+"""A ``Decodable`` whose search steps are recorded as CUDA graphs and replayed, so that a GPU does not wait for Python.
 
-A recording is of certain tensors. So states have room for steps to come, batches are filled up to few shapes, and a batch's
-memory and state are copied to where the recording of that shape reads them. Sentences that leave stay there, unasked, until
-half of the rows are enough.
+A recording reads and writes fixed tensors. Therefore states have room for future steps, batches are padded to few shapes,
+and the memory and state of a batch are copied to the tensors of the recording with that shape. Finished sentences stay in
+their rows, and their results are ignored, until half of the rows are enough.
 
-Shapes: B sentences, R rows of sentences that there are in a recording, K beam, N = B*K hypotheses, S source positions.
+Legend: B sentences, R rows for sentences in a recording, K beam, N = B*K hypotheses, S source positions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -21,10 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.data.vocabulary import EOS, PAD
+from nmt.data.vocabulary import EOS, PAD, Floats, Ids
+from nmt.engines.model_engine import ModelEngine, teacher_forced_scores
 from nmt.interface import DecoderState, EncoderDecoder, Memory, StepOutput
 from nmt.models.transformer.autoregression import BeamHistory, KeyValueCache
-from nmt.search.in_torch import ModelEngine
 from nmt.trees import map_tensors, tensors, with_parts
 
 logger = logging.getLogger("nmt.search")
@@ -32,14 +32,14 @@ logger = logging.getLogger("nmt.search")
 Function = Callable[[], object]
 Tree = TypeVar("Tree")
 
-POSITIONS = 16  # sources are padded to a multiple of them, longer ones of more
-LEAST_STEPS = 32  # that there is room for at first; it doubles when full
-MOST = 16  # recordings that are kept, each with its own memory and state
-_NOBODY = -1  # in place of a slot: in no hypothesis' past
+POSITION_UNIT = 16  # sources are padded to a multiple of it; long ones to larger multiples
+FIRST_ROOM = 32  # least number of steps that a new state has room for; it doubles when full
+MOST_RECORDINGS = 16  # kept at once, each with its own memory and state
+_NOBODY = -1  # in a slot of a future step: part of no beam history
 
 
 class Recordings:
-    """Records what a function launches on a GPU. Its recordings share what they need while they run: one runs at a time."""
+    """Records what a function launches on a GPU. The recordings share working memory, so only one may run at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -47,16 +47,16 @@ class Recordings:
         self._pool: Any = None
 
     def record(self, warm_up: Function, function: Function) -> Callable[[], None]:
-        """Runs ``warm_up`` as it is, and gives what repeats all that ``function`` launches.
+        """Run ``warm_up`` normally, record ``function``, and return a function that replays the recording.
 
-        The repetitions read and write the memory that ``function`` has read and written: its tensors stay where they are,
-        and only numbers in them may differ. It must not ask what is in a tensor.
+        A replay reads and writes the same addresses as ``function``: only the values in its tensors may change.
+        ``function`` must not read a number of a tensor in Python.
         """
         with torch.cuda.device(self._device):
             before = torch.cuda.current_stream()
             self._stream = self._stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
             self._stream.wait_stream(before)
-            with torch.cuda.stream(self._stream):  # where libraries meet it first, for what they keep for a stream
+            with torch.cuda.stream(self._stream):  # libraries allocate their memory for this stream here
                 warm_up()
             before.wait_stream(self._stream)
             self._pool = self._pool or torch.cuda.graph_pool_handle()
@@ -78,13 +78,13 @@ class Recordings:
         return repeat
 
     def forget(self) -> None:
-        """All are gone. The next ones get other memory: what is left of the old may still be read."""
+        """Give the next recordings new memory: outputs of the old ones may still be read."""
         self._pool = None
 
 
 @dataclass
 class FixedBeamHistory(BeamHistory):
-    """A beam history with room for a number of steps; ``length`` stays 0, since every tensor tells how far it is."""
+    """A beam history with room for future steps. ``length`` stays 0: the tensors hold the number of steps."""
 
     @property
     def bound(self) -> int:
@@ -99,12 +99,12 @@ class FixedBeamHistory(BeamHistory):
 
     @property
     def _has_others(self) -> bool:
-        return True  # at least the steps that are still to come
+        return True  # at least those of future steps
 
 
 @dataclass
 class FixedKeyValueCache(KeyValueCache):
-    """A cache with room for ``length`` steps, of which all are looked at: the mask forbids those to come."""
+    """A cache with room for ``length`` steps. Attention computes all of them; the mask forbids future ones."""
 
     written: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))  # [B] steps
 
@@ -120,7 +120,7 @@ class FixedKeyValueCache(KeyValueCache):
 
 
 def with_room(node: Tree, room: int) -> Tree:
-    """A state, before its first step or already of this kind, with room for so many steps wherever it would grow."""
+    """Return a state with room for ``room`` steps in each part that grows. The state must be new, or have room already."""
     part: Any = node
     if isinstance(part, BeamHistory):
         slots = F.pad(part.slots, (0, room - part.slots.size(1)), value=_NOBODY)
@@ -128,7 +128,7 @@ def with_room(node: Tree, room: int) -> Tree:
     elif isinstance(part, FixedKeyValueCache):
         part = replace(part.padded(room), length=room)
     elif type(part) is KeyValueCache:
-        empty = part.padded(room).map(torch.zeros_like)  # the mask forbids no NaN
+        empty = part.padded(room).map(torch.zeros_like)  # zeros, because a mask does not remove NaN
         none = torch.zeros(len(part.keys), dtype=torch.long, device=part.keys.device)
         part = FixedKeyValueCache(empty.keys, empty.values, room, none)
     else:
@@ -139,11 +139,11 @@ def with_room(node: Tree, room: int) -> Tree:
 
 @dataclass
 class Rows:
-    """Where the sentences of a search stand among the R rows of what is recorded."""
+    """The rows of a recording that hold the unfinished sentences of a search."""
 
     places: Tensor  # [B]
     count: int  # R
-    in_order: bool  # the first of all, none left out
+    in_order: bool  # the sentences are the first B rows
 
     @classmethod
     def first(cls, sentences: int, count: int, device: torch.device) -> Rows:
@@ -153,12 +153,12 @@ class Rows:
         """[N]"""
         return (self.places[:, None] * beam + torch.arange(beam, device=self.places.device)).flatten()
 
-    def asked(self, values: Tensor, beam: int) -> Tensor:
-        """[R * K, ...] -> [N, ...]"""
+    def select(self, values: Tensor, beam: int) -> Tensor:
+        """Return the rows of unfinished sentences: [R * K, ...] -> [N, ...]."""
         return values[: len(self.places) * beam] if self.in_order else values[self.of_hypotheses(beam)]
 
     def keeping(self, staying: Tensor) -> tuple[Rows, Tensor | None]:
-        """Of the sentences ``staying`` alone, and the rows [R'] that they are moved to; None: nothing moves."""
+        """Drop the other sentences. Also returns the old rows [R'] of the new, fewer rows; None: all rows stay."""
         places, count = self.places[staying], self.count
         while count % 2 == 0 and count // 2 >= len(places):
             count //= 2
@@ -173,7 +173,7 @@ class ReplayedMemory(Memory):
 
     memory: Memory
     at: Rows
-    width: int  # of the source, as it was given
+    width: int  # of the source before padding
 
     def rows(self, index: Tensor) -> ReplayedMemory:
         at, moved = self.at.keeping(index)
@@ -188,7 +188,7 @@ class ReplayedState(DecoderState):
     at: Rows
     beam: int
     room: int  # steps
-    made: int = 0
+    steps: int = 0  # made so far
 
     def rows(self, index: Tensor) -> ReplayedState:
         hypotheses = self.at.of_hypotheses(self.beam)
@@ -204,23 +204,23 @@ class ReplayedState(DecoderState):
 
 
 def _filled(rows: Tensor, count: int, unit: int = 1) -> Tensor:
-    """So many rows: the first ``unit`` stand for those that are missing."""
+    """Extend rows to ``count`` by repeating the first ``unit``."""
     return torch.cat([rows, rows[:unit].repeat((count - len(rows)) // unit)])
 
 
-class _Step:
-    """A step of one shape: its tensors, which lie where they lie, and what repeats it."""
+class _RecordedStep:
+    """A step of one shape: its fixed tensors, and the function that replays it."""
 
     def __init__(self, model: EncoderDecoder, hypotheses: int, memory: Memory, state: DecoderState) -> None:
         self._model = model
         self.tokens = torch.empty(hypotheses, dtype=torch.long, device=next(tensors(memory)).device)
         self.memory, self.state = memory.clone(), state.clone()
         self.kept = list(tensors(self.state))
-        self.output: StepOutput | None = None  # where every repetition writes its scores
+        self.output: StepOutput | None = None  # the tensors that each replay writes
         self.repeat: Callable[[], None] | None = None
 
     def compute(self, attention: bool = False) -> StepOutput:
-        """The step itself; the state is the next one after it."""
+        """Compute the step, and write the next state over the old one."""
         output = self._model.step(self.tokens, self.memory, self.state, attention)
         copy(zip(self.kept, tensors(output.state)))
         return output
@@ -229,12 +229,12 @@ class _Step:
         def function() -> None:
             self.output = self.compute()
 
-        # a step whose state nobody keeps can be made again
+        # the warm-up discards its new state, so the step can be repeated
         self.repeat = recordings.record(lambda: self._model.step(self.tokens, self.memory, self.state), function)
 
 
 def copy(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
-    """Each second tensor into the first one, also where that lies in a place that is still to be read."""
+    """Copy the second tensor of each pair into the first. Pairs may share memory: all are read before one is written."""
     pairs = [(tensor, other) for tensor, other in pairs if tensor is not other]
     written = {tensor.untyped_storage().data_ptr() for tensor, _ in pairs}
     read = [other.clone() if other.untyped_storage().data_ptr() in written else other for _, other in pairs]
@@ -243,64 +243,66 @@ def copy(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
 
 
 class Replayed:
-    """A model on a GPU. It serves one search at a time."""
+    """A model on a GPU with recorded steps. It serves one search at a time."""
 
     def __init__(self, model: EncoderDecoder, recordings: Recordings) -> None:
-        """``model`` has ``fixed_steps``."""
-        self._model = model
+        """``model``: one for which ``fixed_steps`` is true."""
+        self.model = model
         self._recordings = recordings
         self._fails = False
-        self.steps: OrderedDict[Any, _Step] = OrderedDict()  # the one that was used last at the end
-        self._current: tuple[_Step, Memory, int] | None = None  # whose numbers are in place, and with what room
+        self.steps: OrderedDict[Any, _RecordedStep] = OrderedDict()  # by shape, least recently used first
+        self._current: tuple[_RecordedStep, Memory, int] | None = (
+            None  # the recording that holds the current batch; its memory and room
+        )
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         if self._fails:
-            return self._model.encode(source, source_lengths)
+            return self.model.encode(source, source_lengths)
         sentences, width = source.shape
-        # powers of two, and these with a half more; a few multiples of positions
+        # few shapes: 2^n or 1.5 * 2^n sentences, and multiples of a unit of positions
         count = 1 << (sentences - 1).bit_length()
         count = count * 3 // 4 if sentences <= count * 3 // 4 and count > 2 else count
-        unit = max(POSITIONS, (1 << (width - 1).bit_length()) // 4)
-        longest, limit = -(-width // unit) * unit, self._model.max_source_length()
+        unit = max(POSITION_UNIT, (1 << (width - 1).bit_length()) // 4)
+        longest, limit = -(-width // unit) * unit, self.model.max_source_length()
         filled = F.pad(source, (0, max(width, min(longest, limit or longest)) - width, 0, count - sentences), value=PAD)
         filled[sentences:, 0] = EOS
         lengths = F.pad(source_lengths, (0, count - sentences), value=1)
         at = Rows.first(sentences, count, source.device)
-        return ReplayedMemory(self._model.encode(filled, lengths), at, width)
+        return ReplayedMemory(self.model.encode(filled, lengths), at, width)
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         if not isinstance(memory, ReplayedMemory):
-            return self._model.start(memory, beam_size, vocabulary)
+            return self.model.start(memory, beam_size, vocabulary)
         assert vocabulary is None, "every batch would have another output layer"
-        room = max(LEAST_STEPS, 1 << (memory.width - 1).bit_length())
-        prepared, state = self._model.start(memory.memory, beam_size)
+        room = max(FIRST_ROOM, 1 << (memory.width - 1).bit_length())
+        prepared, state = self.model.start(memory.memory, beam_size)
         return replace(memory, memory=prepared), ReplayedState(with_room(state, room), memory.at, beam_size, room)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         if not isinstance(memory, ReplayedMemory):
-            return self._model.step(tokens, memory, state, attention)
+            return self.model.step(tokens, memory, state, attention)
         assert isinstance(state, ReplayedState)
-        if state.made == state.room:
+        if state.steps == state.room:
             state = replace(state, state=with_room(state.state, 2 * state.room), room=2 * state.room)
         step = self._placed(memory.memory, state)
         step.tokens.fill_(EOS).index_copy_(0, state.at.of_hypotheses(state.beam), tokens)
         output = step.compute(attention) if attention or self._fails else self._repeated(step)
-        after = replace(state, state=step.state, made=state.made + 1)
+        after = replace(state, state=step.state, steps=state.steps + 1)
         weights = output.attention
         if weights is not None:
-            weights = state.at.asked(weights, state.beam)[:, : memory.width].clone()
-        return StepOutput(state.at.asked(output.scores, state.beam), output.normalised, after, weights)
+            weights = state.at.select(weights, state.beam)[:, : memory.width].clone()
+        return StepOutput(state.at.select(output.scores, state.beam), output.normalised, after, weights)
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
-        return self._model.max_target_lengths(source_lengths)
+        return self.model.max_target_lengths(source_lengths)
 
     def forget(self) -> None:
-        """Every recording, and the memory that they hold."""
+        """Delete all recordings and their memory."""
         self.steps.clear()
         self._current = None
         self._recordings.forget()
 
-    def _repeated(self, step: _Step) -> StepOutput:
+    def _repeated(self, step: _RecordedStep) -> StepOutput:
         try:
             if step.repeat is None:
                 step.record(self._recordings)
@@ -308,7 +310,7 @@ class Replayed:
             raise
         except RuntimeError as error:
             first, _, _ = str(error).partition("\n")
-            logger.warning("a step cannot be recorded (%s); translating goes on without --cuda-graphs", first)
+            logger.warning("a step cannot be recorded (%s); translation continues without --cuda-graphs", first)
             self._fails = True
             self.forget()
             return step.compute()
@@ -316,8 +318,8 @@ class Replayed:
         step.repeat()
         return step.output
 
-    def _placed(self, memory: Memory, state: ReplayedState) -> _Step:
-        """The step of that shape, with these numbers."""
+    def _placed(self, memory: Memory, state: ReplayedState) -> _RecordedStep:
+        """Return the recording of this shape, with the memory and state copied into its tensors."""
         hypotheses = state.at.count * state.beam
         if self._current is not None and self._current[1] is memory and self._current[2] == state.room:
             step = self._current[0]
@@ -326,9 +328,9 @@ class Replayed:
                 return step
         shape = (hypotheses, *((one.dtype, one.size()) for part in (memory, state.state) for one in tensors(part)))
         if shape not in self.steps:
-            if len(self.steps) >= MOST:
+            if len(self.steps) >= MOST_RECORDINGS:
                 self.steps.popitem(last=False)
-            self.steps[shape] = _Step(self._model, hypotheses, memory, state.state)
+            self.steps[shape] = _RecordedStep(self.model, hypotheses, memory, state.state)
         self.steps.move_to_end(shape)
         step = self.steps[shape]
         copy(zip([*tensors(step.memory), *step.kept], [*tensors(memory), *tensors(state.state)]))
@@ -337,36 +339,40 @@ class Replayed:
 
 
 class RecordedEngine(ModelEngine):
-    """A model with its steps recorded."""
+    """An engine that replays recorded steps."""
 
-    decodable: Replayed
+    model: Replayed
+    interleaves = False  # recordings share their memory
 
     def forget(self) -> None:
-        self.decodable.forget()
+        self.model.forget()
         super().forget()
+
+    def target_scores(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[Floats]:
+        return teacher_forced_scores(self.model.model, self.device, sources, targets)
 
 
 def recorded_engine(model: EncoderDecoder, device: str) -> ModelEngine:
-    """With the model's steps recorded, or with the model as it is where they vary, which is said."""
+    """Return an engine that records steps, or with a warning one that does not, if the shapes of the model's steps vary."""
     there, limit = torch.device(device), model.max_source_length()
     if fixed_steps(model, there):
-        return RecordedEngine(Replayed(model, Recordings(there)), device, scored=model, longest_source=limit)
-    logger.warning("the steps of this model vary and cannot be recorded; translating goes on without --cuda-graphs")
+        return RecordedEngine(Replayed(model, Recordings(there)), device, longest_source=limit)
+    logger.warning("the steps of this model vary and cannot be recorded; translation continues without --cuda-graphs")
     return ModelEngine(model, device, longest_source=limit)
 
 
 def fixed_steps(model: EncoderDecoder, device: torch.device) -> bool:
-    """Whether all steps of a model launch the same: with room for them, none changes the form of the state."""
+    """Whether all steps of a model launch the same kernels: a step does not change the shapes of a state with room."""
     if model.shapes_depend_on_tokens:
         return False
     with torch.inference_mode():
         one = torch.tensor([[EOS]], device=device)
         memory, state = model.start(model.encode(one, torch.ones_like(one[0])), 1)
         state = with_room(state, 2)
-        before = form_of(state)
-        return bool(form_of(model.step(one[0], memory, state).state) == before)
+        before = shapes_of(state)
+        return bool(shapes_of(model.step(one[0], memory, state).state) == before)
 
 
-def form_of(tree: Any) -> Any:
-    """The tree with types and shapes in place of its tensors."""
+def shapes_of(tree: Any) -> Any:
+    """Return the tree with the type and shape of each tensor in its place."""
     return map_tensors(lambda tensor: (tensor.dtype, tensor.size()), tree)  # type: ignore[arg-type, return-value]

@@ -1,26 +1,24 @@
-"""A Transformer as it is described (nmt.models.transformer.weights), in C on a CPU (nmt/native/decoding.c), and what it
-translates together.
+"""The native engine: translates with a Transformer in C on a CPU (nmt/native/decoding.c).
 
-The weights are structures of C, with matrices in the order in which it reads them (panels.h), in float32 or in fewer bytes.
-A product is made row by row: the result of a row does not depend on other rows, to the last bit. In int8 every output of a
-matrix has a scale of its own, and so has every row that it is multiplied with.
+It packs the plain description of the weights (nmt.models.transformer.weights) into structures of C. Matrices are stored in
+the order in which C reads them (panels.h), in float32 or quantized. Products are computed row by row: the result of a row
+does not depend on other rows, to the last bit. In int8, each output of a matrix and each row of its input has a scale.
 
-Shapes: B sentences, b of them still there, K beam, N = b*K hypotheses, V pieces, S positions of the longest source.
+Legend: B sentences, b unfinished sentences, K beam, N = b*K hypotheses, V vocabulary, S longest source.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from nmt.config.choices import NumberFormat
-from nmt.config.commands import IN_C
+from nmt.config.translation import IN_C
 from nmt.data.vocabulary import BOS, Floats, Ids, Ints
+from nmt.engines.c_scores import CScores, flags_of
 from nmt.errors import DataError
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import (
@@ -28,27 +26,24 @@ from nmt.models.transformer.weights import (
     Array,
     Attention,
     LayerWeights,
-    Linear,
-    Norm,
+    LinearWeights,
+    NormWeights,
     Recurrence,
     StackWeights,
     TransformerWeights,
 )
 from nmt.native.library import address, built
-from nmt.search.decoding import Candidates, ScoresInC, flags_of
+from nmt.search.decoding import Candidates
 
-if TYPE_CHECKING:
-    from nmt.interface import Decodable
-
-PANEL = 16  # outputs side by side
+PANEL = 16  # outputs in a panel
 _LINE = 64  # bytes of a cache line
-FIRST_POSITIONS = 256  # sinusoids that there are at first
+FIRST_POSITIONS = 256  # sinusoids computed in advance; the table grows
 _ACTIVATIONS = {Activation.relu: 0, Activation.gelu: 1, Activation.swish: 2}  # as layers.h numbers them
 _NUMBERS = {NumberFormat.float32: 0, NumberFormat.bfloat16: 1, NumberFormat.float16: 2, NumberFormat.int8: 3}
 
 
 class Matrix(ctypes.Structure):
-    """As native.h has it."""
+    """``Matrix`` of native.h."""
 
     _fields_ = (
         *[(name, ctypes.c_void_p) for name in ("panels", "scales", "shifts", "bias")],
@@ -56,10 +51,10 @@ class Matrix(ctypes.Structure):
     )
 
 
-class Packed:
-    """One or several linear maps of the same input, one below the other, as one matrix."""
+class PackedMatrix:
+    """One matrix of one or several linear maps with the same input; their outputs are concatenated."""
 
-    def __init__(self, parts: Sequence[Linear], number_format: NumberFormat) -> None:
+    def __init__(self, parts: Sequence[LinearWeights], number_format: NumberFormat) -> None:
         weight = float32(parts[0].weight if len(parts) == 1 else np.concatenate([part.weight for part in parts]))
         if not np.isfinite(weight).all():
             raise DataError(
@@ -78,13 +73,13 @@ class Packed:
             bias[:outputs] = np.concatenate(own)
         found.pack(address(weight), outputs, inputs, number, address(panels), address(scales), address(shifts))
         self.matrix = Matrix(address(panels), address(scales), address(shifts), address(bias), outputs, inputs, number)
-        self._kept = (panels, scales, shifts, bias)  # they live as long as their addresses are used
+        self._kept = (panels, scales, shifts, bias)  # keeps arrays alive while C has their addresses
 
 
-class PartsOfOutput:
-    """For each of B sentences some of the outputs of a matrix, as a matrix of its own."""
+class ShortlistMatrices:
+    """The output layer restricted to the vocabulary shortlist of each sentence: one matrix for each of B sentences."""
 
-    def __init__(self, whole: Packed, lists: Sequence[Ids]) -> None:
+    def __init__(self, whole: PackedMatrix, lists: Sequence[Ids]) -> None:
         found, m = built(), whole.matrix
         self.longest = max(map(len, lists))
         size = found.packed_bytes(self.longest, m.inputs, m.format)
@@ -105,25 +100,25 @@ class PartsOfOutput:
 
 
 def float32(array: Array) -> Floats:
-    """The same numbers in float32, one after the other; itself, if it is so."""
+    """Return an array as contiguous float32, without a copy if it is already."""
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
 def aligned(count: int) -> npt.NDArray[np.uint8]:
-    """So many zero bytes that begin where a line of the cache does."""
+    """Return ``count`` zero bytes that begin at a cache line."""
     memory = np.zeros(count + _LINE, dtype=np.uint8)
     start = -int(memory.ctypes.data) % _LINE
     return memory[start : start + count]
 
 
-class _Norm(ctypes.Structure):
+class _CNorm(ctypes.Structure):
     _fields_ = (("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("epsilon", ctypes.c_float))
 
 
-class _Layer(ctypes.Structure):
+class _CLayer(ctypes.Structure):
     _fields_ = (
         *[(name, Matrix) for name in ("projection", "look_output", "query", "memory", "read_output", "inner", "outer")],
-        *[(name, _Norm) for name in ("look_norm", "read_norm", "feed_norm")],
+        *[(name, _CNorm) for name in ("look_norm", "read_norm", "feed_norm")],
         ("norm_first", ctypes.c_int64),
         ("activation", ctypes.c_int64),
         ("recurrent", ctypes.c_int64),
@@ -134,61 +129,61 @@ class _Layer(ctypes.Structure):
     )
 
 
-class _Stack(ctypes.Structure):
+class _CStack(ctypes.Structure):
     _fields_ = (
         ("embedding", ctypes.c_void_p),
         ("positions", ctypes.c_void_p),
         ("scale", ctypes.c_float),
         ("layers", ctypes.c_void_p),
         ("count", ctypes.c_int64),
-        ("last", _Norm),
+        ("last", _CNorm),
     )
 
 
-class _Model(ctypes.Structure):
-    _fields_ = (("source", _Stack), ("target", _Stack), ("output", Matrix), ("width", ctypes.c_int64))
+class _CModel(ctypes.Structure):
+    _fields_ = (("source", _CStack), ("target", _CStack), ("output", Matrix), ("width", ctypes.c_int64))
 
 
 class NativeModel:
-    """The structures of C, and all that they point to."""
+    """The structures of C, and the arrays that they point to."""
 
     def __init__(self, weights: TransformerWeights, number_format: NumberFormat) -> None:
         self._shape = weights.num_heads, weights.width
         self.start = weights.start
         self._format = number_format
-        self._kept: list[object] = []  # lives as long as its address is used
+        self._kept: list[object] = []  # keeps arrays alive while C has their addresses
         self.output = self._packed(weights.output)
         self.longest_source, self.longest_target = _longest(weights.source), _longest(weights.target)
         self._sinusoids = weights.source.positions if isinstance(weights.source.positions, Sinusoids) else None
         self._table = None if self._sinusoids is None else self._sinusoids.table(FIRST_POSITIONS)  # of both stacks
         stacks = self._stack(weights.source), self._stack(weights.target)
-        self._model = _Model(*stacks, self.output.matrix, weights.width)
+        self._model = _CModel(*stacks, self.output.matrix, weights.width)
         self.address = ctypes.addressof(self._model)
 
     def reach(self, positions: int) -> None:
-        """See to it that there are so many positions, where they are sinusoids."""
+        """Extend the table of sinusoids to at least this number of positions; learned positions do not grow."""
         if self._sinusoids is None or self._table is None or positions <= len(self._table):
             return
         self._table = self._sinusoids.table(max(positions, 2 * len(self._table)))
         for stack in (self._model.source, self._model.target):
             stack.positions = address(self._table)
 
-    def _stack(self, weights: StackWeights) -> _Stack:
-        layers = (_Layer * len(weights.layers))(*(self._layer(one, weights.norm_first) for one in weights.layers))
+    def _stack(self, weights: StackWeights) -> _CStack:
+        layers = (_CLayer * len(weights.layers))(*(self._layer(one, weights.norm_first) for one in weights.layers))
         self._kept.append(layers)
         positions = self._numbers(weights.positions) if self._table is None else self._table
         embedding, places = address(self._numbers(weights.embedding)), address(positions)
         begin, last = ctypes.addressof(layers), self._norm(weights.norm)
-        return _Stack(embedding, places, weights.scale, begin, len(layers), last)
+        return _CStack(embedding, places, weights.scale, begin, len(layers), last)
 
     def _require_as_wide(self, attention: Attention) -> None:
-        """C finds queries, keys and values by the width of the model."""
+        """Assert that all heads together are as wide as the model; C computes addresses from the width."""
         widths = {len(linear.weight) for linear in (attention.query, attention.key, attention.value)}
         assert widths == {self._shape[1]}, f"heads of {widths} for a model of {self._shape[1]}, which C cannot read"
 
-    def _layer(self, layer: LayerWeights, norm_first: bool) -> _Layer:
+    def _layer(self, layer: LayerWeights, norm_first: bool) -> _CLayer:
         look, read, feed = layer.self_attention, layer.cross_attention, layer.feed_forward
-        looking: list[tuple[Linear, ...]]
+        looking: list[tuple[LinearWeights, ...]]
         if isinstance(look, Recurrence):
             looking, scale = [(look.forget, look.input), ()], 0.0
         else:
@@ -198,7 +193,7 @@ class NativeModel:
             self._require_as_wide(read)
         reading = [(), (), ()] if read is None else [(read.query,), (read.key, read.value), (read.output,)]
         parts = [*looking, *reading, (feed.inner,), (feed.outer,)]
-        return _Layer(
+        return _CLayer(
             *(self._packed(*linears).matrix if linears else Matrix() for linears in parts),
             *map(self._norm, (layer.self_norm, layer.cross_norm, layer.feed_forward_norm)),
             norm_first,
@@ -209,15 +204,15 @@ class NativeModel:
             0.0 if read is None else read.scale,
         )
 
-    def _packed(self, *parts: Linear) -> Packed:
-        packed = Packed(parts, self._format)
+    def _packed(self, *parts: LinearWeights) -> PackedMatrix:
+        packed = PackedMatrix(parts, self._format)
         self._kept.append(packed)
         return packed
 
-    def _norm(self, norm: Norm | None) -> _Norm:
+    def _norm(self, norm: NormWeights | None) -> _CNorm:
         if norm is None:
-            return _Norm()
-        return _Norm(address(self._numbers(norm.weight)), address(self._numbers(norm.bias)), norm.epsilon)
+            return _CNorm()
+        return _CNorm(address(self._numbers(norm.weight)), address(self._numbers(norm.bias)), norm.epsilon)
 
     def _numbers(self, array: object) -> Floats:
         numbers = float32(array)  # type: ignore[arg-type]
@@ -230,10 +225,11 @@ def _longest(stack: StackWeights) -> int | None:
 
 
 class NativeEngine:
-    """A model in one number format. The processes of a machine share it if they are forked after it is made."""
+    """A model in one data type. Processes that are forked after it is made share its memory."""
 
     device = "cpu"
     usual_tokens = IN_C
+    interleaves = True  # each batch has its own memory
 
     def __init__(self, weights: TransformerWeights, number_format: NumberFormat) -> None:
         self._model = NativeModel(weights, number_format)
@@ -249,21 +245,14 @@ class NativeEngine:
     def forget(self) -> None:
         """Nothing is kept."""
 
-    @cached_property
-    def decodable(self) -> Decodable:
-        from nmt.engines.native_in_torch import NativeDecodable
-
-        return NativeDecodable(self)
-
-    @property
-    def scored(self) -> Decodable:
-        return self.decodable
+    def target_scores(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> None:
+        """C computes one step at a time."""
 
 
 class NativeDecoding:
-    """The hypotheses of a batch of sentences. Memory of C: it is given back when nobody holds this any more."""
+    """The hypotheses of a batch, in memory of C, which ``__del__`` frees."""
 
-    leave_freely = True  # nothing is moved
+    leave_freely = True  # a finished sentence leaves without moving the others
 
     def __init__(self, model: NativeModel, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None) -> None:
         self._handle: int | None = None
@@ -274,8 +263,8 @@ class NativeDecoding:
         positions = np.concatenate([np.arange(length) for length in lengths])
         self._longest = int(lengths.max())
         model.reach(self._longest)
-        self._lists = None if lists is None else _padded(lists)  # [B, V] of all sentences, then of those still there
-        self._own = None if lists is None else PartsOfOutput(model.output, lists)
+        self._lists = None if lists is None else _padded(lists)  # [b, V'] the shortlist of each unfinished sentence
+        self._own = None if lists is None else ShortlistMatrices(model.output, lists)
         self.pieces = model.output.matrix.outputs if self._own is None else self._own.longest
         own = None if self._own is None else ctypes.addressof(self._own.matrices)
         self.beam, self.sentences, self._steps = beam, len(sources), 0
@@ -291,28 +280,24 @@ class NativeDecoding:
     def step(self, tokens: Ints, attention: bool = False) -> NativeScores:
         if self._lists is not None:
             tokens = np.take_along_axis(self._lists, tokens.reshape(self.sentences, -1), axis=1).ravel()
-        return NativeScores(self, self.step_by_ids(tokens, attention))
-
-    def step_by_ids(self, tokens: Ints, attention: bool) -> Floats | None:
-        """``tokens`` [N] by their ids, whatever lists there are; the attention [N, S], if it is asked for."""
-        self._steps += 1
         if self._model.start != BOS:
             tokens = np.where(tokens == BOS, self._model.start, tokens)
+        self._steps += 1
         self._model.reach(self._steps)
         weights = np.zeros((len(tokens), self._longest), dtype=np.float32) if attention else None
         if not self._found.decoding_step(self._handle, address(tokens), address(weights), self._longest):
             raise MemoryError(f"no memory for {self._steps} steps")
-        return weights
+        return NativeScores(self, weights)
 
     def follow(self, parents: Ints, staying: Ints) -> None:
-        parents = np.ascontiguousarray(parents)  # under this name: an address keeps nothing alive
+        parents = np.ascontiguousarray(parents)  # keep a reference: an address does not
         self._found.decoding_follow(self._handle, address(parents), address(staying), len(staying))
         if self._lists is not None and len(staying) < self.sentences:
             self._lists = self._lists[staying]
         self.sentences = len(staying)
 
     def best(self, totals: Floats, count: int, banned: bytes) -> Candidates:
-        """See ranking.c. ``banned``: a flag for each of the first ids."""
+        """Return the best ``count`` continuations of each sentence (ranking.c). ``banned``: a flag for each low id."""
         floats = np.empty((2, len(totals), count), dtype=np.float32)
         ints = np.empty((2, len(totals), count), dtype=np.int64)
         found = Candidates(floats[0], ints[0], ints[1], floats[1])
@@ -322,12 +307,12 @@ class NativeDecoding:
 
     @property
     def scores(self) -> Floats:
-        """[N, V] of the last step, until the next one."""
+        """[N, V] of the last step; the next step overwrites them."""
         return self._scores[: self.sentences * self.beam]
 
     @property
     def normaliser(self) -> Floats:
-        """[N] the logarithm of the sum of their exponentials."""
+        """[N] the log-sum-exp of the scores."""
         return self._normaliser[: self.sentences * self.beam]
 
     def __del__(self) -> None:
@@ -336,15 +321,16 @@ class NativeDecoding:
             self._handle = None
 
 
-class NativeScores(ScoresInC):
-    """The scores of one step, which lie where C has written them, as do their maxima."""
+class NativeScores(CScores):
+    """The scores of one step, and the maxima of their blocks, in memory of C."""
 
     def __init__(self, decoding: NativeDecoding, attention: Floats | None) -> None:
-        super().__init__(decoding.scores, decoding.normaliser, attention, None)
+        super().__init__(decoding.scores, attention, normalised=False)
+        self._normaliser = decoding.normaliser
         self._decoding = decoding
 
     def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
-        if self._maxima is not None:
+        if self._ranked is not self._scores:  # a search rule changed the scores
             return super().best(totals, count, banned)
         return self._decoding.best(np.ascontiguousarray(totals), count, flags_of(banned))
 

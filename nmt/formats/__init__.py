@@ -1,17 +1,20 @@
-"""Models of other toolkits: a format is one file that reads them, writes them, or does both.
+"""Models of other toolkits: a format is one file or folder that reads models, writes them, or does both.
 
-What a reader gives and a writer takes is the plain description of a Transformer (nmt.models.transformer.weights) with the
-tokenizers of both languages. ``importing.py`` makes a model folder of the one, ``exporting.py`` checks the other.
+Readers return and writers take the plain description of a Transformer (nmt.models.transformer.weights) with the tokenizers
+of both languages. A format lists its array names in one table (``layout.py``). ``importing.py`` writes a model folder from
+what a reader returns; ``exporting.py`` compares an export with the model.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nmt import DISTRIBUTION
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import UsageError
@@ -22,66 +25,73 @@ from nmt.registry import Registry, import_all
 
 @dataclass(frozen=True)
 class PortableModel:
-    """A model that a reader found. Its pieces stand as in ``pair``."""
+    """A model in no format: weights and tokenizers. The rows of its embeddings are in the order of our vocabularies."""
 
     weights: TransformerWeights
     pair: LanguagePair
-    training: Mapping[str, Any] = field(default_factory=dict)  # options of the model that matter in training alone
-    search: Mapping[str, Any] = field(default_factory=dict)  # options of the beam search that it is used with there
+    training: Mapping[str, Any] = field(default_factory=dict)  # options that only training uses, such as dropouts
+    search: Mapping[str, Any] = field(default_factory=dict)  # options of the beam search in the other toolkit
 
 
 class Written(ABC):
-    """A model as the other toolkit reads it from disk, for the check of an export. Sentences are lists of pieces."""
+    """An export as the other toolkit reads it from disk, for the comparison. Sentences are lists of tokens."""
 
     @abstractmethod
     def log_probabilities(self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> list[float]:
-        """Of each target with its end, natural logarithm."""
+        """Return the natural log-probability of each target, end of sentence included."""
 
     @abstractmethod
     def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
-        """By greedy search, in which toolkits have no conventions of their own; at most ``longest`` pieces, at least one."""
+        """Translate by greedy search, which all toolkits do the same way, to 1 to ``longest`` tokens."""
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What a model that was written says beside ours."""
+class ExportComparison:
+    """How an export differs from the model."""
 
     sentences: int
-    difference: float  # largest, of the log-probability of a translation, for one of its pieces
-    equal: int  # translations
+    difference: float  # largest difference of log-probability per token
+    equal: int  # number of equal translations
 
 
 class Format:
-    """A format of another toolkit. One that only reads or only writes leaves the other half as it is."""
+    """A format of another toolkit. A format that only reads or only writes does not override the other methods."""
 
-    name = ""  # as it is registered
-    library = ""  # what Hugging Face's hub calls the library that reads it, if it has a name there
-    quantizes = False  # whether it has other numbers than float32
-    whole = False  # its folders hold vocabularies and tokenizers, so that none is named beside them
+    name = ""  # in the registry
+    library = ""  # name of the library that reads it on Hugging Face's hub, if there is one
+    quantizes = False  # whether it can quantize weights
+    whole = False  # whether its folders hold vocabularies and tokenizers
 
     def __init__(self, config: Any) -> None:
-        """``config``: its options. None of ours has any."""
+        """``config``: its options. The formats in this package have none."""
 
-    def import_corpus(self, given: ImportConfig, progress: ReportPairs) -> bool:
-        """Make a corpus folder of ``given.path``, if that is a corpus; whether it is one."""
+    def import_corpus(self, options: ImportConfig, progress: ReportPairs) -> bool:
+        """Make a corpus folder of ``options.path`` if that is a corpus. Returns whether it is."""
         return False
 
-    def read(self, given: ImportConfig) -> list[PortableModel]:
-        """The models that ``given.path`` names, of one pair of languages."""
+    def read(self, options: ImportConfig) -> list[PortableModel]:
+        """Read the models at ``options.path``, all of one language pair."""
         raise UsageError(f"models can be written in the format {self.name}, but not read from it")
 
     def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
-        """Into a folder that is there and empty; a UsageError says what of the model the format cannot hold."""
+        """Write a model into an existing empty folder. Raise UsageError if the format cannot store it."""
         raise UsageError(f"models can be read from the format {self.name}, but not written in it")
 
-    def written(self, folder: Path) -> Written:
-        """What ``write`` wrote, as the other toolkit reads it from disk. Where there is none: as an import would read it."""
-        from nmt.formats.ours import read_again
+    def require_library(self) -> None:
+        """Refuse to write if ``library`` is not installed."""
+        if importlib.util.find_spec(self.library) is None:
+            raise UsageError(
+                f"{self.library} is not installed, and this format needs it: pip install '{DISTRIBUTION}[{self.name}]'"
+            )
 
-        return read_again(self, folder)
+    def written(self, folder: Path) -> Written:
+        """Read an export with the other toolkit. The default reads it as an import does."""
+        from nmt.formats.translating import imported_in_memory
+
+        return imported_in_memory(self, folder)
 
     def usage(self, model: PortableModel) -> str:
-        """How what was written is used, in Markdown, for its model card: an example that runs in its folder."""
+        """Return an example for the model card in Markdown; its code runs in the folder of the export."""
         return ""
 
 
@@ -90,7 +100,7 @@ formats: Registry[Format] = Registry("format")
 
 
 def format_named(name: str, option: str) -> Format:
-    """The format that an option of a command names."""
+    """Return the format with a name. ``option``: the flag that named it, for messages."""
     if not name:
         raise UsageError(f"name the format: {option} {'|'.join(formats.names())}")
     return formats.build(formats.config_class(name)())

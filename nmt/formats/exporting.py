@@ -1,4 +1,4 @@
-"""nmt-export: a model written for another toolkit, read back from disk with that toolkit, and compared."""
+"""nmt-export: write a model for another toolkit, read it back with that toolkit, and compare both."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from typing import Any
 import numpy as np
 
 from nmt.config.exchange import ExportConfig, Quantization
-from nmt.config.plain import validated_search
-from nmt.data.text import Reading
+from nmt.data.text.lines import Reading
 from nmt.data.vocabulary import SPECIALS, Ids, Vocabulary
-from nmt.devices import device_named
+from nmt.devices import device_named, set_threads
 from nmt.errors import DataError, NMTError, UsageError
-from nmt.formats import Comparison, PortableModel, Written, format_named, model_card
-from nmt.formats.ours import Ours
+from nmt.formats import ExportComparison, PortableModel, Written, format_named, model_card
+from nmt.formats.export_manifest import KIND, write_export_manifest
+from nmt.formats.translating import NmtModel
 from nmt.models.stored import LoadedModel, load_model
 from nmt.models.transformer.config import PositionKind
 from nmt.models.transformer.own_weights import describe, undescribed
 from nmt.search.config import BeamConfig
-from nmt.storage.files import check_destination, new_folder, write_manifest
+from nmt.search.stored import validated_search
+from nmt.storage.files import check_destination, new_folder
 from nmt.storage.lock import remove_leftovers_of
 
 logger = logging.getLogger("nmt.export")
 
-KIND, FORMAT = "export", 1
-_MORE = 20  # pieces: how much longer than the longest source a translation may become
-_LONGEST_RANDOM = 30  # pieces
+_MORE = 20  # tokens that a translation may be longer than the longest source
+_LONGEST_RANDOM = 30  # tokens
 
 
-def export_model(config: ExportConfig) -> Comparison:
-    """Write ``config.path`` as ``config.format`` to ``config.output``; nothing is left there if it is not the same model."""
+def export_model(config: ExportConfig) -> ExportComparison:
+    """Write the model ``config.path`` to ``config.output``. If the export differs from the model, nothing is left there."""
     if not config.path:
         raise UsageError("name the model: --path FOLDER (a run folder or a checkpoint)")
     if not config.output:
@@ -49,6 +49,7 @@ def export_model(config: ExportConfig) -> Comparison:
         raise UsageError(f"--quantization {config.quantization.value} is for ctranslate2; leave it out")
     weights = describe(loaded.config, loaded.sizes, loaded.arrays, loaded.origin)
     model = PortableModel(weights, loaded.pair, _of_training(loaded), _of_search(loaded))
+    set_threads(config.threads)
     with new_folder(output, overwrite=config.overwrite) as folder:
         writer.write(model, folder, config)
         found = _compare(loaded, writer.written(folder), config)
@@ -58,7 +59,7 @@ def export_model(config: ExportConfig) -> Comparison:
                 f"piece, more than --tolerance {config.allowed():g}; nothing was left in {output}"
             )
         model_card.write(folder, loaded, model, writer, found)
-        write_manifest(folder, KIND, FORMAT, of=config.format)
+        write_export_manifest(folder, config.format)
     logger.info(
         "wrote %s; read back by %s, %d of %d sentences translate the same, and log-probabilities differ by at most %.2g",
         output,
@@ -71,32 +72,34 @@ def export_model(config: ExportConfig) -> Comparison:
 
 
 def _of_training(loaded: LoadedModel) -> dict[str, Any]:
-    """Options of the model that matter in training alone."""
+    """Return the options that only training uses."""
     return {name: value for name, value in vars(loaded.config).items() if "dropout" in name}
 
 
 def _of_search(loaded: LoadedModel) -> dict[str, Any]:
-    """Options of the beam search that the model translates with, where that is what it was validated with."""
-    with contextlib.suppress(NMTError):  # of a plug-in that is not loaded
+    """Return the options of the beam search of the validation; empty if it was another search."""
+    with contextlib.suppress(NMTError):  # the search of a plugin that is not loaded
         search = validated_search({loaded.origin: loaded.tree}, None, ())
         if type(search) is BeamConfig:
             return vars(search)
     return {}
 
 
-def _compare(loaded: LoadedModel, there: Written, config: ExportConfig) -> Comparison:
-    limit = min([config.longest, *_learned_positions(loaded)]) - 2  # pieces; the end has a position, some step further
+def _compare(loaded: LoadedModel, export: Written, config: ExportConfig) -> ExportComparison:
+    limit = (
+        min([config.longest, *_learned_positions(loaded)]) - 2
+    )  # tokens; the end has a position too, and some models take one more step
     sources = [_spelt(one, loaded.pair.source.vocabulary) for one in _sources(loaded, config, limit)]
-    ours = Ours(loaded.module, loaded.pair)
+    ours = NmtModel(loaded.module, loaded.pair)
     longest = min(max(map(len, sources)) + _MORE, limit)
     translations = ours.translate(sources, longest)
-    said, expected = (one.log_probabilities(sources, translations) for one in (there, ours))
+    exported, expected = (model.log_probabilities(sources, translations) for model in (export, ours))
     lengths = [len(one) + 1 for one in translations]
-    difference = max(abs(one - other) / length for one, other, length in zip(said, expected, lengths))
-    found = there.translate(sources, longest)
-    most = longest - 2  # pieces: how a translation ends that is cut off differs
+    difference = max(abs(one - other) / length for one, other, length in zip(exported, expected, lengths))
+    found = export.translate(sources, longest)
+    most = longest - 2  # tokens; toolkits end a truncated translation differently
     equal = sum(one[:most] == other[:most] for one, other in zip(found, translations))
-    return Comparison(len(sources), difference, equal)
+    return ExportComparison(len(sources), difference, equal)
 
 
 def _spelt(ids: Ids, vocabulary: Vocabulary) -> list[str]:
@@ -104,19 +107,19 @@ def _spelt(ids: Ids, vocabulary: Vocabulary) -> list[str]:
 
 
 def _learned_positions(loaded: LoadedModel) -> list[int]:
-    """How many there are, if there are some."""
+    """Return the number of learned positions, or nothing."""
     return [loaded.config.max_positions] if loaded.config.positions is PositionKind.learned else []
 
 
 def _sources(loaded: LoadedModel, config: ExportConfig, limit: int) -> list[Ids]:
-    """Sentences of at most ``limit`` pieces, in ids: of a file, or of random pieces."""
+    """Return source ids of at most ``limit`` tokens for each sentence: of ``--sample``, or random."""
     tokenizer = loaded.pair.source
     if config.sample is None:
         random = np.random.default_rng(1)
         lengths = random.integers(1, min(_LONGEST_RANDOM, limit), size=config.sentences, endpoint=True)
         return [random.integers(len(SPECIALS), len(tokenizer.vocabulary), size=length) for length in lengths]
     lines = itertools.islice(filter(None, Reading().lines(Path(config.sample))), config.sentences)
-    found: list[Ids] = [ids for ids in tokenizer.encode(list(lines)) if 0 < len(ids) <= limit]
-    if not found:
+    sentences: list[Ids] = [ids for ids in tokenizer.encode(list(lines)) if 0 < len(ids) <= limit]
+    if not sentences:
         raise DataError(f"{config.sample} holds no sentence of 1 to {limit} pieces to compare with")
-    return found
+    return sentences

@@ -6,34 +6,50 @@ import logging
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nmt.config.exchange import ImportConfig
-from nmt.data.fairseq_corpus import import_corpus
-from nmt.data.imported_vocabularies import read_fairseq_dictionary
+from nmt.data.imported.tokenizers import pair_of
+from nmt.data.imported.vocabularies import read_fairseq_dictionary
 from nmt.data.language_pair import LanguagePair
-from nmt.data.segmentation import pair_of
 from nmt.data.vocabulary import EOS
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, UsageError, unquoted
 from nmt.formats import Format, PortableModel, formats
-from nmt.formats.layers import LayerReader, count_of, dropouts_of, require_same_sides
-from nmt.formats.order import Order, in_our_order
-from nmt.formats.tensors import Tensors, as_formula_if_alike
+from nmt.formats.layout import FormatLayout, LayoutReader, require_whole_heads
+from nmt.formats.stored_options import count_of, dropouts_of, require_same_sides
+from nmt.formats.tensors import Tensors, arrays_by_name
+from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order, require_vocabulary_sizes
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
-from nmt.models.transformer.weights import Activation, Array, Linear, StackWeights, TransformerWeights
+from nmt.models.transformer.weights import Activation, Array, LinearWeights, StackWeights, TransformerWeights
+from nmt.preprocessing.fairseq_corpus import import_corpus
 from nmt.progress import ReportPairs
 from nmt.storage.foreign import corpus_of_fairseq
 from nmt.storage.run_folder import split_paths
 from nmt.storage.torch_file import read_torch_file
 
+_PROJECTIONS = {"q": "query", "k": "key", "v": "value", "out": "output"}
+# Names of versions 0.10 to 0.12. ``_renewed`` gives older tensors these names.
+LAYOUT = FormatLayout(
+    layer="{side}.layers.{number}.",
+    self_attention={f"self_attn.{name}_proj.*": part for name, part in _PROJECTIONS.items()},
+    cross_attention={f"encoder_attn.{name}_proj.*": part for name, part in _PROJECTIONS.items()},
+    feed_forward={"fc1.*": "inner", "fc2.*": "outer"},
+    norms=("self_attn_layer_norm.*", "encoder_attn_layer_norm.*", "final_layer_norm.*"),
+    final_norm="{side}.layer_norm.*",
+    embeddings=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+    output="decoder.output_projection",
+    positions="{side}.embed_positions.weight",
+)
+EPSILON = 1e-5  # of torch's norms; fairseq and Hugging Face keep it
+_OUTPUTS = (f"{LAYOUT.output}.weight", "decoder.embed_out")  # the second up to version 0.9
 _PAD, _UNK, _BOS, _EOS = 1, 3, 0, 2  # by their ids there
 _FIRST_POSITION = _PAD + 1
-_ACTIVATIONS = {"relu": Activation.relu, "gelu": Activation.gelu, "swish": Activation.swish}
-# What a Transformer of fairseq may have that ours has not; and how options are spelt that are not set.
+_ACTIVATIONS = {one.value: one for one in (Activation.relu, Activation.gelu, Activation.swish)}
+# Options of fairseq that our Transformer lacks. Their values that mean "off" are in _UNSET.
 _OTHERS = (
     "adaptive_softmax_cutoff layernorm_embedding no_token_positional_embeddings no_cross_attention cross_self_attention "
     "tie_adaptive_weights base_layers no_decoder_final_norm"
@@ -41,7 +57,7 @@ _OTHERS = (
 logger = logging.getLogger("nmt.import")
 
 _UNSET = ("None", "False", "0", "")
-# Tensors that hold nothing of the model: counters of versions, and a fused layer's copies, which are not kept up to date.
+# Tensors without effect: version counters, and the copies of a fused layer, which fairseq does not update.
 _DEAD = re.compile(
     r"(en|de)coder\.(version|embed_positions\._float_tensor)"
     r"|encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
@@ -54,21 +70,25 @@ _OLD_NORMS = {
 
 @formats.register("fairseq", make_dataclass("FairseqConfig", ()))
 class Fairseq(Format):
-    """Reads what ``fairseq-train`` wrote; several checkpoints joined by ':' are an ensemble."""
+    """Reads checkpoints of ``fairseq-train``; several joined by ':' are an ensemble."""
 
     name = "fairseq"
 
-    def import_corpus(self, given: ImportConfig, progress: ReportPairs) -> bool:
-        """What ``fairseq-preprocess`` wrote: its dictionaries stand in the folder."""
-        folder = Path(given.path)
+    def import_corpus(self, options: ImportConfig, progress: ReportPairs) -> bool:
+        """Import the output of ``fairseq-preprocess``, with the dictionaries in its folder."""
+        folder = Path(options.path)
         if corpus_of_fairseq(folder) is None:
             return False
-        if not (given.source_lang and given.target_lang) and not given.srcdict:
+        if not (options.source_lang and options.target_lang) and not options.srcdict:
             raise UsageError(f"name the languages of {folder}: --source-lang and --target-lang, such as en and de")
-        source, target = (str(folder / f"dict.{language}.txt") for language in (given.source_lang, given.target_lang))
-        named = replace(given, srcdict=given.srcdict or source, tgtdict=given.tgtdict or given.srcdict or target)
+        source, target = (
+            str(folder / f"dict.{language}.txt") for language in (options.source_lang, options.target_lang)
+        )
+        named = replace(
+            options, srcdict=options.srcdict or source, tgtdict=options.tgtdict or options.srcdict or target
+        )
         pair, _ = self._vocabularies(named)
-        output, overwrite = Path(given.output), given.overwrite
+        output, overwrite = Path(options.output), options.overwrite
         report = import_corpus(folder, pair, output, overwrite=overwrite, option="--output", progress=progress)
         for line in report.lines():
             logger.info(line)
@@ -76,58 +96,57 @@ class Fairseq(Format):
             logger.warning(warning)
         return True
 
-    def read(self, given: ImportConfig) -> list[PortableModel]:
-        pair, orders = self._vocabularies(given)
-        return [self._one(path, orders, pair) for path in split_paths(given.path)]
+    def read(self, options: ImportConfig) -> list[PortableModel]:
+        pair, orders = self._vocabularies(options)
+        return [self._one(path, orders, pair) for path in split_paths(options.path)]
 
-    def _vocabularies(self, given: ImportConfig) -> tuple[LanguagePair, list[Order]]:
-        """Of source and target: the tokenizers, and where their pieces stand in the dictionaries."""
-        if not given.srcdict:
+    def _vocabularies(self, options: ImportConfig) -> tuple[LanguagePair, list[VocabularyOrder]]:
+        """Return the tokenizers, and the order of the source and the target dictionary."""
+        if not options.srcdict:
             raise UsageError("name the dictionary of the source language: --srcdict dict.en.txt")
-        dictionaries = [Path(given.srcdict), Path(given.tgtdict or given.srcdict)]
-        orders = [Order.of(read_fairseq_dictionary(path), (_PAD, _UNK, _BOS, _EOS), str(path)) for path in dictionaries]
+        dictionaries = [Path(options.srcdict), Path(options.tgtdict or options.srcdict)]
+        orders = [
+            VocabularyOrder.of(read_fairseq_dictionary(path), (_PAD, _UNK, _BOS, _EOS), str(path))
+            for path in dictionaries
+        ]
         same = orders[0] == orders[1]
-        pair = pair_of(given, orders[0].pieces, orders[1].pieces, shared=same)
+        pair = pair_of(options, orders[0].pieces, orders[1].pieces, shared=same)
         return pair, [orders[0], orders[0]] if same else orders
 
-    def _one(self, path: str, orders: list[Order], pair: LanguagePair) -> PortableModel:
+    def _one(self, path: str, orders: list[VocabularyOrder], pair: LanguagePair) -> PortableModel:
         checkpoint = read_torch_file(Path(path), skip=("last_optimizer_state",))
         if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
             raise DataError(f"{path} holds no model of fairseq; give a checkpoint that fairseq-train wrote")
         options = _options(checkpoint, path)
         _refuse(options, path)
-        tensors = Tensors(_renewed(checkpoint["model"]), path)
-        weights = _Reader(tensors, options).model()
+        tensors = Tensors(_renewed(arrays_by_name(checkpoint["model"], path)), path)
+        weights = _read_weights(tensors, options)
         tensors.require_all_read()
-        for stack, order, side in ((weights.source, orders[0], "source"), (weights.target, orders[1], "target")):
-            if len(stack.embedding) != len(order.pieces) + 4:
-                raise DataError(
-                    f"{path} has {len(stack.embedding)} {side} pieces, but the dictionary has {len(order.pieces) + 4}; give "
-                    f"the dictionaries that it was trained with (--srcdict, --tgtdict)"
-                )
+        advice = "; give the dictionaries that it was trained with (--srcdict, --tgtdict)"
+        require_vocabulary_sizes(weights, orders, path, advice)
         return PortableModel(in_our_order(weights, *orders), pair, dropouts_of(options))
 
 
 def _options(checkpoint: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """The options of the model: in a namespace up to version 0.9, in a configuration from 0.10 on."""
+    """Return the options of the model: a namespace up to version 0.9, a configuration since 0.10."""
     args, cfg = checkpoint.get("args"), checkpoint.get("cfg")
     options = cfg.get("model") if isinstance(cfg, Mapping) else args
     if not isinstance(options, Mapping):
-        options = vars(options) if hasattr(options, "__dict__") else None
-    if not isinstance(options, Mapping):
         raise DataError(f"{path} does not say how its model is built: it has neither 'args' nor 'cfg'")
-    return options
+    return {name: value for name, value in options.items() if not isinstance(value, np.ndarray)}
 
 
 def _refuse(options: Mapping[str, Any], path: str) -> None:
     kind = str(options.get("arch") or options.get("_name") or "transformer")
     if not kind.startswith("transformer"):
-        raise DataError(f"{path} is a model of fairseq's architecture {kind}; of its models Transformers can be read")
+        raise DataError(f"{path} has fairseq's architecture {unquoted(kind)}; nmt can import only Transformers")
     for name in _OTHERS:
         if str(options.get(name)) not in _UNSET:
-            raise DataError(f"{path} was trained with {name}={options[name]}, which no model of ours has")
+            raise DataError(f"{path} was trained with {name}={unquoted(options[name])}, which no model of ours has")
     if _activation(options) not in _ACTIVATIONS:
-        raise DataError(f"{path} has the activation {_activation(options)}; ours have {', '.join(_ACTIVATIONS)}")
+        raise DataError(
+            f"{path} has the activation {unquoted(_activation(options))}; nmt supports {', '.join(_ACTIVATIONS)}"
+        )
     require_same_sides(options, ("attention_heads", "ffn_embed_dim", "embed_dim"), path)
 
 
@@ -135,9 +154,9 @@ def _activation(options: Mapping[str, Any]) -> str:
     return str(options.get("activation_fn") or "relu")
 
 
-def _renewed(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors under the names of version 0.12: older ones have queries, keys and values in one, and numbered norms."""
-    renewed: dict[str, Any] = {}
+def _renewed(state: Mapping[str, Array]) -> dict[str, Array]:
+    """Rename tensors as in version 0.12. Older versions join queries, keys and values, and number the norms."""
+    renewed: dict[str, Array] = {}
     for name, tensor in state.items():
         if _DEAD.fullmatch(name):
             continue
@@ -152,48 +171,34 @@ def _renewed(state: Mapping[str, Any]) -> dict[str, Any]:
     return renewed
 
 
-@dataclass
-class _Reader:
-    tensors: Tensors
-    options: Mapping[str, Any]
+def _read_weights(tensors: Tensors, options: Mapping[str, Any]) -> TransformerWeights:
+    source = tensors.take(LAYOUT.embeddings[0], None, None)
+    width, heads = source.shape[1], count_of(options, "encoder_attention_heads", tensors.origin) or 8
+    target = tensors.take(LAYOUT.embeddings[1], None, width)
+    shares_all = bool(options.get("share_all_embeddings"))
+    if shares_all:
+        target = _require_equal(source, target, LAYOUT.embeddings[1], tensors.origin)
+    output = target
+    for name in _OUTPUTS:
+        if name in tensors:
+            output = tensors.take(name, *target.shape)
+            if shares_all or options.get("share_decoder_input_output_embed"):
+                output = _require_equal(target, output, name, tensors.origin)
+    require_whole_heads(width, heads, tensors.origin)
+    reader = LayoutReader(tensors, LAYOUT, width, heads, _ACTIVATIONS[_activation(options)], EPSILON)
+    stacks = _stack("encoder", source, reader, options), _stack("decoder", target, reader, options)
+    bias = tensors.optional(f"{LAYOUT.output}.bias", len(target))
+    return TransformerWeights(*stacks, LinearWeights(output, bias), heads, EOS)
 
-    def model(self) -> TransformerWeights:
-        source = self.tensors.take("encoder.embed_tokens.weight", None, None)
-        target = self.tensors.take("decoder.embed_tokens.weight", None, source.shape[1])
-        shares_all = bool(self.options.get("share_all_embeddings"))
-        if shares_all:
-            target = self._same(source, target, "decoder.embed_tokens.weight")
-        output = target
-        for name in ("decoder.output_projection.weight", "decoder.embed_out"):
-            if name in self.tensors:
-                output = self.tensors.take(name, *target.shape)
-                if shares_all or self.options.get("share_decoder_input_output_embed"):
-                    output = self._same(target, output, name)
-        heads = count_of(self.options, "encoder_attention_heads", self.tensors.origin) or 8
-        layers = LayerReader(self.tensors, source.shape[1], heads, _ACTIVATIONS[_activation(self.options)])
-        stacks = self._stack("encoder", source, layers), self._stack("decoder", target, layers)
-        bias = self.tensors.optional("decoder.output_projection.bias", len(target))
-        return TransformerWeights(*stacks, Linear(output, bias), heads, EOS)
 
-    def _same(self, one: Array, other: Array, name: str) -> Array:
-        if not np.array_equal(one, other):
-            raise DataError(
-                f"{self.tensors.origin}: {name} should be the same matrix as the embedding, as its options say"
-            )
-        return one
+def _require_equal(embedding: Array, stored: Array, name: str, origin: str) -> Array:
+    if not np.array_equal(embedding, stored):
+        raise DataError(f"{origin}: {name} should be the same matrix as the embedding, as its options say")
+    return embedding
 
-    def _stack(self, side: str, embedding: Array, layers: LayerReader) -> StackWeights:
-        count = 1 + max((int(number) for number in self.tensors.numbers(rf"{side}\.layers\.(\d{{1,4}})\.")), default=0)
-        formula = Sinusoids(layers.width, SinusoidLayout.halves, Wavelengths.tensor2tensor, offset=_FIRST_POSITION)
-        table = self.tensors.optional(f"{side}.embed_positions.weight", None, layers.width)
-        norm_first = bool(self.options.get(f"{side}_normalize_before"))
-        return StackWeights(
-            embedding,
-            1.0 if self.options.get("no_scale_embedding") else math.sqrt(layers.width),
-            as_formula_if_alike(
-                None if table is None else table[_FIRST_POSITION:], formula
-            ),  # the first are of padding
-            tuple(layers.layer(f"{side}.layers.{number}", reads=side == "decoder") for number in range(count)),
-            layers.norm(f"{side}.layer_norm") if norm_first else None,
-            norm_first,
-        )
+
+def _stack(side: str, embedding: Array, reader: LayoutReader, options: Mapping[str, Any]) -> StackWeights:
+    formula = Sinusoids(reader.width, SinusoidLayout.halves, Wavelengths.tensor2tensor, offset=_FIRST_POSITION)
+    scale = 1.0 if options.get("no_scale_embedding") else math.sqrt(reader.width)
+    norm_first = bool(options.get(f"{side}_normalize_before"))
+    return reader.stack(side, embedding, scale, reader.positions(side, formula), norm_first=norm_first)

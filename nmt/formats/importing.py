@@ -1,4 +1,4 @@
-"""nmt-import: a model folder made of what another toolkit wrote."""
+"""nmt-import: make a model folder of a model of another toolkit."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config.checks import Rules, refuse
+from nmt.config.checks import Refusals, refuse
 from nmt.config.choices import Segmentation
 from nmt.config.exchange import ImportConfig
 from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
 from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.data.vocabulary import VocabularySizes
-from nmt.errors import DataError, OutputError, UsageError
+from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.formats import PortableModel, format_named
+from nmt.formats.export_manifest import require_unchanged_export
 from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.models.transformer.config import TransformerConfig
@@ -31,25 +32,30 @@ from nmt.optim.schedules import InverseSqrtConfig
 from nmt.progress import ReportPairs, unseen
 from nmt.search.config import BeamConfig
 from nmt.storage.checkpoints import KIND, CheckpointInfo, load_parameters, write_checkpoint
-from nmt.storage.files import check_destination, said_plainly, temporary
+from nmt.storage.files import check_destination, explained_os_errors, temporary
 from nmt.storage.lock import remove_leftovers_of
+from nmt.storage.run_folder import hub_advice, split_paths
 
 logger = logging.getLogger("nmt.import")
 
 
 def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[Path]:
-    """Write a model folder of each model that ``config.path`` names: ``config.output``, or several in it.
+    """Write a model folder for each model in ``config.path``: ``config.output``, or numbered folders in it.
 
-    A corpus of another toolkit becomes a corpus folder; ``progress`` is told of its pairs.
+    A corpus of another toolkit becomes a corpus folder; ``progress`` receives its number of sentence pairs.
     """
     if not config.path:
         raise UsageError("name the model to read: --path FILE")
     if not config.output:
         raise UsageError("say where to write the model folder: --output FOLDER")
+    if not Path(config.path).exists() and (advice := hub_advice(config.path)):
+        raise MissingInputError(f"{config.path} does not exist (working directory: {Path.cwd()}){advice}")
     output = Path(config.output)
     reader = format_named(config.from_format, "--from")
+    for path in split_paths(config.path):
+        require_unchanged_export(Path(path))
     if reader.whole:
-        refuse(*_beside_a_whole_model(config))
+        refuse(*_options_of_incomplete_models(config))
     if reader.import_corpus(config, progress):
         logger.info("wrote the corpus %s", output)
         return [output]
@@ -57,7 +63,7 @@ def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[P
     folders = _destinations(output, len(read), overwrite=config.overwrite)
     if any(one.pair.digest() != read[0].pair.digest() for one in read):
         raise UsageError(f"{config.path}: the models have different vocabularies, and cannot be an ensemble")
-    found = [Converted.of(one) for one in read]  # all, before the first is written
+    found = [Converted.of(one) for one in read]  # convert all before writing one
     for one, folder in zip(found, folders):
         write_model(one, folder, config.from_format, overwrite=config.overwrite)
     if len(folders) > 1:
@@ -65,7 +71,7 @@ def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[P
     return folders
 
 
-def _beside_a_whole_model(config: ImportConfig) -> Rules:
+def _options_of_incomplete_models(config: ImportConfig) -> Refusals:
     for name in ("srcdict", "tgtdict", "bpe_model", "target_bpe_model", "moses"):
         flag = f"--{name.replace('_', '-')}"
         yield (
@@ -76,7 +82,7 @@ def _beside_a_whole_model(config: ImportConfig) -> Rules:
 
 
 def _destinations(output: Path, count: int, *, overwrite: bool) -> list[Path]:
-    """A folder for each model: ``output``, or the numbers in it, beside which nothing may stand."""
+    """Return a folder for each model: ``output``, or numbered folders in it, which may hold no other files."""
     folders = [output] if count == 1 else [output / str(number) for number in range(1, count + 1)]
     for folder in folders:
         remove_leftovers_of(folder)
@@ -91,13 +97,13 @@ def _destinations(output: Path, count: int, *, overwrite: bool) -> list[Path]:
 
 @dataclass(frozen=True)
 class Converted:
-    """A model as our Transformer has it, compared with what it was made of."""
+    """A model as parameters of our Transformer, compared with the original."""
 
     model: PortableModel
     sizes: VocabularySizes
     options: TransformerConfig
     arrays: Mapping[str, Array]
-    compared: int  # arrays
+    compared: int  # number of arrays
 
     @classmethod
     def of(cls, model: PortableModel) -> Converted:
@@ -106,13 +112,13 @@ class Converted:
         sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
         try:
             options = dataclasses.replace(configuration(model.weights, sizes), **model.training)
-        except UsageError as error:  # said of options, which here are the file's
+        except UsageError as error:  # a UsageError blames an option; here it is the file
             raise DataError(f"no model of ours is like the one that was read: {error}") from None
         arrays = parameters(options, sizes, model.weights)
         return cls(model, sizes, options, arrays, compare(model, options, sizes, arrays))
 
     def module(self) -> EncoderDecoder:
-        """The model itself."""
+        """Return the torch module."""
         import torch
 
         model = models.build(self.options, self.sizes)
@@ -122,7 +128,7 @@ class Converted:
 
 
 def of_one_length(weights: TransformerWeights) -> TransformerWeights:
-    """The same with as many learned positions on both sides, as in ours: sentences may be as long as the shorter table."""
+    """Truncate the longer table of learned positions: our Transformer has one number of positions for both sides."""
     source, target = weights.source.positions, weights.target.positions
     if not (isinstance(source, np.ndarray) and isinstance(target, np.ndarray)) or len(source) == len(target):
         return weights
@@ -141,21 +147,21 @@ def of_one_length(weights: TransformerWeights) -> TransformerWeights:
 
 
 def write_model(one: Converted, folder: Path, origin: str, *, overwrite: bool = False) -> None:
-    """A model folder that translates, is averaged, fine-tuned and exported like one that was trained here."""
+    """Write a model folder, usable like one from training."""
     import torch
 
     pair = one.model.pair
     tensors = {name: torch.from_numpy(array) for name, array in one.arrays.items()}
     info = CheckpointInfo(0, 0, ("import",), {}, {"vocabularies": pair.digest(), "imported_from": origin})
-    place = temporary(folder)  # beside it, where there must be room anyway
+    tokenizer = temporary(folder)  # a sibling, because that disk needs the space anyway
     try:
-        with said_plainly(place):
-            place.mkdir(parents=True)
-        pair.save(place)
+        with explained_os_errors(tokenizer):
+            tokenizer.mkdir(parents=True)
+        pair.save(tokenizer)
         config = _tree(one.options, one.model.search)
-        write_checkpoint(folder, model=tensors, config=config, info=info, tokenizer=place, overwrite=overwrite)
+        write_checkpoint(folder, model=tensors, config=config, info=info, tokenizer=tokenizer, overwrite=overwrite)
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(tokenizer, ignore_errors=True)
     logger.info(
         "wrote %s: %s parameters, %s source and %s target pieces; %d arrays were read, and read back they are the same",
         folder,
@@ -169,17 +175,17 @@ def write_model(one: Converted, folder: Path, origin: str, *, overwrite: bool = 
 def compare(
     model: PortableModel, options: TransformerConfig, sizes: VocabularySizes, arrays: Mapping[str, Array]
 ) -> int:
-    """Refuse parameters of ours that do not describe the model that they were made of; how many arrays were compared."""
+    """Refuse our parameters unless they describe the original exactly. Returns the number of arrays compared."""
     ours = dict(arrays_of(describe(options, sizes, arrays, "the model")))
     theirs = dict(arrays_of(model.weights))
-    for place, array in theirs.items():
-        if not np.array_equal(ours[place], np.asarray(array, dtype=np.float32)):
-            raise DataError(f"{place} is not the same in the model that was read and in ours; does it hold NaN?")
+    for name, array in theirs.items():
+        if not np.array_equal(ours[name], np.asarray(array, dtype=np.float32)):
+            raise DataError(f"{name} is not the same in the model that was read and in ours; does it hold NaN?")
     return len(theirs)
 
 
 def _tree(options: TransformerConfig, search: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration of a training run that would have such a model, so that ``nmt-train --config`` can go on from it."""
+    """Return the configuration of a training run of this model, so that ``nmt-train --config`` can continue from it."""
     config = TrainConfig(
         model=options,
         criterion=LabelSmoothedCrossEntropyConfig(),

@@ -1,6 +1,6 @@
-"""README.md of an export: what the model is, what it learned from, how good it is, what it cost and how it is used.
+"""README.md of an export: architecture, data, scores, cost and usage of the model.
 
-It says what the checkpoint and the log of its run know; what they do not know is left out.
+The facts come from the checkpoint and the log of its run. Unknown facts are omitted.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import yaml
 
 import nmt
 from nmt.config.sections import LOSSES
-from nmt.data.tags import is_tag, piece_of
+from nmt.data.language_tags import is_tag, piece_of
 from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
-from nmt.formats import Comparison, Format, PortableModel
+from nmt.errors import quantity
+from nmt.formats import ExportComparison, Format, PortableModel
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.stored import LoadedModel
 from nmt.models.transformer.weights import PositionsInHeads, StackWeights
@@ -31,8 +32,8 @@ NAME, TEXT = "README.md", "A sentence to translate."
 _DROPPED_FROM_SIGNATURE = re.compile(r"\|version:[^|]*")
 
 
-def write(folder: Path, loaded: LoadedModel, model: PortableModel, writer: Format, found: Comparison) -> None:
-    """``found``: by the check of what is in the folder."""
+def write(folder: Path, loaded: LoadedModel, model: PortableModel, writer: Format, found: ExportComparison) -> None:
+    """Write the model card. ``found``: the comparison of the export with the model."""
     record = _record(loaded)
     sections = {
         "Model": _model(loaded, model),
@@ -50,23 +51,23 @@ def write(folder: Path, loaded: LoadedModel, model: PortableModel, writer: Forma
 
 
 def example(template: str, **values: Any) -> str:
-    """A sentence, and below it code, with ``$name`` for each value."""
+    """Return a sentence and a block of code, with ``$name`` replaced by its value."""
     sentence, code = template.split("\n\n", 1)
     return f"{sentence}\n\n```python\n{Template(code).substitute(values)}```"
 
 
 def cut_by_sentencepiece(model: PortableModel) -> bool:
-    """So that other toolkits can be given text; else they have to be given pieces."""
+    """Whether SentencePiece cuts both sides, so that other toolkits can read text instead of tokens."""
     return all(isinstance(side, SentencePieceTokenizer) for side in (model.pair.source, model.pair.target))
 
 
 def pieces_for(model: PortableModel) -> list[str]:
-    """Pieces for an example: the first two of the source that are words."""
+    """Return two source tokens for an example, after the special ones."""
     return list(model.pair.source.vocabulary.pieces[4:6])
 
 
 def about_length_penalty(model: PortableModel, where: str) -> str:
-    """That the penalty of another toolkit is another one, where the model was validated with ours."""
+    """Say that the length penalty of the other toolkit differs from the one of the validation."""
     note = f"`length_penalty` divides the log-probability by length^p in {where}, not by ((5 + length) / 6)^p (GNMT's)"
     search = BeamConfig(**model.search)
     if model.search and search.length_penalty is LengthPenalty.gnmt:
@@ -77,23 +78,23 @@ def about_length_penalty(model: PortableModel, where: str) -> str:
 
 
 def _front(writer: Format, model: PortableModel) -> dict[str, Any]:
-    """What Hugging Face's hub reads. Whose the model is and what may be done with it nobody has said."""
+    """Return the metadata for the Hugging Face Hub. Owner and license are unknown."""
     languages = {"language": list(dict.fromkeys((model.pair.source_lang, model.pair.target_lang)))}
     library = {"library_name": writer.library} if writer.library else {}
     return languages | library | {"pipeline_tag": "translation"}
 
 
 def _record(loaded: LoadedModel) -> RunRecord | None:
-    """The log of the run that the checkpoint is of."""
-    path = loaded.checkpoint.path.resolve()
-    if "import" in loaded.checkpoint.info.reasons:
+    """Return the log of the run that wrote the checkpoint."""
+    path = loaded.path.resolve()
+    if "import" in loaded.info.reasons:
         return None
     records = (RunRecord.read(folder) for folder in (path, path.parent))
     return next((record for record in records if record.events), None)
 
 
 def _model(loaded: LoadedModel, model: PortableModel) -> str:
-    weights, info = model.weights, loaded.checkpoint.info
+    weights, info = model.weights, loaded.info
     first, source, target = weights.source.layers[0], weights.source, weights.target
     inner, gated = len(first.feed_forward.inner.weight), ", gated" if first.feed_forward.gate is not None else ""
     norm = "layer normalisation" if first.self_norm.bias is not None else "RMSNorm"
@@ -135,7 +136,7 @@ def _positions(stack: StackWeights) -> str:
 
 
 def _data(record: RunRecord | None) -> str:
-    """Of the last start of the run."""
+    """Describe the splits, as the last start of the run logged them."""
     data = {} if record is None else record.last("start").get("data", {})
     config = {} if record is None else record.config
     lines = []
@@ -150,8 +151,8 @@ def _data(record: RunRecord | None) -> str:
 
 
 def _scores(loaded: LoadedModel, model: PortableModel, record: RunRecord | None) -> str:
-    """Of the checkpoint itself, as it was validated."""
-    info, validation = loaded.checkpoint.info, loaded.tree.get("validation")
+    """List the validation scores of the checkpoint."""
+    info, validation = loaded.info, loaded.tree.get("validation")
     named = {name: value for name, value in info.scores.items() if name not in LOSSES or name == "ppl"}
     if not named:
         return ""
@@ -175,18 +176,18 @@ def _searched(model: PortableModel) -> str:
 
 
 def _signature(name: str, options: Mapping[str, Any], version: Any) -> str | None:
-    """sacreBLEU's, with the version that the run was made with; without one if that is not known."""
+    """Return sacreBLEU's signature with the version of the run; without a version if it is unknown."""
     try:
         text = TextOptions(str(options["tokenize"]), bool(options["lowercase"]))
         signature = scorers.build(scorers.config_class(name)(), text)(["a"], [["a"]]).signature
-    except Exception:  # a scorer of a plug-in that is not loaded, or one that needs what is not here
+    except Exception:  # a scorer of a plugin that is not loaded, or without its packages
         return None
     return _DROPPED_FROM_SIGNATURE.sub(f"|version:{version}" if version else "", signature)
 
 
 def _cost(loaded: LoadedModel, record: RunRecord | None) -> str:
-    """Of the whole run; the checkpoint may be of a part of it."""
-    info = loaded.checkpoint.info
+    """Describe the cost of the whole run, also if the checkpoint was written before its end."""
+    info = loaded.info
     if record is None or not record.update:
         return ""
     start, end = record.last("start"), record.close
@@ -194,7 +195,7 @@ def _cost(loaded: LoadedModel, record: RunRecord | None) -> str:
     environment = start.get("environment", {})
     device = _at(environment, "gpu") or _at(environment, "device")
     count = start.get("devices") or 1
-    parts = [f"{record.update:,} updates in {epochs:,} epochs", f"{record.tokens:,} target pieces"]
+    parts = [f"{quantity(record.update, 'update')} in {quantity(epochs, 'epoch')}", f"{record.tokens:,} target pieces"]
     spent = f"{duration(record.seconds)} (h:mm:ss)"
     parts.append(spent + (f" on {f'{count} x ' if count > 1 else ''}{device}" if device else ""))
     counted = end.get("flops_counted")
@@ -205,7 +206,7 @@ def _cost(loaded: LoadedModel, record: RunRecord | None) -> str:
     return f"{text} The model is of update {info.update:,}."
 
 
-def _check(writer: Format, found: Comparison) -> str:
+def _check(writer: Format, found: ExportComparison) -> str:
     return (
         f"Written by nmt {nmt.__version__} and read back from disk as {writer.name}: {found.equal} of {found.sentences} "
         f"sentences translate the same as before, and log-probabilities differ by at most {found.difference:.2g} for a "
@@ -214,7 +215,7 @@ def _check(writer: Format, found: Comparison) -> str:
 
 
 def _at(tree: Any, *keys: Any) -> Any:
-    """What stands there in nested mappings; None: nothing does."""
+    """Return the value at a path of keys in nested mappings, or None."""
     for key in keys:
         tree = tree.get(key) if isinstance(tree, Mapping) else None
     return tree

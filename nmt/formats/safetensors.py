@@ -1,8 +1,8 @@
-"""Our own description of a Transformer in two files: its arrays under plain names, and beside them all that is no array.
+"""Our own format: a Transformer as arrays under plain names, and a JSON file with its other properties.
 
     model.safetensors    source.embedding, source.layers.0.self_attention.query.weight, ..., output.weight
     description.json     heads, activation, order of norms, positions, scales; which names stand for the same array
-    tokenizer/           what cuts text, as in every model folder
+    tokenizer/           as in every model folder
 
 ``nmt.models.transformer.weights`` says what each name means.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ import numpy as np
 
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.plain import component_from_plain, from_plain, to_plain
-from nmt.data.segmentation import stored_pair
+from nmt.data.imported.tokenizers import stored_pair
 from nmt.data.vocabulary import BOS, EOS, PAD
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, UsageError, shown
 from nmt.formats import Format, PortableModel, formats
-from nmt.formats.layers import DROPOUTS, number_of
+from nmt.formats.layout import ArrayTable, FormatLayout, LayoutReader, Positions
 from nmt.formats.model_card import TEXT, cut_by_sentencepiece, example, pieces_for
+from nmt.formats.stored_options import DROPOUTS, number_of
 from nmt.formats.tensors import Tensors
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import (
@@ -32,9 +33,6 @@ from nmt.models.transformer.weights import (
     Array,
     Attention,
     Distances,
-    FeedForward,
-    LayerWeights,
-    Norm,
     PositionsInHeads,
     Recurrence,
     StackWeights,
@@ -42,16 +40,32 @@ from nmt.models.transformer.weights import (
     arrays_of,
 )
 from nmt.search.config import BeamConfig
-from nmt.storage.checkpoints import mapped_tensors
-from nmt.storage.files import read_json, write_json
+from nmt.storage.files import write_json
+from nmt.storage.reading import read_json
 from nmt.storage.run_folder import split_paths
+from nmt.storage.tensor_file import mapped_tensors
 
+# The names are those of the plain description, so ``arrays_of`` writes the file without a table.
+LAYOUT = FormatLayout(
+    layer="{side}.layers.{number}.",
+    self_attention={f"self_attention.{part}.*": part for part in ("query", "key", "value", "output")},
+    cross_attention={f"cross_attention.{part}.*": part for part in ("query", "key", "value", "output")},
+    feed_forward={f"feed_forward.{part}.*": part for part in ("inner", "gate", "outer")},
+    norms=("self_norm.*", "cross_norm.*", "feed_forward_norm.*"),
+    final_norm="{side}.norm.*",
+    embeddings=("source.embedding", "target.embedding"),
+    output="output",
+    positions="{side}.positions",
+    sides=("source", "target"),
+    any_head_size=True,
+)
+_RECURRENCE = {"self_attention.forget.*": "forget", "self_attention.input.*": "input"}
 _FORMAT = 1
 _ARRAYS, _DESCRIPTION, _TOKENIZER = "model.safetensors", "description.json", "tokenizer"
 
 
 @dataclass(frozen=True)
-class Stack:
+class StackSettings:
     """What an encoder or a decoder has besides arrays."""
 
     scale: float  # of the embeddings
@@ -65,26 +79,26 @@ class Description:
 
     format: int
     num_heads: int
-    start: int  # id of what the decoder reads first
+    start: int  # id of the first token that the decoder reads
     activation: Activation
     attention_scale: float
     norm_epsilon: float
-    source: Stack
-    target: Stack
-    same: Any  # names of arrays that are one, and the name that this one is stored under
-    training: Any  # its dropouts
-    search: Any = None  # that it was validated with
+    source: StackSettings
+    target: StackSettings
+    same: Any  # for each array stored under another name: that name
+    training: Any  # dropout rates
+    search: Any = None  # options of the validation
 
 
 @formats.register("safetensors", make_dataclass("SafetensorsConfig", ()))
 class Safetensors(Format):
-    """Holds every Transformer that can be described."""
+    """Stores every Transformer that has a plain description."""
 
     name = "safetensors"
     whole = True
 
-    def read(self, given: ImportConfig) -> list[PortableModel]:
-        return [_read(Path(path), given) for path in split_paths(given.path)]
+    def read(self, options: ImportConfig) -> list[PortableModel]:
+        return [_read(Path(path), options) for path in split_paths(options.path)]
 
     def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
         from safetensors.numpy import save
@@ -138,24 +152,24 @@ def _described(model: PortableModel, same: dict[str, str]) -> Description:
         activation=first.feed_forward.activation,
         attention_scale=first.attention.scale,
         norm_epsilon=first.self_norm.epsilon,
-        source=_stack(weights.source),
-        target=_stack(weights.target),
+        source=_stack_settings(weights.source),
+        target=_stack_settings(weights.target),
         same=same,
         training=dict(model.training),
         search=BeamConfig(**model.search) if model.search else None,
     )
 
 
-def _stack(stack: StackWeights) -> Stack:
+def _stack_settings(stack: StackWeights) -> StackSettings:
     positions = stack.positions
-    return Stack(stack.scale, stack.norm_first, None if isinstance(positions, np.ndarray) else positions)
+    return StackSettings(stack.scale, stack.norm_first, None if isinstance(positions, np.ndarray) else positions)
 
 
-def _read(folder: Path, given: ImportConfig) -> PortableModel:
+def _read(folder: Path, options: ImportConfig) -> PortableModel:
     path = folder / _DESCRIPTION
     tree = read_json(path)
     if isinstance(tree, dict) and tree.get("format") != _FORMAT:
-        raise DataError(f"{path} has format {tree.get('format')!r}; this version reads format {_FORMAT}")
+        raise DataError(f"{path} has format {shown(tree.get('format'))}; this version reads format {_FORMAT}")
     try:
         description = from_plain(Description, tree, origin=str(path))
     except TypeError as error:  # of the dataclass: a field is missing
@@ -166,11 +180,15 @@ def _read(folder: Path, given: ImportConfig) -> PortableModel:
         if first not in stored or name in stored:
             raise DataError(f"{path}: {name!r} is to be the same as {first!r}, which cannot be")
     tensors = Tensors(stored | {name: stored[first] for name, first in description.same.items()}, str(folder / _ARRAYS))
-    weights = _Reader(tensors, description).model()
+    weights = _read_weights(tensors, description)
     tensors.require_all_read()
-    options = description.training
-    training = {name: number_of(options, name, default=0.0, highest=0.99) for name in DROPOUTS if name in options}
-    return PortableModel(weights, stored_pair(folder / _TOKENIZER, given), training, _search(description, path))
+    stored_dropouts = description.training
+    training = {
+        name: number_of(stored_dropouts, name, default=0.0, highest=0.99)
+        for name in DROPOUTS
+        if name in stored_dropouts
+    }
+    return PortableModel(weights, stored_pair(folder / _TOKENIZER, options), training, _search(description, path))
 
 
 def _require_sense(description: Description, path: Path) -> None:
@@ -185,7 +203,7 @@ def _require_sense(description: Description, path: Path) -> None:
         if not isinstance(mapping, dict) or (
             name == "same" and not all(isinstance(one, str) for one in mapping.values())
         ):
-            raise DataError(f"{path}: {name}={mapping!r} should be a mapping of names")
+            raise DataError(f"{path}: {name}={shown(mapping)} should be a mapping of names")
 
 
 def _search(description: Description, path: Path) -> Mapping[str, Any]:
@@ -198,78 +216,54 @@ def _search(description: Description, path: Path) -> Mapping[str, Any]:
     return vars(search) if type(search) is BeamConfig else {}
 
 
+def _read_weights(tensors: Tensors, description: Description) -> TransformerWeights:
+    source = tensors.take(LAYOUT.embeddings[0], None, None)
+    width = source.shape[1]
+    target = tensors.take(LAYOUT.embeddings[1], None, width)
+    output = tensors.linear(LAYOUT.output, len(target), width)
+    has_bias = LAYOUT.layer_name("source", 0) + "self_norm.bias" in tensors
+    layout = LAYOUT if has_bias else replace(LAYOUT, norm_names=("weight", ""))
+    reader = _SafetensorsLayers(
+        tensors,
+        layout,
+        width,
+        description.num_heads,
+        description.activation,
+        description.norm_epsilon,
+        description.attention_scale,
+    )
+    stacks = (
+        reader.described_stack("source", source, description.source),
+        reader.described_stack("target", target, description.target),
+    )
+    return TransformerWeights(*stacks, output, description.num_heads, description.start)
+
+
 @dataclass
-class _Reader:
-    tensors: Tensors
-    description: Description
-    width: int = 0
+class _SafetensorsLayers(LayoutReader):
+    attention_scale: float
 
-    def model(self) -> TransformerWeights:
-        embeddings = [self.tensors.take(f"{side}.embedding", None, self.width or None) for side in ("source", "target")]
-        self.width = embeddings[0].shape[1]
-        output = self.tensors.linear("output", len(embeddings[1]), self.width)
-        stacks = [
-            self._stack(side, embedding, stack)
-            for side, embedding, stack in zip(
-                ("source", "target"), embeddings, (self.description.source, self.description.target)
-            )
-        ]
-        return TransformerWeights(stacks[0], stacks[1], output, self.description.num_heads, self.description.start)
-
-    def _stack(self, side: str, embedding: Array, stack: Stack) -> StackWeights:
-        count = 1 + max((int(number) for number in self.tensors.numbers(rf"{side}\.layers\.(\d{{1,4}})\.")), default=0)
-        positions = stack.positions
+    def described_stack(self, side: str, embedding: Array, settings: StackSettings) -> StackWeights:
+        positions: Positions | None = settings.positions
         if isinstance(positions, Sinusoids) and positions.width != self.width:
             raise DataError(
                 f"{self.tensors.origin} has the width {self.width}, and its description positions of {positions.width}"
             )
-        return StackWeights(
-            embedding,
-            stack.scale,
-            self.tensors.take(f"{side}.positions", None, self.width) if positions is None else positions,
-            tuple(self._layer(f"{side}.layers.{number}", reads=side == "target") for number in range(count)),
-            self._norm(f"{side}.norm") if stack.norm_first else None,
-            stack.norm_first,
-        )
+        if positions is None:
+            positions = self.tensors.take(self.layout.positions.format(side=side), None, self.width)
+        return self.stack(side, embedding, settings.scale, positions, norm_first=settings.norm_first)
 
-    def _layer(self, name: str, *, reads: bool) -> LayerWeights:
-        return LayerWeights(
-            self._look(f"{name}.self_attention", reads=reads),
-            self._norm(f"{name}.self_norm"),
-            self._attention(f"{name}.cross_attention") if reads else None,
-            self._norm(f"{name}.cross_norm") if reads else None,
-            self._feed_forward(f"{name}.feed_forward"),
-            self._norm(f"{name}.feed_forward_norm"),
-        )
+    def self_attention(self, layer: str, *, is_decoder: bool) -> Attention | Recurrence:
+        if is_decoder and f"{layer}self_attention.forget.weight" in self.tensors:
+            return Recurrence(**self.linears(layer, _RECURRENCE, {}))
+        return self.attention(layer, self.layout.self_attention)
 
-    def _look(self, name: str, *, reads: bool) -> Attention | Recurrence:
-        if not reads or f"{name}.forget.weight" not in self.tensors:
-            return self._attention(name)
-        forget, written = (
-            self.tensors.linear(f"{name}.{part}", self.width, self.width) for part in ("forget", "input")
-        )
-        return Recurrence(forget, written)
-
-    def _attention(self, name: str) -> Attention:
-        query = self.tensors.linear(f"{name}.query", None, self.width)
-        key = self.tensors.linear(f"{name}.key", len(query.weight), self.width)
-        value = self.tensors.linear(f"{name}.value", None, self.width)
-        output = self.tensors.linear(f"{name}.output", self.width, len(value.weight))
-        scale, usual = self.description.attention_scale, (len(query.weight) // self.description.num_heads) ** -0.5
-        if scale not in (1.0, usual):
-            raise DataError(f"{self.tensors.origin} has attention_scale={scale:g}; ours are {usual:g} or 1")
-        keys, distances = self.tensors.optional(f"{name}.distances.keys", None, None, None), None
+    def attention(self, layer: str, table: ArrayTable) -> Attention:
+        attention, scale = super().attention(layer, table), self.attention_scale
+        if scale not in (1.0, attention.scale):
+            raise DataError(f"{self.tensors.origin} has attention_scale={scale:g}; ours are {attention.scale:g} or 1")
+        name = f"{layer}{next(iter(table)).partition('.')[0]}.distances"
+        keys, distances = self.tensors.optional(f"{name}.keys", None, None, None), None
         if keys is not None:
-            distances = Distances(keys, self.tensors.take(f"{name}.distances.values", *keys.shape[:2], None))
-        return Attention(query, key, value, output, scale, distances)
-
-    def _feed_forward(self, name: str) -> FeedForward:
-        inner, gate = self.tensors.linear(f"{name}.inner", None, self.width), None
-        if f"{name}.gate.weight" in self.tensors:
-            gate = self.tensors.linear(f"{name}.gate", len(inner.weight), self.width)
-        outer = self.tensors.linear(f"{name}.outer", self.width, len(inner.weight))
-        return FeedForward(inner, outer, self.description.activation, gate)
-
-    def _norm(self, name: str) -> Norm:
-        weight = self.tensors.take(f"{name}.weight", self.width)
-        return Norm(weight, self.tensors.optional(f"{name}.bias", self.width), self.description.norm_epsilon)
+            distances = Distances(keys, self.tensors.take(f"{name}.values", *keys.shape[:2], None))
+        return replace(attention, scale=scale, distances=distances)

@@ -1,4 +1,4 @@
-"""The tensors of a file by their names, of which a reader takes one after the other."""
+"""The tensors of a file by name, with checks of types and shapes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from nmt.errors import DataError
-from nmt.layers.sinusoids import Sinusoids
-from nmt.models.transformer.weights import Array, Linear
+from nmt.errors import DataError, shown
+from nmt.models.transformer.weights import Array, LinearWeights
 
 _SHOWN = 3
-_ALIKE = 1e-3  # between sinusoids in float32 and in float64, some thousand positions away
 
 
 class Tensors:
-    """What is left over at the end was not understood: then the model was not."""
+    """Tensors that a reader takes one by one. A tensor left over means that the model has an unknown part."""
 
     def __init__(self, tensors: Mapping[str, Any], origin: str) -> None:
         """``origin``: the file, for messages."""
@@ -29,7 +27,7 @@ class Tensors:
         return name in self._tensors
 
     def take(self, name: str, *shape: int | None) -> Array:
-        """A tensor of this shape; None: of any size along that axis."""
+        """Return a tensor of this shape; None allows any size along an axis."""
         if name not in self._tensors:
             raise DataError(f"{self.origin} has no tensor '{name}': it is damaged, or a model of another kind")
         self._read.add(name)
@@ -45,13 +43,13 @@ class Tensors:
     def optional(self, name: str, *shape: int | None) -> Array | None:
         return self.take(name, *shape) if name in self._tensors else None
 
-    def linear(self, name: str, outputs: int | None, inputs: int) -> Linear:
-        """With a bias, if there is one."""
+    def linear(self, name: str, outputs: int | None, inputs: int) -> LinearWeights:
+        """Return a linear map, with its bias if the file has one."""
         matrix = self.take(f"{name}.weight", outputs, inputs)
-        return Linear(matrix, self.optional(f"{name}.bias", len(matrix)))
+        return LinearWeights(matrix, self.optional(f"{name}.bias", len(matrix)))
 
     def numbers(self, pattern: str) -> Iterator[str]:
-        """What the group of a pattern is in the names that begin so."""
+        """Yield the group of a pattern from each name that starts with the pattern."""
         return (match[1] for match in map(re.compile(pattern).match, self._tensors) if match)
 
     def require_all_read(self) -> None:
@@ -63,8 +61,9 @@ class Tensors:
             )
 
 
-def as_formula_if_alike(table: Array | None, formula: Sinusoids) -> Array | Sinusoids:
-    """Positions as they are stored; by the formula, if that is what they follow (then they have no end) or none are."""
-    if table is None or np.allclose(table, formula.table(len(table)), atol=_ALIKE):
-        return formula
-    return table
+def arrays_by_name(tree: Mapping[Any, Any], origin: str) -> dict[str, Array]:
+    """Return the tensors of a file, after a check that it holds only named tensors."""
+    for name, value in tree.items():
+        if not isinstance(name, str) or not isinstance(value, np.ndarray):
+            raise DataError(f"{origin} holds {shown(name)}, which is not a tensor under a name")
+    return dict(tree)

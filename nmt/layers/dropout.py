@@ -1,8 +1,7 @@
 """Dropout with cheap random bits on the CPU.
 
-torch draws one Bernoulli number an element, which on a CPU costs more than the layer norm beside it. Here one random
-byte decides an element: 64 bits of torch's own seeded generator serve eight elements, so ``torch.manual_seed``
-reproduces it. On other devices torch's kernel is used.
+torch draws a Bernoulli number for each element, which costs more than a layer norm on a CPU. Here each element takes one
+random byte of torch's generator, so ``torch.manual_seed`` reproduces it. Other devices use torch's kernel.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ class Dropout(nn.Module):
 
 
 def _has_cheap_bytes(x: Tensor) -> bool:
-    """Compiled code has cheap numbers of its own."""
+    """Whether to draw bytes for x; compiled code has a cheap generator."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def random_bytes(count: int, p: float) -> tuple[Tensor, int]:
-    """``count`` random bytes, and the threshold: an element whose byte is below it is dropped.
+    """Return ``count`` random bytes and the threshold: an element whose byte is below it is dropped.
 
-    A byte knows only probabilities of n / 256. The threshold is one of the two neighbours of 256 p, drawn so that the
-    mean probability is exactly p; the survivors are scaled by the threshold's own probability, so that the mean of the
-    output is exactly the input whichever was drawn.
+    A byte can represent only probabilities n / 256. The threshold is one of the two integers next to 256 p, drawn so that
+    the expected probability is p. Kept elements are scaled by the drawn probability, so that the expected
+    output is the input.
     """
     words = torch.empty(count // 8 + 2, dtype=torch.int64).random_(-(2**63), None)
     fraction = (int(words[-1]) & 0xFFFFFF) / 2**24
@@ -55,7 +54,7 @@ def random_bytes(count: int, p: float) -> tuple[Tensor, int]:
 
 
 def _mask(like: Tensor, data: Tensor, threshold: int) -> Tensor:
-    """1 where an element is kept, in the type of ``like``: cheaper to multiply with than a boolean."""
+    """Return 1 at kept elements, in the data type of ``like``: multiplication is faster than with booleans."""
     return torch.ge(data.view(like.shape), threshold, out=torch.empty_like(like, memory_format=torch.contiguous_format))
 
 
@@ -68,7 +67,7 @@ def _dropped(residual: Tensor | None, x: Tensor, p: float) -> Tensor:
 
 
 class _ByteDropout(torch.autograd.Function):
-    """dropout(x), or residual + dropout(x) without the tensor in between. Keeps a byte an element for the backward pass."""
+    """dropout(x), or residual + dropout(x) in one pass. Saves one byte per element for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, residual: Tensor | None, x: Tensor, data: Tensor, threshold: int) -> Tensor:

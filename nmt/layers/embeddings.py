@@ -1,4 +1,4 @@
-"""What a stack of layers reads: embeddings of pieces, and where they stand in their sentence.
+"""The input of a stack of layers: token embeddings and positions.
 
 Shapes: B sentences, N rows, T positions, D width.
 """
@@ -19,8 +19,8 @@ from nmt.layers.sinusoids import Sinusoids
 class Embedding(nn.Module):
     """Ids to vectors times ``scale``. [...] -> [..., D]
 
-    Vectors start at N(0, 1 / D): scaled by sqrt(D) they have unit variance beside the positions, and the same matrix as
-    an output layer (Vaswani et al. 2017, section 3.4) gives scores of unit variance.
+    Vectors are initialized from N(0, 1 / D): times sqrt(D) they have unit variance, and as an output layer (Vaswani et al.
+    2017, section 3.4) the same matrix gives scores of unit variance.
     """
 
     def __init__(self, vocabulary_size: int, d_model: int, scale: float = 1.0) -> None:
@@ -39,7 +39,7 @@ class Embedding(nn.Module):
 
 
 class Borrowed(nn.Module):
-    """Another module under a second name. Its parameters belong to the owner alone: a saved model holds them once."""
+    """A reference to another module, whose parameters are saved only once, under the owner's name."""
 
     def __init__(self, owner: nn.Module) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ TABLE_LENGTH = 1024
 
 
 def sinusoids(positions: Tensor, formula: Sinusoids) -> Tensor:
-    """[...] -> [..., D] by the formula."""
+    """Compute sinusoids of positions: [...] -> [..., D]"""
     radians = torch.from_numpy(formula.radians()).to(positions.device)
     angles = (positions + formula.offset).to(torch.float64)[..., None] / radians
     if formula.interleaved:
@@ -62,15 +62,15 @@ def sinusoids(positions: Tensor, formula: Sinusoids) -> Tensor:
 
 
 class Positions(nn.Module, ABC):
-    """Vectors that are added to the embeddings."""
+    """Position vectors, which are added to the embeddings."""
 
-    limit: int | None = None  # the longest sequence, if there is one
+    limit: int | None = None  # maximum sequence length; None: no limit
 
     def check_length(self, count: int, side: str) -> None:
-        """Refuse a sentence of ``count`` pieces that has no positions for the last of them."""
+        """Refuse a sentence of ``count`` tokens that is longer than the limit."""
         if self.limit is not None and count > self.limit:
             raise DataError(
-                f"a {side} sentence has {count} pieces, but the model has learned positions for {self.limit}; raise "
+                f"a {side} sentence has {count} tokens, but the model has learned positions for {self.limit}; raise "
                 f"model.max_positions, or filter such sentences (--max-length {self.limit - 1} when preprocessing)"
             )
 
@@ -80,10 +80,10 @@ class Positions(nn.Module, ABC):
 
 
 class SinusoidalPositions(Positions):
-    """Fixed sinusoids; they extend to any length."""
+    """Fixed sinusoids, for any length."""
 
     def __init__(self, d_model: int, formula: Sinusoids | None = None) -> None:
-        """``formula``: other sinusoids than the paper's."""
+        """``formula``: the sinusoids; None: the paper's."""
         super().__init__()
         assert d_model % 2 == 0
         self.formula = formula or Sinusoids(d_model)
@@ -100,6 +100,8 @@ class SinusoidalPositions(Positions):
 class LearnedPositions(Positions):
     """A learned vector for each of the first ``limit`` positions (the paper's Table 3, row E)."""
 
+    not_maps = ("weight",)
+
     def __init__(self, d_model: int, limit: int) -> None:
         super().__init__()
         self.limit = limit
@@ -111,7 +113,7 @@ class LearnedPositions(Positions):
 
 
 class NoPositions(Positions):
-    """Nothing is added: the layers themselves know where a piece stands."""
+    """No position vectors: the layers apply positions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +125,7 @@ class NoPositions(Positions):
 
 
 class InputLayer(nn.Module):
-    """Dropout(embedding + position): sections 3.4, 3.5 and 5.4."""
+    """Dropout(embedding + position): Vaswani et al. 2017, sections 3.4, 3.5 and 5.4."""
 
     def __init__(self, embedding: nn.Module, positions: Positions, dropout: float) -> None:
         super().__init__()

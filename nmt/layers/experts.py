@@ -1,6 +1,6 @@
 """A sparsely gated mixture of experts: Shazeer et al. 2017, arXiv:1701.06538.
 
-Shapes: n tokens, D width, F inner width, E experts, k experts a token.
+Shapes: n tokens, D width, F inner width, E experts, k experts per token.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from nmt.layers.linear import at_least_float32
 
 @dataclass(frozen=True)
 class Routing:
-    """Which experts read which token, and what the balancing losses need to know."""
+    """The experts of each token, and the statistics for the balancing losses."""
 
     experts: Tensor  # [n, k] ids
     weights: Tensor  # [n, k] positive, sum to 1
     gates: Tensor  # [n, E] G(x): the same weights, zero where an expert is not chosen
-    load: Tensor  # [n, E] P(x, i): the probability that an expert would be chosen under other noise
+    load: Tensor  # [n, E] P(x, i): the probability that an expert would be chosen under fresh noise
 
 
-LEAST_SPREAD = 1e-6  # what a difference of scores is divided by: with less the gradient would be 0 times infinity
+MIN_SPREAD = 1e-6  # divisor of a difference of scores; a smaller one would give gradients of 0 times infinity
 
 
 class NoisyTopK(nn.Module):
     """G(x) = softmax(KeepTopK(H(x), k)), H(x)_i = (x W_g)_i + N(0, 1) softplus((x W_noise)_i): equations 3 to 5.
 
-    Both matrices start at zero, so that all experts are equally likely. The noise is there in training alone.
+    Both matrices are initialized to zero, so that all experts are equally likely. Noise is added in training only.
     """
 
     def __init__(self, width: int, num_experts: int, k: int) -> None:
@@ -56,20 +56,19 @@ class NoisyTopK(nn.Module):
         # An expert is chosen if it beats the k-th best of the others: equations 8 and 9.
         chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(1, experts, True)
         to_beat = torch.where(chosen, best.values[:, self.k, None], best.values[:, self.k - 1, None])
-        load = torch.special.ndtr((clean - to_beat) / spread.clamp(min=LEAST_SPREAD))
+        load = torch.special.ndtr((clean - to_beat) / spread.clamp(min=MIN_SPREAD))
         return Routing(experts, weights, gates, load)
 
     def _product(self, x: Tensor, matrix: Tensor) -> Tensor:
-        """In no fewer than 32 bits: in 16 many experts would be equally good."""
+        """Compute in float32 or wider: in 16 bits many scores would be equal."""
         with torch.autocast(x.device.type, enabled=False):
             return F.linear(at_least_float32(x), at_least_float32(matrix))
 
 
 class Experts(nn.Module):
-    """E feed-forward networks of one hidden layer, all in two batched products.
+    """E feed-forward networks with one hidden layer, computed by two batched products.
 
-    Tokens are sorted by expert and padded to the busiest one: nothing is dropped, and an expert that nobody chose gets a
-    gradient of zero.
+    Tokens are sorted by expert and padded to the largest group. No token is dropped; unused experts get zero gradients.
     """
 
     def __init__(self, width: int, inner: int, num_experts: int, dropout: float = 0.0) -> None:
@@ -89,28 +88,28 @@ class Experts(nn.Module):
         expert = chosen[order]
         counts = torch.bincount(chosen, minlength=self.inner.size(0))
         slot = torch.arange(n * k, device=x.device) - (counts.cumsum(0) - counts)[expert]
-        given = x.new_zeros(len(counts), int(counts.max()) if n else 0, x.size(1))
-        given = given.index_put((expert, slot), x[order // k])  # [E, most, D]
-        hidden = self.dropout(torch.relu(torch.baddbmm(self.inner_bias, given, self.inner)))
-        answers = torch.baddbmm(self.outer_bias, hidden, self.outer)
+        inputs = x.new_zeros(len(counts), int(counts.max()) if n else 0, x.size(1))
+        inputs = inputs.index_put((expert, slot), x[order // k])  # [E, most, D]
+        hidden = self.dropout(torch.relu(torch.baddbmm(self.inner_bias, inputs, self.inner)))
+        outputs = torch.baddbmm(self.outer_bias, hidden, self.outer)
         by_token = torch.empty_like(order).scatter_(0, order, torch.arange(n * k, device=x.device))
-        answered = answers[expert, slot][by_token].view(n, k, x.size(1))
-        return (answered * routing.weights[:, :, None]).sum(1).to(answers.dtype)
+        of_tokens = outputs[expert, slot][by_token].view(n, k, x.size(1))
+        return (of_tokens * routing.weights[:, :, None]).sum(1).to(outputs.dtype)
 
 
 def squared_variation(values: Tensor) -> Tensor:
-    """CV(v)^2 over the last axis: variance by squared mean, zero if all are equal (equations 7 and 11)."""
+    """Return CV(v)^2 over the last axis, variance divided by squared mean: equations 7 and 11."""
     mean = values.mean(-1)
     return values.var(-1, unbiased=False) / (mean**2 + 1e-10)
 
 
 def tokens_by_sentence(values: Tensor, lengths: Tensor) -> Tensor:
-    """Sums over the tokens of each sentence: [n, ...] in the order of the sentences -> [B, ...]"""
+    """Sum over the tokens of each sentence: [n, ...] in sentence order -> [B, ...]"""
     sentence = torch.repeat_interleave(lengths, output_size=values.size(0))  # [n]
     return values.new_zeros(len(lengths), *values.shape[1:]).index_add(0, sentence, values)
 
 
 def balance(usage: Tensor, importance_weight: float, load_weight: float) -> dict[str, Tensor]:
-    """w CV(importance)^2 and w CV(load)^2 (equations 6 and 11), of usage [layers, 2, E], summed over the layers."""
+    """Return w CV(importance)^2 and w CV(load)^2 (equations 6 and 11) of usage [layers, 2, E], summed over layers."""
     importance, load = squared_variation(usage).sum(0)
     return {"importance": importance_weight * importance, "load": load_weight * load}

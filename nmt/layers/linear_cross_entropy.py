@@ -1,7 +1,7 @@
-"""Cross-entropy of a linear output layer without ever holding the scores of a whole batch.
+"""Cross-entropy of a linear output layer, without the scores of a whole batch in memory.
 
-Scores of all M positions over V pieces are by far the largest tensor of a training step. Here they exist for a few
-rows at a time: the forward pass computes a chunk's scores, its loss and at once its gradient, and drops them.
+The scores [M, V] would be the largest tensor of a training step. The forward pass computes the scores of a chunk of rows,
+their loss and their gradient, and then frees the scores.
 
 Shapes: P passes, M real target positions, D width, V vocabulary.
 """
@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.layers.linear import eighths_below, half_product, with_room
+from nmt.layers.linear import eighths_below, half_product, with_zero_rows
 
-# Scores of one chunk: on a CPU they should not leave the cache for good, elsewhere the kernels should be large.
+# Scores of one chunk: few on a CPU, to stay in its cache; many elsewhere, for large kernels.
 CHUNK_ELEMENTS = {"cpu": 2**22}
 CHUNK_ELEMENTS_ELSEWHERE = 2**26
 
 
 def smoothed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
-    """Sums over M of the smoothed loss and of the plain negative log-likelihood (nats) of logits [M, V].
+    """Return the sums over M of the smoothed loss and of the negative log-likelihood (nats) of logits [M, V].
 
     The target distribution is (1 - e) at the target plus e / V everywhere (Szegedy et al. 2016; torch's definition).
     The second sum carries no gradient.
@@ -42,9 +42,9 @@ def linear_cross_entropy(
     label_smoothing: float,
     product_type: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """``smoothed_cross_entropy`` of ``F.linear(hidden, weight, bias)``, hidden [M, D], in chunks of rows.
+    """Compute ``smoothed_cross_entropy`` of ``F.linear(hidden, weight, bias)``, hidden [M, D], in chunks of rows.
 
-    Differentiable once. The products are in ``product_type``, or in autocast's where it is on, the sums in float32.
+    Differentiable once. Products are in ``product_type`` (None: autocast's data type if enabled), sums in float32.
     """
     loss, nll, _ = _losses(hidden[None], weight, bias, targets, label_smoothing, 0.0, product_type)
     return loss, nll
@@ -59,8 +59,11 @@ def linear_agreement(
     divergence_weight: float,
     product_type: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same sums over two passes [2, M, D], and the divergence of the two: the mean of KL(first || second) and
-    KL(second || first), summed over M. The loss has it ``divergence_weight`` times; by itself it carries no gradient."""
+    """Return the same sums over two passes [2, M, D], and the divergence of the passes.
+
+    The divergence is the mean of KL(first || second) and KL(second || first), summed over M. The loss includes it
+    ``divergence_weight`` times; the third result carries no gradient.
+    """
     return _losses(passes, weight, bias, targets, label_smoothing, divergence_weight, product_type)
 
 
@@ -84,17 +87,18 @@ def _losses(
 
 
 def _divergence_and_gradient_(log_probabilities: Tensor, weight: float) -> Tensor:
-    """The summed divergence D of two passes, and in place of their log-probabilities [P, m, V] the gradient of the summed
-    log-normalisers and of ``weight`` times D to the scores. One pass has no divergence.
+    """Return the summed divergence D of two passes, 0 for one pass; replace log-probabilities [P, m, V] by a gradient.
+
+    It is the gradient of the summed log-normalizers and of ``weight`` times D with respect to the scores.
 
     With p and q the two distributions and d = log p - log q, D = (KL(p || q) + KL(q || p)) / 2 has the gradient
-    (p (d - KL(p || q)) + p - q) / 2 to the scores of p, and likewise with p and q exchanged to those of q.
+    (p (d - KL(p || q)) + p - q) / 2 for the scores of p; for those of q, exchange p and q.
     """
     if len(log_probabilities) == 1:
         return log_probabilities.exp_().new_zeros(())
     half = weight / 2
     difference = log_probabilities[0] - log_probabilities[1]  # [m, V]
-    difference.nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf)  # a piece that both rule out
+    difference.nan_to_num_(nan=0.0, posinf=torch.inf, neginf=-torch.inf)  # a token with probability 0 in both
     first, second = log_probabilities.exp_()
     to_first = torch.linalg.vecdot(first, difference)[:, None]  # [m, 1] KL(p || q)
     to_second = -torch.linalg.vecdot(second, difference)[:, None]
@@ -106,10 +110,10 @@ def _divergence_and_gradient_(log_probabilities: Tensor, weight: float) -> Tenso
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Loss, likelihood and gradients, summed chunk by chunk in at least float32; the backward pass only scales them.
+    """Loss, likelihood and gradients, summed over chunks in float32 or wider; the backward pass only scales them.
 
-    What smoothing adds is linear in the scores, so it needs no pass over them: with the mean m of the rows of the
-    weights, the loss is nll + e (score of the target - hidden m), and the e / V of the gradient is the same for all rows.
+    The term of label smoothing is linear in the scores: with the mean m of the rows of the weights, the loss is
+    nll + e (score of the target - hidden m), and the e / V of the gradient is the same for all rows.
     """
 
     @staticmethod
@@ -131,12 +135,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for_hidden, for_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=wide)
         for_bias = None if bias is None else torch.zeros_like(bias, dtype=wide)
         most = CHUNK_ELEMENTS.get(hidden.device.type, CHUNK_ELEMENTS_ELSEWHERE) // weight.size(0)
-        size = eighths_below(max(16, most // passes))  # one of the numbers that need no room
+        size = eighths_below(max(16, most // passes))  # a size that needs no added rows
         of_rows = (torch.split(x, size, dim=-2) for x in (for_hidden, hidden))
         for rows, chunk, goals in zip(*of_rows, torch.split(targets, size)):
             chunk, goals = chunk.reshape(-1, chunk.size(-1)), goals.repeat(passes)
             roomy = hidden.device.type == "cpu" and dtype != wide
-            chunk = with_room(chunk, dtype) if roomy else chunk
+            chunk = with_zero_rows(chunk, dtype) if roomy else chunk
             logits = half_product(chunk, weight, bias)[: len(goals)]  # [P rows, V]
             target_scores += logits.gather(-1, goals[:, None]).sum(dtype=wide)
             log_probabilities = torch.log_softmax(logits, dim=-1, dtype=wide)
@@ -146,13 +150,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 divergence += _divergence_and_gradient_(of_passes, divergence_weight)
             if not gradients:
                 continue
-            # d loss / d logits = softmax - (1 - e) [at the target]; what smoothing takes from every piece alike follows.
+            # d loss / d logits = softmax - (1 - e) [at the target]; the e / V for all tokens follows below.
             gradient = log_probabilities
             gradient.scatter_add_(-1, goals[:, None], gradient.new_full((len(goals), 1), label_smoothing - 1))
             if for_bias is not None:
                 for_bias += gradient.sum(0)
             if roomy:
-                gradient = with_room(gradient, dtype)
+                gradient = with_zero_rows(gradient, dtype)
                 rows.copy_(half_product(gradient, weight.t())[: len(goals)].view_as(rows))
             else:
                 gradient = gradient.to(dtype)
@@ -182,7 +186,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """In float32 first: the scale of a loss in float16 would overflow there."""
+        """Scale in float32: the loss scale of float16 training would overflow in float16."""
         scaled = [
             None if gradient is None else (gradient.to(upstream[0].dtype) * upstream[0]).to(dtype)
             for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes)

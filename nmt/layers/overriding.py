@@ -1,4 +1,4 @@
-"""Methods that compute the same in two ways: whoever overrides one must override the other."""
+"""A check for pairs of methods that compute the same: a subclass must override both."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Attention of a recurrent decoder over the encoder's states: one head, one layer.
+"""Single-head attention of a recurrent decoder to the encoder output.
 
-Every kind projects the states once (``project``) and then answers any number of queries. Shapes: B sentences,
-S source positions, T queries (target positions, or the K hypotheses of a sentence), H size of a state, Q of a query.
+``project`` runs once for each batch, ``forward`` for any number of queries.
+
+Shapes: B sentences, S source positions, T queries (target positions, or the K hypotheses of a sentence), H size of a state,
+Q of a query.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from nmt.layers.linear import at_least_float32
 
 
 class RecurrentAttention(nn.Module, ABC):
-    """Queries to contexts."""
+    """An attention from queries to contexts."""
 
     context_size: int
 
     def project(self, states: Tensor) -> Tensor:
-        """[B, S, H] -> what the scores need of the states, computed once; as they are unless a kind says otherwise."""
+        """Return the keys of states [B, S, H]; by default the states."""
         return states
 
     @abstractmethod
@@ -29,7 +31,7 @@ class RecurrentAttention(nn.Module, ABC):
 
 
 class NoAttention(RecurrentAttention):
-    """The decoder knows the source only through the state that it starts from."""
+    """No attention: the decoder reads the source only through its initial state."""
 
     context_size = 0
 
@@ -41,7 +43,7 @@ class NoAttention(RecurrentAttention):
 
 
 class ContentAttention(RecurrentAttention):
-    """Weights by what states and queries hold, whatever their distance: "global" in Luong et al. 2015, section 3.1."""
+    """Attention by content: "global" in Luong et al. 2015, section 3.1."""
 
     def __init__(self, state_size: int) -> None:
         super().__init__()
@@ -57,7 +59,7 @@ class ContentAttention(RecurrentAttention):
 
 
 class DotAttention(ContentAttention):
-    """score(h_t, s_i) = h_t . s_i: Luong et al. 2015, equation 8. Queries and states have one size."""
+    """score(h_t, s_i) = h_t . s_i: Luong et al. 2015, equation 8. Queries and states have the same size."""
 
     def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         return queries @ keys.transpose(1, 2)
@@ -94,7 +96,7 @@ class AdditiveAttention(ContentAttention):
 class ProductAttention(ContentAttention):
     """score(x, y) = sum_d V_d tanh(x U)_d tanh(y W)_d: Shazeer et al. 2017, arXiv:1701.06538, appendix G.
 
-    Almost as expressive as the additive kind, and one matrix product for all positions.
+    Almost as expressive as additive attention, with one matrix product for all positions.
     """
 
     def __init__(self, query_size: int, state_size: int) -> None:
@@ -111,11 +113,10 @@ class ProductAttention(ContentAttention):
 
 
 class PredictedWindow(RecurrentAttention):
-    """Attention within D positions of a predicted centre, "local-p": Luong et al. 2015, section 3.2, equations 9 and 10.
+    """Attention within D positions of a predicted center, "local-p": Luong et al. 2015, section 3.2, equations 9 and 10.
 
-    p_t = S sigma(v . tanh(W h_t)), S being the sentence's own length; the weights of the content within [p_t - D, p_t + D]
-    are multiplied by exp(-(s - p_t)^2 / (2 (D/2)^2)). They then sum to less than 1; those that are returned for looking
-    at are divided by their sum.
+    p_t = S sigma(v . tanh(W h_t)), with sentence length S; the content weights within [p_t - D, p_t + D] are multiplied by
+    exp(-(s - p_t)^2 / (2 (D/2)^2)). They then sum to less than 1; the returned weights are divided by their sum.
     """
 
     def __init__(self, content: ContentAttention, query_size: int, window: int) -> None:
@@ -132,7 +133,7 @@ class PredictedWindow(RecurrentAttention):
     def forward(self, queries: Tensor, keys: Tensor, states: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
         lengths = (bias == 0).sum(-1, keepdim=True)  # [B, 1, 1]
         centres = self.centre(torch.tanh(self.hidden(queries)))  # [B, T, 1]
-        centres = lengths * torch.sigmoid(at_least_float32(centres))  # 16 bits cannot tell far positions apart
+        centres = lengths * torch.sigmoid(at_least_float32(centres))  # 16 bits cannot distinguish large positions
         distances = torch.arange(states.size(1), device=states.device) - centres  # [B, T, S]
         scores = (self.content.scores(queries, keys) + bias).masked_fill(distances.abs() > self.window, -torch.inf)
         weights = torch.softmax(scores, dim=-1) * torch.exp(-2 * (distances / self.window) ** 2)

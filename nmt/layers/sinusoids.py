@@ -1,4 +1,4 @@
-"""Where a piece stands, as sines and cosines: section 3.5 of the paper, and how other toolkits write it. No torch here."""
+"""The formula of sinusoidal positions, without torch: Vaswani et al. 2017, section 3.5, and variants of other toolkits."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy.typing as npt
 
 
 class SinusoidLayout(Enum):
-    """In which order the sines and cosines of a position stand."""
+    """The order of the sines and cosines of a position."""
 
-    interleaved = "interleaved"  # sine and cosine of each wavelength side by side: the paper
+    interleaved = "interleaved"  # sine and cosine of each wavelength in turn: the paper
     halves = "halves"  # all sines, then all cosines: tensor2tensor, fairseq, Marian
 
 
 class Wavelengths(Enum):
-    """How the D/2 wavelengths are spread from 2 pi to base * 2 pi."""
+    """The spacing of the D/2 wavelengths from 2 pi to base * 2 pi."""
 
-    paper = "paper"  # 2 pi base^(2i/D): the last one stays a little below
-    tensor2tensor = "tensor2tensor"  # 2 pi base^(i/(D/2 - 1)): the last one is reached; fairseq too
+    paper = "paper"  # 2 pi base^(2i/D): the last is slightly below base * 2 pi
+    tensor2tensor = "tensor2tensor"  # 2 pi base^(i/(D/2 - 1)): the last is base * 2 pi; fairseq too
 
 
 @dataclass(frozen=True)
 class Sinusoids:
-    """A table of positions by its formula. Row p is that of position p + ``offset``."""
+    """The formula of a table of positions; row p is for position p + ``offset``."""
 
     width: int  # D, even
     layout: SinusoidLayout = SinusoidLayout.interleaved
@@ -34,13 +34,13 @@ class Sinusoids:
     offset: int = 0
 
     def radians(self) -> npt.NDArray[np.float64]:
-        """[D/2] the wavelengths divided by 2 pi."""
+        """Return the wavelengths divided by 2 pi, [D/2]."""
         pairs = np.arange(self.width // 2)
         whole = self.width / 2 if self.wavelengths is Wavelengths.paper else max(1, self.width / 2 - 1)
         return np.asarray(self.base ** (pairs / whole), dtype=np.float64)
 
     def table(self, count: int) -> npt.NDArray[np.float32]:
-        """[count, D]: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos of the same, as the paper has it."""
+        """[count, D]: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos of the same angle."""
         angles = np.arange(self.offset, self.offset + count)[:, None] / self.radians()
         pair = [np.sin(angles), np.cos(angles)]
         by_position = np.stack(pair, axis=-1).reshape(count, -1) if self.interleaved else np.concatenate(pair, axis=-1)

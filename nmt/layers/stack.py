@@ -1,4 +1,4 @@
-"""Layers one after the other, as whatever divides or repeats the work of a model layer by layer sees them."""
+"""Stacks of layers, which compilation, recomputation and sharding handle layer by layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LayerType = TypeVar("LayerType", bound=nn.Module)
 
 
 class Layers(nn.ModuleList, Generic[LayerType]):
-    """torch's list of modules, all of one type."""
+    """A typed ``nn.ModuleList``."""
 
     def __init__(self, layers: Iterable[LayerType] = ()) -> None:
         super().__init__(layers)
@@ -24,17 +24,16 @@ class Layers(nn.ModuleList, Generic[LayerType]):
 
 
 class Stack(Layers[LayerType]):
-    """Layers of which each is called exactly once in a pass of training, as a module.
+    """Layers that are each called as a module exactly once in a training pass.
 
-    The parameters of such a layer are needed while it is called and at no other time of a pass, and what happens in it
-    can be computed again from its arguments. It may be given copies of lists and dataclasses: what it has to tell must
-    be in its result, which callers do not change in place, or be told to an object. Search may call its ``step`` and
-    other methods, any number of times.
+    The parameters of a layer are needed only during its call, and its result can be recomputed from its arguments. A layer
+    may receive copies of lists and dataclasses, so it returns all results, or stores them in an object that is passed by
+    reference. Callers do not change results in place. Search may call ``step`` and other methods any number of times.
     """
 
 
 def stacked_layers(module: nn.Module) -> Iterator[nn.Module]:
-    """The layers of all stacks inside ``module`` that are not themselves part of such a layer, in their order."""
+    """Yield the layers of all outermost stacks in ``module``, in order."""
     for child in module.children():
         if isinstance(child, Stack):
             yield from child
@@ -43,19 +42,19 @@ def stacked_layers(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def recompute_layers(module: nn.Module) -> int:
-    """From now on the layers of all stacks keep their arguments alone for the backward pass, and run again in it.
+    """Make the layers of all stacks save only their arguments and recompute the rest in the backward pass.
 
-    Chen et al. 2016, arXiv:1604.06174, section 4.1, with a segment for each layer. Random numbers are drawn again alike,
-    so losses and gradients stay what they were, bit for bit. Returns the number of layers.
+    Chen et al. 2016, arXiv:1604.06174, section 4.1, with a segment for each layer. Random numbers are repeated, so losses
+    and gradients are bit-identical. Return the number of layers.
     """
     layers = list(stacked_layers(module))
     for layer in layers:
-        layer.forward = partial(_recomputed, layer.forward)  # no module around it: the names of parameters stay
+        layer.forward = partial(_recomputed, layer.forward)  # without a wrapper module, to keep parameter names
     return len(layers)
 
 
 def _recomputed(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Intermediate results are not kept."""
+    """Call a function without saving its intermediate results."""
     if not torch.is_grad_enabled():
         return function(*arguments)
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=True)

@@ -1,4 +1,4 @@
-"""One architecture a file; the options of a family stand in its config.py, which is what is imported here."""
+"""Models: one architecture in each file. Importing this package imports only each family's config.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from nmt.interface import EncoderDecoder
 
 # builder(config, sizes: VocabularySizes) -> EncoderDecoder
-# A configuration also has `shrink()`: a copy with small sizes and the same structure, for tests.
+# A configuration has `shrink()`, which returns a copy with the same structure in small sizes, for tests.
 models: Registry[EncoderDecoder] = Registry("model")
 
 import_all(__name__, __path__, CONFIG)

@@ -1,7 +1,7 @@
-"""Output layers, hidden states to scores over the vocabulary, and what models return around them.
+"""Output layers from hidden states to scores over the vocabulary, and the result of teacher forcing.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions, D width of
-the hidden states, V vocabulary, V' a part of it.
+the hidden states, V vocabulary, V' vocabulary shortlist.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from nmt.trees import RowTree
 
 
 class MatrixOutput(OutputLayer):
-    """Scores by one matrix and perhaps a bias."""
+    """Scores by a matrix and an optional bias."""
 
     @abstractmethod
     def matrix(self) -> tuple[Tensor, Tensor | None]:
-        """Weight [V, D] and bias [V]."""
+        """Return weight [V, D] and bias [V]."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, *self.matrix())
@@ -45,7 +45,7 @@ class MatrixOutput(OutputLayer):
 
 
 class LinearOutput(MatrixOutput):
-    """A matrix [V, D] of its own, with or without bias [V]."""
+    """A separate matrix [V, D], with or without bias [V]."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class LinearOutput(MatrixOutput):
 
     @classmethod
     def with_bias(cls, inputs: int, outputs: int) -> LinearOutput:
-        """Its numbers start as those of torch's own linear layers."""
+        """Build a layer with the initialization of torch's linear layers."""
         linear = nn.Linear(inputs, outputs)
         return cls(linear.weight.detach(), linear.bias.detach())
 
@@ -63,11 +63,11 @@ class LinearOutput(MatrixOutput):
 
 
 class TiedOutput(MatrixOutput):
-    """The matrix of an embedding, which owns it: Press and Wolf 2017; Vaswani et al. 2017, section 3.4."""
+    """The matrix of an embedding: Press and Wolf 2017; Vaswani et al. 2017, section 3.4."""
 
     def __init__(self, embedding: Embedding, *, bias: bool = False) -> None:
         super().__init__()
-        self._embedding = (embedding,)  # a tuple, so that a saved model holds the matrix once
+        self._embedding = (embedding,)  # a tuple, so that a checkpoint stores the matrix once
         self.bias = nn.Parameter(torch.zeros(len(embedding.weight))) if bias else None
 
     def matrix(self) -> tuple[Tensor, Tensor | None]:
@@ -76,7 +76,7 @@ class TiedOutput(MatrixOutput):
 
 @dataclass
 class SharedVocabulary(RowTree):
-    """A linear map over a part of the vocabulary, the same for all sentences."""
+    """A linear map over a vocabulary shortlist, the same for all sentences."""
 
     weight: Tensor  # [V', D]
     bias: Tensor | None  # [V']
@@ -90,10 +90,10 @@ class SharedVocabulary(RowTree):
 
 @dataclass
 class OwnVocabularies(RowTree):
-    """A linear map for each sentence, over a vocabulary of its own. Lives in a memory: sentences leave it."""
+    """A linear map over a separate vocabulary shortlist for each sentence; part of a memory, whose sentences may leave."""
 
     weight: Tensor  # [B, D, V']
-    bias: Tensor  # [B, 1, V'] -inf where a sentence has fewer
+    bias: Tensor  # [B, 1, V'] -inf at padding of shorter lists
 
     def logits(self, hidden: Tensor) -> Tensor:
         hypotheses = hidden.view(self.weight.size(0), -1, hidden.size(-1))  # [B, K, D]
@@ -102,7 +102,7 @@ class OwnVocabularies(RowTree):
 
 @dataclass
 class OwnColumns(RowTree):
-    """For each sentence some of the scores of a layer that is no linear map."""
+    """The scores over a vocabulary shortlist for each sentence, of a layer that is not linear."""
 
     layer: OutputLayer
     vocabulary: Tensor  # [B, V']
@@ -116,10 +116,10 @@ class OwnColumns(RowTree):
 
 
 def absences(vocabulary: Tensor, dtype: torch.dtype) -> Tensor:
-    """[B, V'] -> [B, 1, V'] -inf at the pads that fill up a row, 0 at its ids; the pad itself may stand first."""
-    filling = vocabulary == PAD
-    filling[:, 0] = False
-    absent = torch.zeros(vocabulary.shape, dtype=dtype, device=vocabulary.device).masked_fill_(filling, -torch.inf)
+    """[B, V'] -> [B, 1, V'], -inf at the padding of a row, 0 at its ids; pad may be the first id."""
+    padding = vocabulary == PAD
+    padding[:, 0] = False
+    absent = torch.zeros(vocabulary.shape, dtype=dtype, device=vocabulary.device).masked_fill_(padding, -torch.inf)
     return absent[:, None]
 
 
@@ -128,12 +128,12 @@ Self = TypeVar("Self", bound="ScoredMemory")
 
 @dataclass
 class ScoredMemory(Memory):
-    """A memory to which ``start`` adds what ``step`` scores by."""
+    """A memory with the output layer of a vocabulary shortlist."""
 
-    output: Scoring | None = field(default=None, kw_only=True)  # over the short list, if there is one
+    output: Scoring | None = field(default=None, kw_only=True)  # None: the whole vocabulary
 
     def scored_by(self: Self, output: OutputLayer, vocabulary: Tensor | None) -> Self:
-        """The same, with ``output`` over these ids."""
+        """Return the memory with ``output`` restricted to these ids; None: the whole vocabulary."""
         return self if vocabulary is None else replace(self, output=output.restrict(vocabulary))
 
 
@@ -146,11 +146,14 @@ def decoded(
     auxiliary: Mapping[str, Tensor] | None = None,
     read_out: Callable[[Tensor], Tensor] | None = None,
 ) -> DecoderOutput:
-    """The result of teacher forcing: the real ones of states [B, T, D], and of ``cross``, by layer the weights [B, T, S] of
-    one head, what is asked for. ``read_out`` makes of real states [M, D] what the output layer reads."""
+    """Return the result of teacher forcing from states [B, T, D].
+
+    ``cross``: attention weights [B, T, S] of one head, by layer, which are returned on request. ``read_out`` maps the real
+    states [M, D] to the input of the output layer.
+    """
     hidden = real_rows(states, batch.target_lengths, batch.target_offsets, batch.num_tokens)
     hidden = hidden if read_out is None else read_out(hidden)
     if attention is None:
         return DecoderOutput(hidden, auxiliary=auxiliary or {})
-    asked = {"cross": tuple(weights[:, None] for weights in cross)} if cross and "cross" in attention.kinds else {}
-    return DecoderOutput(hidden, AttentionMaps(asked), auxiliary or {})
+    maps = {"cross": tuple(weights[:, None] for weights in cross)} if cross and "cross" in attention.kinds else {}
+    return DecoderOutput(hidden, AttentionMaps(maps), auxiliary or {})

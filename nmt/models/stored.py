@@ -1,7 +1,9 @@
-"""Models from disk: what translates, and what others learn from or start from."""
+"""Loading models from checkpoints."""
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,18 +13,23 @@ from typing import TYPE_CHECKING, Any
 from nmt.config.plain import component_from_plain
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import VocabularySizes
-from nmt.errors import DataError
-from nmt.models import models
-from nmt.storage.checkpoints import MappedCheckpoint, Numbers, load_parameters, map_checkpoint
-from nmt.storage.run_folder import resolve, tokenizer_folder
+from nmt.errors import DataError, UsageError
+from nmt.models.ignored import build_model, without_effect
+from nmt.storage.arrays import Numbers
+from nmt.storage.checkpoints import CheckpointInfo, load_parameters, verify_checkpoint
+from nmt.storage.run_folder import CONFIG, MODEL, resolve, tokenizer_folder
+from nmt.storage.tensor_file import mapped_tensors, read_tensors
 
 if TYPE_CHECKING:
     from nmt.devices import Device
     from nmt.interface import EncoderDecoder
 
 
+logger = logging.getLogger("nmt.models")
+
+
 def architecture(section: Any) -> Any:
-    """Of the options of a model, those that its predictions depend on: all but what is dropped in training."""
+    """Return the options of a model that its predictions depend on: all except dropout."""
     if not isinstance(section, dict):
         return section
     return {key: architecture(value) for key, value in section.items() if "dropout" not in key}
@@ -30,53 +37,61 @@ def architecture(section: Any) -> Any:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """The model of a checkpoint, and what it was made by. Whoever needs no ``module`` needs no torch."""
+    """The model of a checkpoint with its configuration and tokenizers. Only ``module`` needs torch."""
 
-    checkpoint: MappedCheckpoint
+    path: Path  # of the checkpoint
+    tree: dict[str, Any]  # the configuration of its training, as a plain tree
+    info: CheckpointInfo
     device: Device  # of the module
-    config: Any  # the model's own options
+    config: Any  # the options of the model
     sizes: VocabularySizes
     pair: LanguagePair
 
     @property
-    def tree(self) -> dict[str, Any]:
-        """The configuration of its training, as a plain tree."""
-        return self.checkpoint.config
-
-    @property
     def origin(self) -> str:
         """The checkpoint, for messages."""
-        return str(self.checkpoint.path)
+        return str(self.path)
 
-    @property
+    @cached_property
     def arrays(self) -> Mapping[str, Numbers]:
-        """The parameters by their names in the module's state, mapped from the disk."""
-        return self.checkpoint.arrays
+        """Parameters as views of the file, which processes share; bfloat16 is widened to float32."""
+        return mapped_tensors(self.path / MODEL)
 
     @cached_property
     def module(self) -> EncoderDecoder:
-        """In eval mode."""
-        model = models.build(self.config, self.sizes)
-        load_parameters(model, self.checkpoint.tensors(), self.origin)
+        """Return the module in eval mode; warn of options that have no effect in it."""
+        from nmt.models.building import build_within
+
+        tensors = read_tensors(self.path / MODEL)
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        build = functools.partial(build_model, self.config, self.sizes)
+        model = build_within(build, len(tensors), size, self.origin)
+        if model.ignored:
+            logger.warning("%s: %s", self.origin, without_effect(model.ignored))
+        load_parameters(model, tensors, self.origin)
         return model.to(self.device).eval()
 
 
 def load_model(path: str | Path, device: Device) -> LoadedModel:
-    """The model of a checkpoint (or run folder)."""
+    """Load the model of a checkpoint or run folder."""
     checkpoint = resolve(path)
-    stored = map_checkpoint(checkpoint)
+    tree, info = verify_checkpoint(checkpoint)
     tokenizer = tokenizer_folder(checkpoint)
     pair = LanguagePair.load(tokenizer)
-    if stored.info.made.get("vocabularies", pair.digest()) != pair.digest():
+    if info.made.get("vocabularies", pair.digest()) != pair.digest():
         raise DataError(
             f"{checkpoint} was trained with other vocabularies than those of {tokenizer}; put back the tokenizer/ of "
             f"its run or corpus folder"
         )
     sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
-    config = component_from_plain(
-        "model",
-        stored.config.get("model"),
-        origin=str(checkpoint / "config.yaml"),
-        user_dir=stored.config.get("user_dir"),
-    )
-    return LoadedModel(stored, device, config, sizes, pair)
+    return LoadedModel(checkpoint, tree, info, device, _options_of(checkpoint, tree), sizes, pair)
+
+
+def _options_of(checkpoint: Path, tree: dict[str, Any]) -> Any:
+    """Return the model options of a checkpoint."""
+    origin = str(checkpoint / CONFIG)
+    try:
+        return component_from_plain("model", tree.get("model"), origin=origin, user_dir=tree.get("user_dir"))
+    except UsageError as error:
+        message = str(error)
+        raise UsageError(message if message.startswith(origin) else f"{origin}: {message}") from None

@@ -1,4 +1,5 @@
-"""Parts of decoding in C, where that could be built (setup.py): a few rows are less work than the calls of torch that they
-take. Without it everything works as well, more slowly; ``NMT_NATIVE=off`` is the same. All of it computes in one thread, and
-in float32 where weights are not packed into less. library.py finds it.
+"""Decoding in C. setup.py builds it and library.py loads it.
+
+For a few rows, a call of torch costs more than its arithmetic. Without the library, or with ``NMT_NATIVE=off``, torch
+computes the same more slowly. The C code uses one thread, and float32 unless the weights are quantized.
 """

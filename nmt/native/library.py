@@ -1,4 +1,4 @@
-"""The library that setup.py builds beside this file."""
+"""Load the C library that setup.py builds in this folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nmt.errors import UsageError
 logger = logging.getLogger("nmt.native")
 
 FOLDER = Path(__file__).parent
-SWITCH = "NMT_NATIVE"  # off: torch alone computes; a processor of PROCESSORS: products are made for that at most
+SWITCH = "NMT_NATIVE"  # "off", or the newest of PROCESSORS whose instructions may be used
 PROCESSORS = ("portable", "avx2", "avx_vnni", "avx512", "amx")  # as native.h numbers them
 
 _POINTER, _COUNT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
@@ -45,69 +45,67 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 @functools.cache
 def _found() -> tuple[ctypes.CDLL, str] | None:
-    """The library with its functions declared, and the processor that its products are made for."""
+    """Return the library with its functions declared, and the processor whose instructions it uses."""
     wanted = os.environ.get(SWITCH, PROCESSORS[-1])
     if wanted == "off":
         return None
     if wanted not in PROCESSORS:
-        raise UsageError(f"{SWITCH}={wanted} is none of off, {', '.join(PROCESSORS)}")
+        raise UsageError(f"{SWITCH}={wanted} is unknown; choose one of off, {', '.join(PROCESSORS)}")
     path = FOLDER / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
     if not path.exists():
         return None
     try:
-        found = ctypes.CDLL(str(path))
-        found.built_from.restype = ctypes.c_char_p
-        built_from = found.built_from().decode()
-    except (OSError, AttributeError):  # of another system
+        loaded = ctypes.CDLL(str(path))
+        loaded.built_from.restype = ctypes.c_char_p
+        built_from = loaded.built_from().decode()
+    except (OSError, AttributeError):  # built for another system
         return None
     if built_from != sources():
-        logger.warning(
-            f"{path.name} was built from other sources, and is not used; install nmt again (pip install -e .)"
-        )
+        logger.warning(f"{path.name} was built from other sources and is ignored; install nmt again (pip install -e .)")
         return None
-    return _limited(found, wanted)
+    return _limited(loaded, wanted)
 
 
-def _limited(found: ctypes.CDLL, most: str) -> tuple[ctypes.CDLL, str]:
-    """With its functions declared, and products for that processor at most."""
+def _limited(library: ctypes.CDLL, processor: str) -> tuple[ctypes.CDLL, str]:
+    """Declare the functions of a library, and return the processor that it chose, at most ``processor``."""
     for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(found, name)
+        function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-    return found, PROCESSORS[found.choose_processor(PROCESSORS.index(most))]
+    return library, PROCESSORS[library.choose_processor(PROCESSORS.index(processor))]
 
 
 def library() -> ctypes.CDLL | None:
-    """None where it was not built, or is switched off."""
+    """Return the library; None if it was not built or is switched off."""
     found = _found()
     return None if found is None else found[0]
 
 
 def built() -> ctypes.CDLL:
-    """The library, for those who know that it is there."""
+    """Return the library. The caller knows that it was built."""
     found = library()
     assert found is not None
     return found
 
 
 def processor() -> str | None:
-    """What products are made for here."""
+    """Return the processor whose instructions are used; None without the library."""
     found = _found()
     return None if found is None else found[1]
 
 
 def forget() -> None:
-    """Look for it again, as after a change of the environment."""
+    """Load the library again on the next call, after a change of the environment."""
     _found.cache_clear()
 
 
 def sources() -> str:
-    """What the files of C are known by; setup.py builds it in."""
+    """Return the checksum of the C files; setup.py compiles it into the library."""
     files = sorted([*FOLDER.glob("*.c"), *FOLDER.glob("*.h")])
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def address(array: npt.NDArray[np.generic] | None) -> int | None:
-    """Where the numbers of an array begin, which must stand one after the other."""
+    """Return the address of a contiguous array; None for None."""
     if array is None:
         return None
     assert array.flags.c_contiguous

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nmt.config.roles import OptimizerConfig, SchedulerConfig
-from nmt.registry import Registry, import_all
+from nmt.registry import CONFIG, Registry, import_all
 
 if TYPE_CHECKING:
     import torch
@@ -15,38 +15,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far training is: all that a schedule may depend on."""
+    """The progress of training, the input of a schedule."""
 
-    update: int  # the update about to be made, from 1
+    update: int  # the next update, from 1
     epoch: int  # from 1
-    tokens: int  # target tokens seen so far
+    tokens: int  # target tokens so far
     validation: tuple[float, ...] = ()  # best-checkpoint metric of each validation under this schedule
+
+
+MOST_WARMUP = 4000  # updates of the default warmup: the warmup of "Attention Is All You Need", section 5.3
 
 
 @dataclass(frozen=True)
 class Horizon:
-    """What is known of the run before it starts, handed to a schedule's builder."""
+    """Properties of the run that a schedule's builder receives."""
 
-    max_update: int | None  # an estimate, where only the number of epochs is limited
+    max_update: int | None  # an estimate if only epochs are limited; None: unknown, as with --stop-time-hours alone
     model_width: int  # `EncoderDecoder.width`
-    base_rate: float = 1.0  # the optimizer's rate, which the schedule's factor is applied to
-    warmup_updates: int = 4000  # for schedules that are not told their own
-    higher_is_better: bool = False  # of the metric in `Progress.validation`
+    base_rate: float = 1.0  # the optimizer's learning rate, times which the factor is applied
+    warmup_updates: int = MOST_WARMUP  # used if the option `warmup_updates` is null; a resumed run keeps its value
+    higher_is_better: bool = False  # for the metric in `Progress.validation`
 
 
 def default_warmup(max_update: int | None) -> int:
-    """A tenth of the run, and at most the paper's 4000 updates."""
-    return 4000 if max_update is None else max(1, min(4000, max_update // 10))
+    """Return a tenth of the run, at most ``MOST_WARMUP``."""
+    return MOST_WARMUP if max_update is None else max(1, min(MOST_WARMUP, max_update // 10))
 
 
 # A factor on each parameter group's base rate.
 Schedule = Callable[[Progress], float]
 
-# What torch's optimizers take: {"params": [(name, parameter), ...]} and, where a group differs from what the optimizer
-# does to all, its own "lr" or "weight_decay". nmt.optim.parameter_groups makes them.
+# The argument of torch's optimizers: {"params": [(name, parameter), ...]}, with "lr" and "weight_decay" if they differ from
+# the optimizer's, and with "rule" if the optimizer has several update rules. nmt.optim.parameter_groups builds them.
 ParameterGroups = list[dict[str, Any]]
 
-# Where a group says which rate its last step took, if that is not its "lr".
+# The key of a group with the learning rate of the last step, if it differs from "lr".
 APPLIED_RATE = "applied_rate"
 
 # builder(config, groups: ParameterGroups) -> Optimizer
@@ -55,4 +58,6 @@ optimizers: Registry[torch.optim.Optimizer] = Registry("optimizer", OptimizerCon
 # builder(config, horizon: Horizon) -> Schedule
 schedulers: Registry[Schedule] = Registry("scheduler", SchedulerConfig)
 
-import_all(__name__, __path__, ("config", "schedules"))
+# Only files without torch: options of optimizers, and schedules. A schedule in a file with another ending stays unknown, so
+# name the file one_cycle_schedule.py, not one_cycle.py.
+import_all(__name__, __path__, (CONFIG, "schedule", "schedules"))

@@ -1,11 +1,12 @@
-"""The options of every optimizer. The module that builds one is named where its options are declared."""
+"""The options of all optimizers; each declaration names the module with the builder."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
 
 from nmt.config.checks import require_not_negative, require_positive, require_share
 from nmt.config.option import flag, option
@@ -13,13 +14,11 @@ from nmt.config.roles import OptimizerConfig
 from nmt.errors import UsageError
 from nmt.optim import optimizers
 
-LARGEST_RATE = 1e4  # far above any that works: beyond it single precision overflows after a few updates
-
-check_shares = partial(require_share, "optimizer")  # of what is kept from one update to the next
+LARGEST_RATE = 1e4  # beyond it, single precision overflows after a few updates
 
 
 def check_rates(lr: float | None, weight_decay: float, *, name: str = "lr") -> None:
-    """``name``: the option that ``lr`` is the value of."""
+    """Check a learning rate and a weight decay; ``name``: the option of the learning rate."""
     require_positive("optimizer", **{name: lr})
     require_not_negative("optimizer", weight_decay=weight_decay)
     for key, rate in ((name, lr), ("weight_decay", weight_decay)):
@@ -41,13 +40,13 @@ class SgdConfig(OptimizerConfig):
     default_rate = 0.1
 
     lr: float | None = flag(None, help="peak learning rate; null: 0.1")
-    momentum: float = flag(0.0, help="share of the last step that is repeated")
+    momentum: float = flag(0.0, help="share of the last step added to the next")
     nesterov: bool = option(False, help="Nesterov's form of momentum")
     weight_decay: float = flag(0.0, help="L2 penalty, added to the gradient")
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
-        check_shares(momentum=self.momentum)
+        require_share("optimizer", momentum=self.momentum)
         if self.nesterov and self.momentum == 0.0:
             raise UsageError("optimizer.nesterov=true needs a momentum; set optimizer.momentum (--momentum 0.9)")
 
@@ -55,20 +54,20 @@ class SgdConfig(OptimizerConfig):
 @optimizers.declare("nag", "torch_optimizers")
 @dataclass
 class NagConfig(OptimizerConfig):
-    """Momentum and rate are those of Gehring et al. 2017, arXiv:1705.03122, section 4.2; it clips to a norm of 0.1."""
+    """Momentum and learning rate are those of Gehring et al. 2017, arXiv:1705.03122, section 4.2."""
 
     default_rate = 0.25
     nesterov = True
 
     lr: float | None = flag(None, help="peak learning rate; null: 0.25")
-    momentum: float = flag(0.99, help="share of the last step that is repeated")
+    momentum: float = flag(0.99, help="share of the last step added to the next")
     weight_decay: float = flag(0.0, help="L2 penalty, added to the gradient")
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
-        check_shares(momentum=self.momentum)
+        require_share("optimizer", momentum=self.momentum)
         if self.momentum == 0.0:
-            raise UsageError("optimizer.momentum=0.0 leaves nothing of nag; use --optimizer sgd")
+            raise UsageError("optimizer.momentum=0.0 makes nag plain gradient descent; use --optimizer sgd")
 
 
 @optimizers.declare("adam", "torch_optimizers")
@@ -92,9 +91,9 @@ class AdamConfig(OptimizerConfig):
 @optimizers.declare("adamw", "torch_optimizers")
 @dataclass
 class AdamWConfig(AdamConfig):
-    """Adam whose weight decay shrinks the parameters themselves."""
+    """Adam with decoupled weight decay."""
 
-    weight_decay: float = flag(0.01, help="share of a parameter taken off, times the rate")
+    weight_decay: float = flag(0.01, help="share of a parameter subtracted, times the learning rate")
 
 
 @optimizers.declare("adam_then_sgd", "update_rules")
@@ -124,11 +123,11 @@ class AdafactorConfig(OptimizerConfig):
     default_rate = 1e-2
     whole_matrices = True
 
-    lr: float | None = flag(None, help="largest share of a parameter's size a step; null: 0.01")
-    decay_rate: float = flag(-0.8, help="the averages forget the share update^decay_rate at each update")
-    clip_threshold: float = flag(1.0, help="root mean square of a step, before the rate, that is not exceeded")
-    min_scale: float = option(1e-3, help="least size that a parameter is taken to have", flag="--adafactor-min-scale")
-    weight_decay: float = flag(0.0, help="share of a parameter taken off, times the rate")
+    lr: float | None = flag(None, help="maximum step relative to a parameter's size; null: 0.01")
+    decay_rate: float = flag(-0.8, help="exponent of the decay of averages: update^decay_rate at each update")
+    clip_threshold: float = flag(1.0, help="maximum root mean square of a step, before the learning rate")
+    min_scale: float = option(1e-3, help="minimum size assumed for a parameter", flag="--adafactor-min-scale")
+    weight_decay: float = flag(0.0, help="share of a parameter subtracted, times the learning rate")
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
@@ -142,15 +141,13 @@ class AdafactorConfig(OptimizerConfig):
 @optimizers.declare("lion", "update_rules")
 @dataclass
 class LionConfig(OptimizerConfig):
-    """Section 5 of the paper advises a rate of a tenth to a third of AdamW's and as much more weight decay."""
+    """Section 5 of the paper recommends 1/10 to 1/3 of AdamW's learning rate, and 3 to 10 times its decay."""
 
     default_rate = 1e-4
 
     lr: float | None = flag(None, help="peak learning rate; null: 0.0001")
-    betas: list[float] = option(
-        [0.9, 0.99], help="share of the momentum in a step, and what is kept of it", flag="--lion-betas"
-    )
-    weight_decay: float = flag(0.0, help="share of a parameter taken off, times the rate")
+    betas: list[float] = option([0.9, 0.99], help="share of the momentum in a step, and its decay", flag="--lion-betas")
+    weight_decay: float = flag(0.0, help="share of a parameter subtracted, times the learning rate")
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
@@ -165,59 +162,81 @@ class RmspropConfig(OptimizerConfig):
     default_rate = 1e-4
 
     lr: float | None = flag(None, help="peak learning rate; null: 0.0001")
-    momentum: float = flag(0.9, help="share of the last step that is repeated")
+    momentum: float = flag(0.9, help="share of the last step added to the next")
     decay: float = option(0.95, help="decay of the averages of the gradient and of its square", flag="--rmsprop-decay")
     eps: float = option(1e-4, help="added to the variance of the gradient, under the root", flag="--rmsprop-eps")
     weight_decay: float = flag(0.0, help="L2 penalty, added to the gradient")
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
-        check_shares(momentum=self.momentum, decay=self.decay)
+        require_share("optimizer", momentum=self.momentum, decay=self.decay)
         require_positive("optimizer", eps=self.eps)
 
 
 MOST_ITERATIONS = 99  # torch's limit
 
+# The former default of `adamw_names`.
+NAMES_OF_EARLIER_RUNS = ["*embedding*", "*positions*", "*slots*", "*first_*", "output.*", "criterion.*"]
+
 
 @optimizers.declare("muon", "update_rules")
 @dataclass
 class MuonConfig(AdamWConfig):
-    """Rate and weight decay are those of both rules; betas and epsilon are AdamW's."""
+    """Learning rate and weight decay of both rules; betas and epsilon of AdamW."""
 
     whole_matrices = True
 
-    momentum: float = flag(0.95, help="share of the momentum that is kept (Nesterov's form)")
-    iterations: int = option(5, help="Newton-Schulz iterations of a step", flag="--muon-iterations")
-    adamw_names: list[str] = option(
-        ["*embedding*", "*positions*", "*slots*", "*first_*", "output.*", "criterion.*"],
-        help="matrices that AdamW takes, by patterns of their names",
+    momentum: float = flag(0.95, help="decay of the momentum (Nesterov's form)")
+    iterations: int = option(5, help="Newton-Schulz iterations in a step", flag="--muon-iterations")
+    adamw_names: list[str] | None = option(
+        None,
+        help="name patterns of the matrices for AdamW; null: matrices that do not map one hidden vector to another",
         flag="--muon-adamw",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_shares(momentum=self.momentum)
+        require_share("optimizer", momentum=self.momentum)
         require_positive("optimizer", iterations=self.iterations)
         if self.iterations > MOST_ITERATIONS:
-            raise UsageError(f"optimizer.iterations={self.iterations} must be at most {MOST_ITERATIONS}; 5 are usual")
+            raise UsageError(
+                f"optimizer.iterations={self.iterations} must be at most {MOST_ITERATIONS}; the default is 5"
+            )
+
+    def rule_of(self, name: str, shape: Sequence[int], maps_hidden_vectors: bool) -> str:
+        """Return the rule of a parameter; Muon needs a matrix with several rows and columns."""
+        if self.adamw_names is None:
+            chosen = maps_hidden_vectors
+        else:
+            chosen = not any(fnmatchcase(name, pattern) for pattern in self.adamw_names)
+        return "muon" if chosen and len(shape) == 2 and min(shape) > 1 else "adamw"
+
+    def resumed(self, stored: Mapping[str, Any]) -> MuonConfig:
+        """Keep the former default of a stored run: it determines the state of each parameter."""
+        had_former_default = stored.get("adamw_names") == NAMES_OF_EARLIER_RUNS
+        return (
+            replace(self, adamw_names=NAMES_OF_EARLIER_RUNS)
+            if had_former_default and self.adamw_names is None
+            else self
+        )
 
 
 @optimizers.declare("schedule_free_adamw", "torch_optimizers")
 @dataclass
 class ScheduleFreeAdamWConfig(AdamConfig):
-    """Constants of the authors' package. A warm-up is the scheduler's; what else a scheduler does is not wanted."""
+    """Constants of the authors' package. The scheduler should only warm up."""
 
     default_rate = 2.5e-3
     schedule_free = True
 
-    lr: float | None = flag(None, help="learning rate after the warm-up; null: 0.0025")
+    lr: float | None = flag(None, help="learning rate after the warmup; null: 0.0025")
     betas: list[float] = option(
         [0.9, 0.999],
         help="share of the average in the training weights; decay of the second moment",
         flag="--adam-betas",
     )
     eps: float = option(1e-8, help="added to the root of the second moment", flag="--adam-eps")
-    weight_decay: float = flag(0.0, help="share of the training weights taken off, times the rate")
+    weight_decay: float = flag(0.0, help="share of the training weights subtracted, times the learning rate")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,7 +1,7 @@
-"""An exponential moving average of the parameters beside any optimizer: Polyak and Juditsky 1992, with decay.
+"""An exponential moving average of the parameters, for any optimizer: Polyak and Juditsky 1992, with decay.
 
-After update t every trained parameter's average becomes d * average + (1 - d) * parameter, where d is
-min(decay, (1 + t) / (10 + t)): the average forgets the random initialisation before it becomes slow.
+After update t the average is d * average + (1 - d) * parameter, with d = min(decay, (1 + t) / (10 + t)): a small d at first
+removes the random initialization.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor
 from nmt.errors import UsageError
 from nmt.interface import SupportsModes
 
-COUNTER = "averaged_updates"  # in each group, so that it is stored with them
+COUNTER = "averaged_updates"  # in each parameter group, so that checkpoints store it
 
 
 class MovingAverage(torch.optim.Optimizer):
-    """Trains as ``rule`` does, and is evaluated at the average.
+    """Train by ``rule``, evaluate the average.
 
-    In evaluation the parameters are the average and nothing else holds it: what they are when training begins, or goes
-    on from a checkpoint, is where it starts. Who calls ``eval`` keeps the training weights meanwhile, as
-    ``nmt.training.checkpoints.optimizer_state`` does. A step that is not made does not count.
+    In evaluation mode the parameters are the average, which is not stored elsewhere. ``train`` initializes the average from
+    the parameters. The caller of ``eval`` saves the training weights, as ``nmt.training.loop.optimizer_state`` does.
+    Skipped steps do not count.
     """
 
     def __init__(self, rule: torch.optim.Optimizer, decay: float) -> None:
@@ -32,12 +32,12 @@ class MovingAverage(torch.optim.Optimizer):
                 f"training.ema_decay={decay}, but this optimizer averages weights itself; leave --ema-decay out"
             )
         super().__init__(rule.param_groups, rule.defaults)
-        self.param_groups, self.state = rule.param_groups, rule.state  # its own, not copies
+        self.param_groups, self.state = rule.param_groups, rule.state  # shared, not copied
         for group in self.param_groups:
             group[COUNTER] = 0
         self._rule = rule
         self._decay = decay
-        self._average: list[Tensor] | None = None  # None: in evaluation
+        self._average: list[Tensor] | None = None  # None: in evaluation mode
 
     def train(self) -> None:
         if self._average is None:
@@ -65,12 +65,12 @@ class MovingAverage(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._rule.load_state_dict(state_dict)
-        self.param_groups, self.state = self._rule.param_groups, self._rule.state  # loading has replaced both
+        self.param_groups, self.state = self._rule.param_groups, self._rule.state  # loading replaces both
 
     def _parameters(self) -> list[Tensor]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
 
 def with_average(rule: torch.optim.Optimizer, decay: float | None) -> torch.optim.Optimizer:
-    """``rule`` itself if no average is wanted."""
+    """Return ``rule`` with a moving average, or ``rule`` if ``decay`` is None."""
     return rule if decay is None else MovingAverage(rule, decay)

@@ -1,4 +1,4 @@
-"""Optimizers of torch, and of the package ``schedulefree``, under the names that users choose."""
+"""Builders of torch's optimizers, and of the package ``schedulefree``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from nmt.optim.config import AdafactorConfig, AdamConfig, AdamWConfig, NagConfig
 def sgd(config: SgdConfig | NagConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
     """Stochastic gradient descent, and Nesterov's accelerated gradient (``nag``).
 
-    fairseq's ``nag`` has the form of Bengio et al. 2012, arXiv:1212.0901, equation 7: p <- p + m^2 v - (1 + m) lr g and
-    v <- m v - lr g, v being rescaled when the rate changes. torch's keeps v / lr instead and makes the same steps,
-    whatever the rate does; only its weight decay is an L2 penalty.
+    fairseq's ``nag`` follows Bengio et al. 2012, arXiv:1212.0901, equation 7: p <- p + m^2 v - (1 + m) lr g and
+    v <- m v - lr g, where v is rescaled when the learning rate changes. torch stores v / lr, which gives the same steps, but
+    its weight decay is an L2 penalty.
     """
     return torch.optim.SGD(
         groups,
@@ -43,11 +43,11 @@ def adamw(config: AdamWConfig, groups: ParameterGroups) -> torch.optim.Optimizer
 
 @optimizers.register("schedule_free_adamw", ScheduleFreeAdamWConfig)
 def schedule_free_adamw(config: ScheduleFreeAdamWConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
-    """AdamW whose averaged weights take the place of a schedule: Defazio et al. 2024, arXiv:2405.15682.
+    """AdamW with averaged weights instead of a schedule: Defazio et al. 2024, arXiv:2405.15682.
 
-    The implementation is the authors' package ``schedulefree``, an optional extra. It trains at points y between the
-    plain sequence z and its average x; validation and checkpoints see x. Its weights of the average follow the rate
-    during the warm-up.
+    The implementation is the authors' package ``schedulefree``, an optional dependency. It trains at points y between the
+    sequence z and its average x; validation and checkpoints use x. During the warmup, the weights of the average depend on
+    the learning rate.
     """
     try:
         from schedulefree import AdamWScheduleFree
@@ -61,12 +61,11 @@ def schedule_free_adamw(config: ScheduleFreeAdamWConfig, groups: ParameterGroups
 
 @optimizers.register("adafactor", AdafactorConfig)
 def adafactor(config: AdafactorConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
-    """Second moments of a matrix from its rows and columns: Shazeer and Stern 2018, arXiv:1804.04235.
+    """Adafactor, with factored second moments: Shazeer and Stern 2018, arXiv:1804.04235.
 
-    torch's implementation of algorithm 4: update clipping, a decay of the averages that grows with the updates (section 7),
-    no momentum. A step is a share of the parameter's own size (section 8), and this share is min(lr, 1 / sqrt(update)):
-    the rate is an upper bound. torch has no switch for either, and keeps averages of the squares, not sums, which is the
-    same.
+    torch implements algorithm 4: update clipping, an increasing decay of the averages (section 7), no momentum. A step is
+    relative to the parameter's size (section 8), by min(lr, 1 / sqrt(update)): the learning rate is an upper bound. torch
+    has no options for either.
     """
     return torch.optim.Adafactor(
         groups,
@@ -79,12 +78,12 @@ def adafactor(config: AdafactorConfig, groups: ParameterGroups) -> torch.optim.O
 
 
 def options_of_adam(config: AdamConfig) -> dict[str, Any]:
-    """By torch's names."""
+    """Return Adam's options by torch's names."""
     first, second = config.betas
     return {"lr": config.base_rate, "betas": (first, second), "eps": config.eps, "weight_decay": config.weight_decay}
 
 
 def runs_fused(groups: ParameterGroups) -> bool | None:
-    """Whether torch's kernels do a whole update of all parameters at once: on a GPU; None leaves the choice to torch."""
+    """Whether torch updates all parameters by a fused kernel: True on a GPU; None: torch's default."""
     parameters = [parameter for group in groups for _, parameter in group["params"]]
     return True if all(p.is_cuda and p.is_floating_point() for p in parameters) else None

@@ -1,15 +1,13 @@
-"""Optimizers whose steps, or parts of them, are written here: Lion, Graves' RMSProp, Adam and then SGD, Muon with AdamW."""
+"""Our own optimizers: Lion, Graves' RMSProp, Adam followed by SGD, and Muon with AdamW."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from nmt.optim import APPLIED_RATE, ParameterGroups, optimizers
 from nmt.optim.config import AdamThenSgdConfig, LionConfig, MuonConfig, RmspropConfig
@@ -18,7 +16,7 @@ from nmt.optim.torch_optimizers import options_of_adam, runs_fused
 
 
 class GroupOptimizer(torch.optim.Optimizer):
-    """The base of optimizers whose step treats all parameters of a group at once; subclasses say what it does to one."""
+    """The base of optimizers that update all parameters of a group at once."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -30,21 +28,26 @@ class GroupOptimizer(torch.optim.Optimizer):
 
     @abstractmethod
     def step_group(self, parameters: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
-        """Change ``parameters`` in place; ``group`` has the options."""
+        """Update ``parameters`` in place; ``group`` holds the options."""
 
     def running(self, name: str, parameters: list[Tensor]) -> list[Tensor]:
-        """A tensor of the state of each parameter, zero at first."""
+        """Return a state tensor for each parameter, initially zero."""
         for parameter in parameters:
             if name not in self.state[parameter]:
                 self.state[parameter][name] = torch.zeros_like(parameter)
         return [self.state[parameter][name] for parameter in parameters]
 
 
+@optimizers.register("lion", LionConfig)
 class Lion(GroupOptimizer):
     """The sign of an interpolated momentum: Chen et al. 2023, arXiv:2302.06675, algorithm 2.
 
-    Every element moves by the rate, up or down; one running tensor a parameter, where Adam has two.
+    Every element changes by the learning rate. The state is one tensor for each parameter; Adam has two.
     """
+
+    def __init__(self, config: LionConfig, groups: ParameterGroups) -> None:
+        constants = {"lr": config.base_rate, "betas": tuple(config.betas), "weight_decay": config.weight_decay}
+        super().__init__(groups, constants)
 
     def step_group(self, parameters: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
         momenta = self.running("momentum", parameters)
@@ -56,20 +59,19 @@ class Lion(GroupOptimizer):
         torch._foreach_lerp_(momenta, gradients, 1.0 - second)
 
 
-@optimizers.register("lion", LionConfig)
-def lion(config: LionConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
-    constants = {"lr": config.base_rate, "betas": tuple(config.betas), "weight_decay": config.weight_decay}
-    return Lion(groups, constants)
-
-
+@optimizers.register("rmsprop", RmspropConfig)
 class GravesRmsprop(GroupOptimizer):
     """RMSProp as Graves uses it: "Generating Sequences With Recurrent Neural Networks", arXiv:1308.0850, equations 38-41.
 
     n and g average the squared gradient and the gradient; a step is -lr * gradient / sqrt(n - g^2 + eps). The Neural Turing
     Machine is trained with it (Graves et al. 2014, arXiv:1410.5401, section 4.6, momentum 0.9). It differs from torch's
-    ``RMSprop(centered=True)`` in where epsilon stands, inside the root, and in that the rate scales each step when it is
-    made: steps that momentum repeats keep the rate that they had.
+    ``RMSprop(centered=True)``: epsilon is inside the root, and the momentum buffer is scaled by the learning rates of past
+    steps.
     """
+
+    def __init__(self, config: RmspropConfig, groups: ParameterGroups) -> None:
+        constants = {"momentum": config.momentum, "decay": config.decay, "eps": config.eps}
+        super().__init__(groups, {"lr": config.base_rate, "weight_decay": config.weight_decay, **constants})
 
     def step_group(self, parameters: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
         if group["weight_decay"]:
@@ -80,7 +82,7 @@ class GravesRmsprop(GroupOptimizer):
         torch._foreach_mul_(means, group["decay"])
         torch._foreach_add_(means, gradients, alpha=1.0 - group["decay"])  # equation 39
         variances = torch._foreach_addcmul(squares, means, means, -1.0)
-        torch._foreach_clamp_min_(variances, 0.0)  # rounding may take a constant gradient's below zero
+        torch._foreach_clamp_min_(variances, 0.0)  # rounding may make the variance of a constant gradient negative
         torch._foreach_add_(variances, group["eps"])
         torch._foreach_sqrt_(variances)
         torch._foreach_mul_(steps, group["momentum"])
@@ -88,24 +90,18 @@ class GravesRmsprop(GroupOptimizer):
         torch._foreach_add_(parameters, steps)  # equation 41
 
 
-@optimizers.register("rmsprop", RmspropConfig)
-def rmsprop(config: RmspropConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
-    constants = {"momentum": config.momentum, "decay": config.decay, "eps": config.eps}
-    return GravesRmsprop(groups, {"lr": config.base_rate, "weight_decay": config.weight_decay, **constants})
-
-
+@optimizers.register("adam_then_sgd", AdamThenSgdConfig)
 class AdamThenSgd(GroupOptimizer, torch.optim.Adam):
-    """Adam, and plain gradient descent from some update on: Wu et al. 2016 (GNMT), arXiv:1609.08144, section 8.3.
+    """Adam, followed by plain gradient descent: Wu et al. 2016 (GNMT), arXiv:1609.08144, section 8.3.
 
-    A schedule's factor applies to both rates: that of the descent is ``sgd_ratio`` times the group's.
-
-    Updates are counted by Adam's own step counters, so a checkpoint holds all there is to know. Once it has switched,
-    its moments are gone and it stays with gradient descent, even if a later start asks for more of Adam.
+    A schedule's factor applies to both learning rates, whose ratio is constant. Adam's step counters
+    count updates. After the switch, Adam's moments are deleted and gradient descent continues, even if the run resumes with
+    a later ``switch_update``.
     """
 
-    def __init__(self, groups: ParameterGroups, *, switch_update: int, sgd_ratio: float, **options: Any) -> None:
-        super().__init__(groups, **options)
-        self._switch_update, self._sgd_ratio = switch_update, sgd_ratio
+    def __init__(self, config: AdamThenSgdConfig, groups: ParameterGroups) -> None:
+        super().__init__(groups, **options_of_adam(config))
+        self._switch_update, self._sgd_ratio = config.switch_update, config.sgd_lr / config.base_rate
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -125,32 +121,29 @@ class AdamThenSgd(GroupOptimizer, torch.optim.Adam):
         return True
 
     def step_group(self, parameters: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> None:
-        """Descend."""
+        """Take a step of gradient descent."""
         if group["weight_decay"]:
             gradients = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
         group[APPLIED_RATE] = group["lr"] * self._sgd_ratio
         torch._foreach_add_(parameters, gradients, alpha=-group[APPLIED_RATE])
 
 
-@optimizers.register("adam_then_sgd", AdamThenSgdConfig)
-def adam_then_sgd(config: AdamThenSgdConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
-    ratio = config.sgd_lr / config.base_rate
-    return AdamThenSgd(groups, switch_update=config.switch_update, sgd_ratio=ratio, **options_of_adam(config))
-
-
+@optimizers.register("muon", MuonConfig)
 class MuonWithAdamW(torch.optim.Optimizer):
-    """Muon for the matrices between the layers, AdamW for the rest: Jordan et al. 2024,
-    https://kellerjordan.github.io/posts/muon. Two of torch's optimizers over one set of groups and one state, which are
-    this object's.
+    """Muon for matrices that map one hidden vector to another, AdamW for the rest: Jordan et al. 2024,
+    https://kellerjordan.github.io/posts/muon.
 
-    A matrix moves along its momentum made orthogonal by Newton-Schulz iterations, times 0.2 sqrt(longer side): its elements
-    then move as far as AdamW's do, so that both take the same rate and weight decay (Liu et al. 2025, arXiv:2502.16982,
-    section 2.2).
+    Both are torch optimizers that share this object's groups and state; a group's "rule" selects one. Groups without a
+    "rule" are divided; their matrices count as maps of hidden vectors. Muon orthogonalizes
+    the momentum by Newton-Schulz iterations and scales it by 0.2 sqrt(longer side). Its steps are then as large as AdamW's,
+    with the same learning rate and weight decay (Liu et al. 2025, arXiv:2502.16982, section 2.2). Joint matrices, such as
+    the projection to queries, keys and values, are not split.
     """
 
-    def __init__(self, matrices: ParameterGroups, rest: ParameterGroups, config: MuonConfig) -> None:
+    def __init__(self, config: MuonConfig, groups: ParameterGroups) -> None:
         rate, decay = config.base_rate, config.weight_decay
         self._rules: dict[str, torch.optim.Optimizer] = {}
+        rest, matrices = (_groups_of(rule, config, groups) for rule in ("adamw", "muon"))
         if rest:
             self._rules["adamw"] = torch.optim.AdamW(rest, **options_of_adam(config), fused=runs_fused(rest))
         if matrices:
@@ -163,36 +156,27 @@ class MuonWithAdamW(torch.optim.Optimizer):
                 ns_steps=config.iterations,
                 adjust_lr_fn="match_rms_adamw",
             )
-        groups = [{**group, "rule": name} for name, rule in self._rules.items() for group in rule.param_groups]
-        groups.sort(key=lambda group: group["lr"] != rate)  # the first has the rate that is reported
-        super().__init__(groups, {"lr": rate, "weight_decay": decay})
+        own_groups = [group for rule in self._rules.values() for group in rule.param_groups]
+        own_groups.sort(key=lambda group: group["lr"] != rate)  # the first group's rate is reported
+        super().__init__(own_groups, {"lr": rate, "weight_decay": decay})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         assert closure is None, "the trainer computes gradients before the step"
-        for name, rule in self._rules.items():  # loading a state replaces both, so they are handed over each time
+        for name, rule in self._rules.items():  # loading replaces groups and state, so they are set each time
             rule.param_groups = [group for group in self.param_groups if group["rule"] == name]
             rule.state = self.state
             rule.step()
 
 
-def for_muon(name: str, parameter: Parameter, adamw_names: Sequence[str]) -> bool:
-    """Whether a parameter is a matrix that maps one hidden vector to another.
-
-    Embeddings, the output layer and starting states, which the names tell, go to AdamW, and so does whatever is not a
-    matrix: norms, biases, experts and convolutions stored with three or four axes. A matrix is taken as the model stores
-    it: the joint projection of queries, keys and values, or the gates of an LSTM, is one.
-    """
-    spared = any(fnmatchcase(shown(name), pattern) for pattern in adamw_names)
-    return parameter.dim() == 2 and min(parameter.shape) > 1 and not spared
-
-
-@optimizers.register("muon", MuonConfig)
-def muon(config: MuonConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
-    parts: dict[bool, ParameterGroups] = {True: [], False: []}
+def _groups_of(rule: str, config: MuonConfig, groups: ParameterGroups) -> ParameterGroups:
+    """Return the parameters of a rule in their groups, without empty groups."""
+    found: ParameterGroups = []
     for group in groups:
-        for is_matrix, part in parts.items():
-            named = group["params"]
-            of_part = [(name, one) for name, one in named if for_muon(name, one, config.adamw_names) is is_matrix]
-            part += [{**group, "params": of_part}] if of_part else []
-    return MuonWithAdamW(parts[True], parts[False], config)
+        named = [
+            (name, parameter)
+            for name, parameter in group["params"]
+            if (group.get("rule") or config.rule_of(shown(name), tuple(parameter.shape), True)) == rule
+        ]
+        found += [{**group, "params": named, "rule": rule}] if named else []
+    return found

@@ -1,1 +1,1 @@
-"""Pages and pictures: templates, charts, and numbers as people read them."""
+"""Templates, charts and formatted numbers of pages and pictures."""

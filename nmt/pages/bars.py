@@ -1,4 +1,4 @@
-"""Bars of several systems beside each other, for each part of something."""
+"""Bar charts with several series."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nmt.pages.charts import BOTTOM, LEFT, RIGHT, TOP, Axis
 
-_BETWEEN = 0.3  # of the width of a group: the room beside its bars
+_BETWEEN = 0.3  # of the width of a group: space between groups of bars
 _ABOVE = 1.05  # the scale ends above the highest bar
 
 
@@ -25,7 +25,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """A group of bars for each label, in it a bar for each series; a scale from zero."""
+    """A group of bars for each label, with one bar for each series. The scale begins at zero."""
 
     title: str
     labels: Sequence[str]
@@ -41,11 +41,11 @@ class Bars:
         return (RIGHT - LEFT) / max(1, len(self.labels))
 
     def middles(self) -> list[tuple[float, str]]:
-        """Where the label of each group stands."""
+        """Return the position and text of each label."""
         return [(LEFT + self.group_width * (place + 0.5), label) for place, label in enumerate(self.labels)]
 
     def bars(self, number: int) -> list[Bar]:
-        """Those of a series; no bar is below zero."""
+        """Return the bars of a series. Values below zero are drawn as zero."""
         width = self.group_width * (1 - _BETWEEN) / len(self.series)
         aside, place = width * (number - len(self.series) / 2), self.upwards.place
         return [

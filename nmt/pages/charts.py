@@ -1,4 +1,4 @@
-"""Curves over updates: where their points stand, and the templates that draw them and write pages."""
+"""Charts of curves, and the templates that draw charts and write pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 560, 240
 LEFT, RIGHT, TOP, BOTTOM = 58, WIDTH - 14, 10, HEIGHT - 28  # edges of the plot
-_MOST_POINTS = 500  # of a line; more are not to be seen
+_MOST_POINTS = 500  # of a line; more would not be visible
 _MOST_DOTS = 40
 _MOST_POWERS = 6  # between the ticks of a logarithmic axis; a run that diverges reaches 1e300
 _LOG_RATIO = 100  # beyond this between the largest and the smallest value, the scale is logarithmic
@@ -27,7 +27,7 @@ _LONGEST_NAME = 40  # letters of a curve's name on a picture
 _LIGHT = ("#2563b8", "#d1661c", "#2f8f57", "#8a4fc0", "#b3365b", "#7a6a12", "#0a8f96", "#5b6470")  # of curves, on white
 _DARK = ("#74a9ee", "#f0a066", "#74c797", "#c19bea", "#ec8aa6", "#d3c05a", "#5fced4", "#aab4c0")
 
-# What XML may not hold: a picture with it is no picture.
+# Characters that XML does not allow; no viewer opens a picture with them.
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _RIGHT_TO_LEFT = "\u200f"  # an invisible letter
 
@@ -49,7 +49,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """Its ticks, and where a value stands on it."""
+    """The ticks of an axis, and the position of a value in pixels."""
 
     ticks: Sequence[float]
     place: Callable[[float], float]
@@ -69,13 +69,13 @@ class Axis:
 
 @dataclass(frozen=True)
 class Chart:
-    """Curves on one scale over updates from 0 to ``last`` (None: as far as they go)."""
+    """Curves over updates from 0 to ``last`` (None: the last point)."""
 
     title: str
     series: Sequence[Series]
     last: float | None = None
     from_zero: bool = False  # the scale of values begins at zero
-    linear: bool = False  # the scale is never logarithmic: scores do not run away as losses may
+    linear: bool = False  # the scale is never logarithmic; that of a diverging loss is
     marks: Sequence[tuple[float, str]] = ()  # updates where something happened, and what
     over: str = "update"
     ends: bool = True  # the legend has the last value of each curve
@@ -102,11 +102,11 @@ class Chart:
         return Axis.linear(low if self.from_zero else low - room, high + room, BOTTOM, TOP)
 
 
-def nice_ticks(low: float, high: float, wanted: int = 5) -> list[float]:
-    """About ``wanted`` round numbers from ``low`` to ``high``."""
+def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Return about ``count`` round numbers from ``low`` to ``high``."""
     if high <= low:
         return [low]
-    rough = (high - low) / wanted
+    rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -114,7 +114,7 @@ def nice_ticks(low: float, high: float, wanted: int = 5) -> list[float]:
 
 
 def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
-    """At most ``most`` points with the same highs and lows: the extremes of each stretch, and both ends."""
+    """Return at most ``most`` points: the extremes of each interval, and both ends."""
     if len(points) <= most:
         return list(points)
     stretch = math.ceil(len(points) / (most // 2 - 1))
@@ -126,7 +126,7 @@ def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
 
 
 def render(template: str, **values: object) -> str:
-    """A template of ``templates/`` as text; every value is escaped."""
+    """Render a template of ``templates/``; every value is escaped."""
     text = _environment().get_template(template).render(values)
     return _NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text) if template.endswith(".svg") else text
 
@@ -154,19 +154,18 @@ def _environment() -> Environment:
 
 
 def _cut(text: str) -> str:
-    """A long text without its end."""
+    """Shorten a long text at its end."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def _directed(word: str) -> str:
-    """A word from right to left with its marks, such as that of its beginning, on their sides: a picture has no element
-    like the <bdi> of pages."""
+    """Isolate a right-to-left word, so that its marks stay on the correct side. SVG has no element like HTML's <bdi>."""
     first = next((kind for kind in map(unicodedata.bidirectional, word) if kind in ("L", "R", "AL")), "L")
     return word if first == "L" else f"{_RIGHT_TO_LEFT}{word}{_RIGHT_TO_LEFT}"
 
 
 def _shown(value: object) -> str:
-    """An option as text."""
+    """Return an option as text."""
     if value is None:
         return "null"
     if isinstance(value, (list, tuple)):
@@ -175,7 +174,7 @@ def _shown(value: object) -> str:
 
 
 def _rounded(value: object) -> str:
-    """A figure that the log keeps as text, since it may be infinite."""
+    """Format a figure that the log stores as text, because it may be infinite."""
     try:
         return figure(float(str(value)))
     except ValueError:
@@ -183,6 +182,6 @@ def _rounded(value: object) -> str:
 
 
 def _shortened(name: str) -> str:
-    """Beginning and end, which tell runs apart."""
+    """Shorten a long name in the middle: names of runs differ at their ends."""
     half = _LONGEST_NAME // 2
     return name if len(name) <= _LONGEST_NAME else f"{name[:half]}\N{HORIZONTAL ELLIPSIS}{name[-half + 1 :]}"

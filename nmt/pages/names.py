@@ -1,4 +1,4 @@
-"""Names that files and folders have on a page."""
+"""Name files and folders on pages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from pathlib import Path
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """The last parts of paths; the whole paths where some of them end alike."""
+    """Return the last part of each path, or the whole paths if two last parts are equal."""
     short = [os.path.basename(os.path.abspath(path)) for path in paths]  # of "." too, and of a link its own name
     return short if len(set(short)) == len(short) else [str(path) for path in paths]

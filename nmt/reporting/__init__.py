@@ -1,1 +1,1 @@
-"""What tells of a run: its log, displays, pages and curves. Knows no model and no trainer."""
+"""Reports of a run: log, displays, sinks, pages and pictures. Independent of models and of the trainer."""

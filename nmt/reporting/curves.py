@@ -1,33 +1,35 @@
-"""Training curves of one or several runs in one picture or page."""
+"""Draw the training curves of one or several runs as SVG, PNG or HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from nmt.errors import MissingInputError
-from nmt.pages.charts import Chart, Point, Series, render
+from nmt.errors import DataError, MissingInputError
+from nmt.pages.charts import HEIGHT, WIDTH, Chart, Point, Series, render
 from nmt.pages.names import short_names
 from nmt.pages.numbers import duration, figure
-from nmt.reporting.plotting import drawn_charts
-from nmt.reporting.run_record import RunRecord
+from nmt.reporting.picture import Picture, wrapped
+from nmt.reporting.run_record import LOSSES, RunRecord, read_events
 from nmt.storage.files import atomic_write
 
 OVER = {"updates": "update", "tokens": "target token", "seconds": "second"}
+_LINE = 18  # pixels, the height of a line of letters
+_TITLE = 70  # letters of a line of the title
 
 
 @dataclass(frozen=True)
 class _Run:
-    """A run under the name that it has in the picture."""
+    """A run and its name in the picture."""
 
     name: str
     record: RunRecord
 
     def clock(self, over: str) -> list[Point]:
-        """How many target tokens or seconds of training there were at an update, as the log has them."""
+        """Return the target tokens, or seconds of training, up to each update of the log."""
         total, found = 0.0, [(0.0, 0.0)]
         for event in sorted(self.record.of("train"), key=lambda event: int(event["update"])):
             value = float(event.get(over) or 0.0)
@@ -36,7 +38,7 @@ class _Run:
         return found
 
     def over(self, points: Sequence[Point], over: str) -> list[Point]:
-        """Points over updates, over what is asked for instead."""
+        """Convert points over updates to points over "updates", "tokens" or "seconds"."""
         if over == "updates" or not points:
             return list(points)
         updates, readings = zip(*self.clock(over))
@@ -56,7 +58,7 @@ def plot_curves(folders: Sequence[Path], output: Path, over: str = "updates", sm
             f"{', '.join(map(str, folders))}: the log has no losses yet, so there is no curve to draw"
         )
     if output.suffix != ".html":
-        drawn_charts(charts, "").written(output)
+        _drawn(charts, "").written(output)
         return
     rows = [_row(run) for run in runs]
     title = ", ".join(run.name for run in runs)
@@ -66,7 +68,7 @@ def plot_curves(folders: Sequence[Path], output: Path, over: str = "updates", sm
 
 
 def smoothed(points: Sequence[Point], share: float) -> list[Point]:
-    """Running means m_i = share m_(i-1) + (1 - share) x_i, divided by the sum of their weights, so that they start right."""
+    """Return running means m_i = share m_(i-1) + (1 - share) x_i, divided by the sum of their weights (m_0 is 0)."""
     found, mean, weight = [], 0.0, 0.0
     for place, value in points:
         mean, weight = share * mean + (1 - share) * value, share * weight + (1 - share)
@@ -93,7 +95,7 @@ def _charts(runs: Sequence[_Run], over: str, smoothing: float) -> list[Chart]:
 
 
 def _row(run: _Run) -> tuple[str, ...]:
-    """What a table says of a run."""
+    """Return the row of a run in the table."""
     losses = [value for _, value in run.record.curve("valid", "loss")]
     lowest = figure(min(losses)) if losses else ""
     ended = "" if run.record.ending is None else run.record.ending
@@ -105,5 +107,56 @@ def _read(folder: Path) -> RunRecord:
         raise MissingInputError(f"there is no run folder {folder}")
     record = RunRecord.read(folder)
     if not record.events:
-        raise MissingInputError(f"{folder} has no log.jsonl with events: it is no run folder, or nothing happened yet")
+        raise MissingInputError(
+            f"{folder} has no log.jsonl with events: it is not a run folder, or training has not begun"
+        )
     return record
+
+
+def plot_learning_curve(log: Path | str, output: Path | str | None = None, title: str = "") -> Picture:
+    """Draw losses over updates, and below them the validation metrics. ``output``: a file of SVG or PNG."""
+    record = _of_log(Path(log))
+    losses = [
+        Series("training", record.curve("train", "loss")),
+        Series("validation", record.curve("valid", "loss"), dots=True),
+    ]
+    scores = [Series(f"validation {name}", record.curve("valid", name), dots=True) for name in sorted(record.scores)]
+    charts = [Chart("loss", losses, from_zero=True), Chart("score", scores, from_zero=True, linear=True)]
+    if not charts[0].drawn:
+        raise DataError(f"{log} has no training or validation events: there is no curve to draw")
+    return _drawn([chart for chart in charts if chart.drawn], title).written(output)
+
+
+def plot_comparison(
+    logs: Mapping[str, Path], metric: str, output: Path | str | None = None, title: str = ""
+) -> Picture:
+    """Draw one validation metric of several runs over epochs. ``logs``: by name; ``output``: a file of SVG or PNG.
+
+    The scale begins at zero, unless half of the picture would be empty.
+    """
+    series = []
+    for name, log in logs.items():
+        events = [event for event in _of_log(log).of("valid") if isinstance(event.get(metric), (int, float))]
+        if not events:
+            raise DataError(f"{log} has no validation event with '{metric}': train with --valid-metrics {metric}")
+        by_epoch = {event["epoch"]: float(event[metric]) for event in events}
+        series.append(Series(name, sorted(by_epoch.items()), dots=True))
+    values = [value for curve in series for _, value in curve.points]
+    from_zero = min(values) < max(values) / 2
+    chart = Chart(f"validation {metric}", series, from_zero=from_zero, linear=metric not in LOSSES, over="epoch")
+    return _drawn([chart], title).written(output)
+
+
+def _of_log(log: Path) -> RunRecord:
+    if not log.exists():
+        raise MissingInputError(f"there is no training log {log}")
+    return RunRecord(log.parent, tuple(read_events(log)), {})
+
+
+def _drawn(charts: Sequence[Chart], title: str) -> Picture:
+    """Draw charts below each other, each with a legend above it."""
+    lines = wrapped(title, _TITLE)
+    tops = [_LINE * (len(lines) + 1)]
+    for chart in charts:
+        tops.append(tops[-1] + HEIGHT + _LINE * (len(chart.drawn) + 2))
+    return Picture(render("picture.svg", charts=list(zip(charts, tops)), title=lines, width=WIDTH, height=tops[-1]))

@@ -1,4 +1,4 @@
-"""The figures of training: sums over updates, and their means."""
+"""Figures of training: sums over updates, and their means."""
 
 from __future__ import annotations
 
@@ -31,20 +31,32 @@ class UpdateReport:
 
 @dataclass(frozen=True)
 class Meters(UpdateReport):
-    """The sums of the updates since the last event of the log; the learning rate is the last one's. A checkpoint keeps them,
-    so that a continued run writes the events of an uninterrupted one."""
+    """Sums over the updates since the last event of the log, and the last learning rate.
+
+    A checkpoint stores them, so that a resumed run writes the events of an uninterrupted one.
+    """
 
     updates: int = 0
+    largest_grad_norm: float = 0.0
 
     def plus(self, report: UpdateReport) -> Meters:
         sums = {name: getattr(self, name) + getattr(report, name) for name in _SUMMED}
+        largest = max(self.largest_grad_norm, report.grad_norm)
         names = {**self.auxiliary, **report.auxiliary}
         auxiliary = {name: self.auxiliary.get(name, 0.0) + report.auxiliary.get(name, 0.0) for name in names}
-        return Meters(**sums, learning_rate=report.learning_rate, auxiliary=auxiliary, updates=self.updates + 1)
+        return Meters(
+            **sums,
+            learning_rate=report.learning_rate,
+            auxiliary=auxiliary,
+            updates=self.updates + 1,
+            largest_grad_norm=largest,
+        )
 
     def means(self, update: int, epoch: int, memory_mb: float, seconds: float) -> dict[str, Any]:
-        """As an event of the log keeps them, in nats: losses per denominator (tokens, as a rule), the likelihood per token;
-        the most memory held and the seconds of training so far."""
+        """Return the figures of an event of the log: losses in nats per denominator (usually tokens), nll per token.
+
+        ``memory_mb``: peak memory; ``seconds``: training time so far.
+        """
         nll = self.nll / max(1, self.tokens)
         denominator = max(1.0, self.denominator)
         return {
@@ -55,6 +67,7 @@ class Meters(UpdateReport):
             "ppl": perplexity(nll),
             "lr": self.learning_rate,
             "grad_norm": self.grad_norm / max(1, self.updates),
+            "largest_grad_norm": self.largest_grad_norm,
             "tokens": self.tokens,
             "tokens_per_second": round(self.tokens / max(self.seconds, 1e-9), 1),
             "memory_mb": memory_mb,
@@ -64,5 +77,5 @@ class Meters(UpdateReport):
 
 
 def perplexity(nll: float) -> float:
-    """exp(nll), kept within what a float holds."""
+    """Return exp(nll), limited to what a float can hold."""
     return math.exp(min(nll, 700.0))

@@ -1,4 +1,4 @@
-"""A run as one HTML page: curves, translations, data, model, cost, configuration. It needs no script and no network."""
+"""Write the HTML report of a run: curves, translations, data, model, cost, configuration, without scripts or network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from nmt.errors import MissingInputError
 from nmt.pages.charts import Chart, Series, render, thinned
 from nmt.pages.numbers import duration, figure, megabytes, scientific, short
-from nmt.reporting.run_record import RunRecord, flops_by_time, stretches
+from nmt.reporting.run_record import RunRecord, flops_by_time, stretches, time_in_words
 from nmt.storage.files import atomic_write
 
 NAME = "report.html"
@@ -24,7 +24,7 @@ _FLAG = re.compile(r"(--[a-z][a-z-]*)")
 
 
 def write(folder: Path | str) -> Path:
-    """Make ``report.html`` of what is in a run folder; the path."""
+    """Write ``report.html`` of a run folder. Returns its path."""
     record = RunRecord.read(Path(folder))
     if not record.events:
         raise MissingInputError(f"{folder} has no log.jsonl with events: there is nothing to report")
@@ -35,7 +35,7 @@ def write(folder: Path | str) -> Path:
 
 
 def page(record: RunRecord) -> str:
-    """The whole document."""
+    """Return the page."""
     start, model = record.last("start"), record.config.get("model")
     operations = list(_operations(record))
     return render(
@@ -48,9 +48,11 @@ def page(record: RunRecord) -> str:
         cards=[*_cards(record), *((key, short(value)) for key, value in operations if key == "operations counted")],
         charts=[chart for chart in _charts(record) if chart.drawn],
         skipped=record.of("skipped"),
+        warnings=record.of("warning"),
         samples=_samples(record),
         costs=[
             ("time", duration(record.seconds)),
+            *time_in_words(record.last("end", "stopped", "train")),
             ("target tokens", f"{record.tokens:,}"),
             *((key, scientific(value)) for key, value in operations),
         ],
@@ -60,8 +62,8 @@ def page(record: RunRecord) -> str:
 
 
 def _cards(record: RunRecord) -> Iterator[tuple[str, str]]:
-    """The figures of the head; an empty one is not shown."""
-    last, skipped = record.last("train"), len(record.of("skipped"))
+    """Yield the figures at the top of the page; empty ones are not shown."""
+    skipped, memory = len(record.of("skipped")), [value for _, value in record.training("memory_mb")]
     yield "update", f"{record.update:,}"
     yield "epoch", str(max((event.get("epoch") or 0 for event in record.events), default=0))
     yield "time", duration(record.seconds)
@@ -72,8 +74,8 @@ def _cards(record: RunRecord) -> Iterator[tuple[str, str]]:
         yield f"lowest validation loss, update {update:,}", figure(loss)
     for name in record.scores:
         yield f"last validation {name}", figure(record.curve("valid", name)[-1][1])
-    yield "tokens/s", short(last["tokens_per_second"]) if last.get("tokens_per_second") else ""
-    yield "peak memory", megabytes(last["memory_mb"]) if last.get("memory_mb") else ""
+    yield "tokens/s", short(record.speed) if record.speed else ""
+    yield "peak memory", megabytes(memory[-1]) if memory else ""
 
 
 def _charts(record: RunRecord) -> list[Chart]:
@@ -92,6 +94,7 @@ def _charts(record: RunRecord) -> list[Chart]:
         return Chart(title + unit, [Series(title.lower(), record.training(name))], last, from_zero=True, marks=marks)
 
     scores = [Series(name, record.curve("valid", name), dots=True) for name in record.scores]
+    norms = [Series("mean", record.training("grad_norm")), Series("largest", record.training("largest_grad_norm"))]
     auxiliary = [name for name in record.names("train") if name.startswith("auxiliary_")]
     balance = [Series(name.removeprefix("auxiliary_"), record.curve("train", name)) for name in auxiliary]
     return [
@@ -99,15 +102,16 @@ def _charts(record: RunRecord) -> list[Chart]:
         Chart("Scores of validation", scores, last, linear=True),
         both("Perplexity", "ppl"),
         alone("Learning rate", "lr"),
-        alone("Gradient norm", "grad_norm"),
+        Chart("Gradient norm", norms, last, from_zero=True, marks=marks),
         alone("Target tokens per second", "tokens_per_second"),
         alone("Peak memory", "memory_mb", " (MB)"),
+        Chart("CPU share", [Series("share", record.curve("train", "processor_share"))], last, from_zero=True),
         Chart("Auxiliary losses", balance, last),
     ]
 
 
 def _samples(record: RunRecord) -> list[dict[str, Any]]:
-    """Each sample of the last validation, with what it was translated to by update."""
+    """Return the samples of the last validation, each with its translations by update."""
     events = {event["update"]: event["samples"] for event in record.of("samples")}
     shown = [int(update) for update, _ in thinned([(update, 0.0) for update in sorted(events)], _MOST_VALIDATIONS)]
     return [
@@ -117,7 +121,7 @@ def _samples(record: RunRecord) -> list[dict[str, Any]]:
 
 
 def _operations(record: RunRecord) -> Iterator[tuple[str, float]]:
-    """Counted from the model and estimated from time, as far as they are known."""
+    """Yield the operations of the run, counted and estimated, if known."""
     if each := record.last("start").get("flops_per_token"):
         yield "operations counted, per target token", each
         yield "operations counted", each * record.tokens

@@ -1,69 +1,67 @@
-"""Pictures of what a model knows: its positional encodings, and its embeddings as a map."""
+"""Draw the positional encodings of a model, and a map of its embeddings."""
 
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nmt.data.vocabulary import Floats
-from nmt.errors import DataError
+from nmt.errors import DataError, UsageError
 from nmt.pages.charts import nice_ticks, render
-from nmt.reporting.fonts import width_of
-from nmt.reporting.picture import Picture
+from nmt.reporting.picture import Picture, width_of
 
 _LEFT, _TOP = 56, 34  # pixels, where a picture begins on its page
 _WIDTH, _HEIGHT = 760, 480
 _SIDE = 900  # pixels of a map of embeddings, both ways
 _LETTER, _LINE = 6.4, 13  # pixels of a letter on that map
-_COLD, _WARM = (33, 91, 176), (190, 60, 32)  # of the most negative and of the most positive value; 0 is white
+_COLD, _WARM = (33, 91, 176), (190, 60, 32)  # colors of the lowest and the highest value; 0 is white
 
 
 def plot_positions(vectors: Floats, output: Path | str | None = None, title: str = "") -> Picture:
-    """Vectors [positions, D]: a row for each position, a column for each dimension; ``output``: a file of SVG or PNG."""
+    """Draw vectors [positions, D], a row for each position. ``output``: a file of SVG or PNG."""
     positions, width = vectors.shape
-    across = [(tick, _LEFT + _WIDTH * tick / width) for tick in nice_ticks(0, width)]
-    upwards = [(tick, _TOP + _HEIGHT * tick / positions) for tick in nice_ticks(0, positions)]
     largest = float(np.abs(vectors).max()) or 1.0
-    places = {"left": _LEFT, "top": _TOP, "width": _WIDTH, "height": _HEIGHT}
-    scale = _as_image(np.linspace(1.0, -1.0, 64)[:, None])
     picture = render(
         "positions.svg",
         image=_as_image(vectors / largest),
-        scale=scale,
+        scale=_as_image(np.linspace(1.0, -1.0, 64)[:, None]),
         largest=largest,
-        across=across,
-        upwards=upwards,
+        across=[(tick, _LEFT + _WIDTH * tick / width) for tick in nice_ticks(0, width)],
+        upwards=[(tick, _TOP + _HEIGHT * tick / positions) for tick in nice_ticks(0, positions)],
         title=title,
-        **places,
+        left=_LEFT,
+        top=_TOP,
+        width=_WIDTH,
+        height=_HEIGHT,
     )
     return Picture(picture).written(output)
 
 
 def _as_image(values: npt.NDArray[np.floating]) -> str:
-    """-1 .. 1 as a PNG, a pixel for each, in the form that a picture can hold."""
+    """Return values of -1 .. 1 as the data URI of a PNG image with one pixel for each."""
+    try:
+        from matplotlib.image import imsave
+    except ImportError:
+        raise UsageError("a picture of positions needs matplotlib: pip install 'nmt-toolkit[plots]'") from None
     shares = np.clip(np.abs(values), 0.0, 1.0)[..., None]
-    inks = np.where(values[..., None] < 0, _COLD, _WARM)
-    pixels = np.rint(255 + shares * (inks - 255.0)).astype(np.uint8)
-    height, width, _ = pixels.shape
-    lines = b"".join(b"\0" + line.tobytes() for line in pixels)  # each begins with its filter: none
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits of red, green and blue
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
-    content = b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
-    )
-    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + content).decode("ascii")
+    colors = np.where(values[..., None] < 0, _COLD, _WARM)
+    content = io.BytesIO()
+    pixels = np.rint(255 + shares * (colors - 255.0)).astype(np.uint8)
+    without_version: Any = {"Software": None}  # so that the same values make the same file
+    imsave(content, pixels, format="png", metadata=without_version)
+    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode("ascii")
 
 
 @dataclass(frozen=True)
 class _Point:
-    """A piece on the map, in pixels; ``named``: there is room for its letters."""
+    """A token on the map, in pixels. ``named``: there is room for its text."""
 
     piece: str
     x: float
@@ -75,10 +73,10 @@ class _Point:
 def plot_embeddings(
     pieces: Sequence[str], vectors: Floats, output: Path | str | None = None, title: str = ""
 ) -> Picture:
-    """Vectors [pieces, D], the most frequent first, in the two dimensions of their largest variance; ``output``: a file
-    of SVG or PNG."""
+    """Draw vectors [tokens, D], the most frequent first, in the plane of their largest variance. ``output``: a file of SVG
+    or PNG."""
     if len(pieces) < 3:
-        raise DataError(f"a map needs three pieces at least, and there are {len(pieces)}")
+        raise DataError(f"a map needs at least three pieces, and there are {len(pieces)}")
     places, shares = principal_plane(vectors)
     low, high = places.min(0), places.max(0)
     scaled = (places - low) / np.where(high > low, high - low, 1.0)
@@ -97,16 +95,20 @@ def plot_embeddings(
 
 
 def principal_plane(vectors: Floats) -> tuple[npt.NDArray[np.float64], tuple[float, float]]:
-    """Principal components: vectors [n, D] -> places [n, 2], and the share of the variance in each direction.
+    """Return the first two principal components of vectors [n, D], as [n, 2], and their shares of the variance.
 
-    A direction and its opposite are as good; the one is taken in which the component of largest size is positive.
+    The sign of a direction is chosen such that its largest component is positive. torch computes, because ``--threads`` does
+    not limit the threads of NumPy.
     """
-    centred = vectors.astype(np.float64) - vectors.mean(0, dtype=np.float64)
-    _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
+    import torch
+
+    centered = torch.from_numpy(vectors.astype(np.float64) - vectors.mean(0, dtype=np.float64))
+    _, sizes, directions = torch.linalg.svd(centered, full_matrices=False)
     plane = directions[:2]
-    plane *= np.sign(plane[np.arange(len(plane)), np.abs(plane).argmax(1)])[:, None]
-    shares = sizes**2 / max(float((sizes**2).sum()), 1e-300)
-    return centred @ plane.T, (float(shares[0]), float(shares[1]))
+    plane = plane * plane.gather(1, plane.abs().argmax(1, keepdim=True)).sign()
+    first, second, *_ = (sizes.square() / sizes.square().sum().clamp_min(1e-300)).tolist()
+    places: npt.NDArray[np.float64] = (centered @ plane.T).numpy()
+    return places, (first, second)
 
 
 def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:

@@ -1,17 +1,26 @@
-"""A picture: SVG, which a notebook shows, and a file of SVG or PNG."""
+"""Pictures as SVG, shown by notebooks and written to files of SVG or PNG."""
 
 from __future__ import annotations
 
+import logging
+import textwrap
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 from nmt.errors import UsageError
-from nmt.storage.files import atomic_write, said_plainly
+from nmt.storage.files import atomic_write, explained_os_errors
+
+logger = logging.getLogger("nmt.visualize")
+
+_MOST_NAMED = 5  # letters in a warning
+_WIDE, _NARROW = 1.7, 1.0  # widths of a letter that fills a square, and of any other
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What a notebook shows where a cell ends with it."""
+    """A picture that a notebook shows at the end of a cell."""
 
     svg: str
 
@@ -19,35 +28,71 @@ class Picture:
         return self.svg
 
     def written(self, output: Path | str | None) -> Picture:
-        """Itself; in a file too, as it is or as PNG by the ending of its name, if there is one."""
+        """Write the picture to ``output``, if given, as SVG or PNG by its suffix. Return the picture."""
         if output is None:
             return self
         output = Path(output)
         if output.suffix not in (".svg", ".png"):
             raise UsageError(f"pictures are SVG or PNG: name the file {output.with_suffix('.svg')} instead of {output}")
         content = self.svg.encode("utf-8", "replace") if output.suffix == ".svg" else _as_png(self.svg, output)
-        with said_plainly(output):
+        with explained_os_errors(output):
             output.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(output) as file:
             file.write(content)
         return self
 
 
+def width_of(text: str) -> float:
+    """Return the width of a text in average letters. Wide letters fill a square; combining marks have no width."""
+    letters = (letter for letter in text if not unicodedata.combining(letter))
+    return sum(_WIDE if unicodedata.east_asian_width(letter) in "WF" else _NARROW for letter in letters)
+
+
+def wrapped(title: str, letters: int, max_lines: int = 3) -> list[str]:
+    """Return the lines of a title. A title that is too long ends in an ellipsis."""
+    return textwrap.wrap(title, letters, max_lines=max_lines, placeholder=" \N{HORIZONTAL ELLIPSIS}")
+
+
 def _as_png(picture: str, output: Path) -> bytes:
-    """With the fonts that matplotlib brings, since a server may have none."""
+    """Convert SVG to PNG with the fonts of matplotlib, because a server may have none."""
     try:
-        import matplotlib
         import resvg_py
+        from matplotlib import get_data_path
     except ImportError:
         svg = output.with_suffix(".svg")
         raise UsageError(f"{output}: PNG needs pip install 'nmt-toolkit[plots]'; or name the file {svg}") from None
+    texts = ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
+    if missing := missing_letters("".join(letters for text in texts for letters in text.itertext())):
+        shown = " ".join(sorted(missing)[:_MOST_NAMED])
+        logger.warning(
+            f"no font here has {len(missing)} of the letters ({shown}), which come out as boxes; install one, such as "
+            f"fonts-noto-cjk for Chinese, Japanese and Korean or fonts-noto-core for others, or write .svg or .html"
+        )
     return bytes(
         resvg_py.svg_to_bytes(
             svg_string=picture,
             background="white",
             zoom=2,
-            font_dirs=[str(Path(matplotlib.get_data_path()) / "fonts" / "ttf")],
+            font_dirs=[str(Path(get_data_path()) / "fonts" / "ttf")],
             sans_serif_family="DejaVu Sans",
             monospace_family="DejaVu Sans Mono",
         )
     )
+
+
+def missing_letters(text: str) -> set[str]:
+    """Return the letters that neither matplotlib's fonts nor the machine's fonts have; a PNG shows them as empty boxes."""
+    from matplotlib import font_manager, get_data_path
+    from matplotlib.ft2font import FT2Font
+
+    missing = {letter for letter in text if not letter.isspace() and unicodedata.category(letter)[0] != "C"}
+    own = Path(get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
+    for file in [str(own), *sorted(font_manager.findSystemFonts())]:
+        if not missing:
+            break
+        try:
+            known = FT2Font(file).get_charmap()
+        except (RuntimeError, OSError):  # an unreadable font has no letters
+            continue
+        missing -= {letter for letter in missing if ord(letter) in known}
+    return missing

@@ -1,11 +1,13 @@
-"""What a run shows and records: a display, the log of events, and the sinks that receive them too."""
+"""Show and record a run: on a display, in the log of events, and in the sinks."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,27 +17,31 @@ import torch
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
 from nmt.devices import is_shortage
-from nmt.errors import Diverged, Interrupted, NMTError, StorageError
+from nmt.errors import NMTError, quantity
 from nmt.pages.numbers import duration, figure, megabytes
-from nmt.progress import SECONDS_BETWEEN_LINES, Clock, open_bar, resolved
+from nmt.progress import SECONDS_BETWEEN_LINES, Clock, going_on, open_bar, resolved
 from nmt.reporting.figures import Meters, UpdateReport
 from nmt.reporting.resources import peak_memory
-from nmt.reporting.run_record import Cost, Event, EventLog, stretches
+from nmt.reporting.run_record import Cost, Event, EventLog, stretches, time_in_words
 from nmt.reporting.sinks import Sinks, open_sinks
-from nmt.storage.files import STORAGE_FAULTS
+from nmt.reporting.stopwatch import ProcessorShare
+from nmt.storage.run_status import described
 
 logger = logging.getLogger("nmt.training")
 
+# The cause in the log of a run, by the reason in its status.
+_CAUSES = {"diverged": "diverged", "interrupted": "signal", "preempted": "signal", "disk": "storage"}
+CROWDED = 0.8  # share of a processor below which the end of a run says that other processes slowed it
 _BAR = "{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}]"
 _BAR_WITHOUT_END = "{desc} | update {n_fmt} [{elapsed}]"
 
 
 @dataclass
 class Reporter:
-    """Collects updates and records their means at every ``log_interval``. Nothing that fails in here ends training.
+    """Collect updates and record their means at every ``log_interval``. No failure in here ends training.
 
-    What is shown in between (at the first update, each half minute, at the end of an epoch, on a bar also at its
-    beginning) are means over the epoch under way since the last record; they are not recorded.
+    Figures are also shown in between: at the first update, every half minute, at the end of an epoch, and on a bar at its
+    beginning. They are means over the current epoch since the last record, and are not recorded.
     """
 
     folder: Path
@@ -47,7 +53,7 @@ class Reporter:
 
     def __post_init__(self) -> None:
         self._meters = Meters()  # since the last record
-        self._of_epoch = Meters()  # the same, of the epoch under way alone
+        self._of_epoch = Meters()  # since the last record, in the current epoch
         self._epoch = 0
         self._log = EventLog(self.folder / "log.jsonl")
         self._sinks = Sinks({})
@@ -55,6 +61,7 @@ class Reporter:
         self._shown = -math.inf  # when the last figures were, by the clock
         self._cost = Cost()
         self._samples: Sequence[Sample] = ()
+        self._processor, self._processor_of_run = ProcessorShare(), ProcessorShare()  # since the last record, in all
 
     def start(
         self,
@@ -64,8 +71,10 @@ class Reporter:
         seconds: float = 0.0,
         skipped: int = 0,
     ) -> None:
-        """Begin, or go on after ``update``, ``seconds`` and ``skipped`` updates; later events are dropped from the log.
-        ``facts`` are recorded: what the run is made of."""
+        """Begin, or resume after ``update``, ``seconds`` and ``skipped`` updates; later events are dropped from the log.
+
+        ``facts``: description of the run, which is recorded.
+        """
         self._cost = cost or Cost()
         self._log.rewind(update, skipped)
         self._sinks = open_sinks(self.folder, self.options, update)
@@ -73,35 +82,49 @@ class Reporter:
             self._record("start", update, seconds=round(seconds, 1), **facts, **asdict(self._cost))
         style = resolved(self.options.progress)
         if style is ProgressStyle.bar:
-            self._display = Bar(update, self.total_updates)
+            self._display = BarDisplay(update, self.total_updates)
         elif style is ProgressStyle.lines:
-            self._display = Lines(update, self.total_updates, self.clock)
+            self._display = LineDisplay(update, self.total_updates, self.clock)
 
     def update(
-        self, update: int, epoch: int, report: UpdateReport, seconds: float, *, ends_epoch: bool = False
+        self,
+        update: int,
+        epoch: int,
+        report: UpdateReport,
+        seconds: float,
+        *,
+        times: Mapping[str, float] | None = None,
+        ends_epoch: bool = False,
     ) -> None:
-        """Take note of one update; ``seconds``: how long the run has taken so far."""
+        """Record one update. ``seconds``: duration of the run so far; ``times``: the same by activity."""
         if epoch != self._epoch:
             self._epoch, self._of_epoch = epoch, Meters()
         self._meters, self._of_epoch = self._meters.plus(report), self._of_epoch.plus(report)
-        wanted = self._display.advance(update, epoch)
+        begins_epoch = self._display.advance(update, epoch)
         recorded = update % self.options.log_interval == 0
         due = self.clock() - self._shown >= SECONDS_BETWEEN_LINES
-        if not (recorded or ends_epoch or wanted or due):
+        if not (recorded or ends_epoch or begins_epoch or due):
             return
         meters = self._meters if recorded else self._of_epoch
         event = meters.means(update, epoch, round(self.memory() / 1e6, 1), round(seconds, 1))
         self._display.show(event, ends_epoch=ends_epoch)
         self._shown = self.clock()
         if recorded:
-            self._record("train", **event)
+            self._record("train", **event | _spent(times or {}, self._processor.take()))
             self._meters, self._of_epoch = Meters(), Meters()
 
     def skipped(self, update: int, epoch: int, figures: UpdateReport, *, number: int) -> None:
-        """The ``number``-th update that was not made, as its loss or gradient is not finite. The figures are stored
-        as text, for JSON knows no NaN."""
+        """Record the ``number``-th update that was skipped because its loss or gradient was not finite.
+
+        The figures are stored as text, because JSON has no NaN.
+        """
         loss, norm = str(figures.loss), str(figures.grad_norm)
         self._record("skipped", update, epoch=epoch, number=number, loss=loss, grad_norm=norm)
+
+    def warned(self, update: int, epoch: int, message: str) -> None:
+        """Log and record a warning about the run."""
+        logger.warning("%s", message)
+        self._record("warning", update, epoch=epoch, message=message)
 
     def valid(self, update: int, epoch: int, scores: Mapping[str, float], *, best: bool) -> None:
         if self._samples:
@@ -114,7 +137,7 @@ class Reporter:
         )
 
     def samples(self, samples: Sequence[Sample]) -> None:
-        """Show translations of a validation, whose scores follow."""
+        """Show sample translations of a validation, before its scores."""
         log_samples(samples)
         self._samples = samples
 
@@ -122,28 +145,46 @@ class Reporter:
         self._record("checkpoint", update, epoch=epoch, path=path.name)
         logger.info("wrote %s", path)
 
-    def end(self, update: int, epoch: int, *, ending: str, tokens: int, seconds: float, skipped: int = 0) -> None:
-        """The run is over, because of ``ending``, after so many target tokens and skipped updates."""
-        parts = stretches([*self._log.events(), {"event": "end", "seconds": round(seconds, 1)}])
-        flops = self._cost.figures(tokens, parts)
-        spent = {"tokens": tokens, "seconds": round(seconds, 1), "skipped": skipped}
-        self._record("end", update, epoch=epoch, ending=ending, **spent, **flops)
-        left_out = f" | {skipped} updates were skipped" if skipped else ""
+    def end(self, update: int, epoch: int, *, ending: str, **spent: Any) -> None:
+        """Report the end of the run. ``ending``: reason; ``spent``: tokens, seconds, times and skipped updates."""
+        event: dict[str, Any] = self._closing(update, epoch, **spent)
+        if self._meters.updates:
+            self._display.show(event)
+        parts = stretches([*self._log.events(), {"event": "end", "seconds": event["seconds"]}])
+        flops = self._cost.figures(event["tokens"], parts)
+        event |= {"ending": ending, **_spent(spent.get("times", {}), self._processor_of_run.take()), **flops}
+        self._record("end", **event)
+        left_out = f" | {quantity(event['skipped'], 'update')} skipped" if event["skipped"] else ""
         cost = "".join(f" | {value:.3g} operations {name.removeprefix('flops_')}" for name, value in flops.items())
-        logger.info(f"trained on {tokens:,} target tokens in {duration(seconds)}{left_out}{cost}")
+        logger.info(f"trained on {event['tokens']:,} target tokens in {duration(spent['seconds'])}{left_out}{cost}")
+        if shares := time_in_words(event):
+            logger.info("%s", " | ".join(f"{name} {value}" for name, value in shares))
+        if event.get("processor_share", 1.0) < CROWDED:
+            logger.warning("other processes slowed the run: its threads often waited for a processor")
 
-    def stopped(
-        self, error: BaseException, *, update: int, epoch: int, tokens: int, seconds: float, skipped: int
-    ) -> None:
-        """The run goes no further for now, because of ``error``. Means are those since the last record."""
+    def stopped(self, error: BaseException, *, update: int, epoch: int, **spent: Any) -> None:
+        """Report that the run stops before its end, because of ``error``."""
+        event = self._closing(update, epoch, **spent) | {"cause": cause_of(error), "message": message_of(error)}
+        self._record("stopped", **event, **_spent(spent.get("times", {}), self._processor_of_run.take()))
+
+    def _closing(
+        self,
+        update: int,
+        epoch: int,
+        *,
+        tokens: int,
+        seconds: float,
+        skipped: int = 0,
+        times: Mapping[str, float] | None = None,
+    ) -> dict[str, Any]:
+        """Return the last figures of the log: means since the last record, and totals of the whole run."""
         event: dict[str, Any] = {"update": update, "epoch": epoch, "seconds": round(seconds, 1)}
         if self._meters.updates:
             event = self._meters.means(**event, memory_mb=round(self.memory() / 1e6, 1))
-        event |= {"cause": cause_of(error), "message": said_of(error), "tokens": tokens, "skipped": skipped}
-        self._record("stopped", **event)
+        return event | {"tokens": tokens, "skipped": skipped}
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """Return what a checkpoint stores."""
         return asdict(self._meters)
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -159,20 +200,50 @@ class Reporter:
         self._sinks.write(event)
 
 
-class Unheard(Reporter):
-    """Of a process that is not the first: it shows and records nothing."""
+class SilentReporter(Reporter):
+    """The reporter of every rank but 0: it shows and records nothing."""
 
     def __init__(self) -> None:
         self._meters = Meters()
 
     def _ignore(self, *arguments: Any, **options: Any) -> None: ...
 
-    start = update = skipped = valid = samples = checkpoint = end = stopped = close = _ignore
+    start = update = skipped = warned = valid = samples = checkpoint = end = stopped = close = _ignore
+
+
+def _spent(times: Mapping[str, float], processor: float | None) -> dict[str, Any]:
+    """Return the seconds of the run by activity, and the CPU share, as events have them."""
+    found = {"times": {name: round(seconds, 2) for name, seconds in times.items()}} if times else {}
+    return found if processor is None else {**found, "processor_share": round(processor, 3)}
+
+
+class FirstUpdate:
+    """Surround each update with ``inner``, and log the first update of a process: it allocates memory and selects kernels,
+    and on a CPU a large batch takes a minute."""
+
+    def __init__(
+        self,
+        inner: Callable[[int], AbstractContextManager[object]],
+        style: ProgressStyle | None,
+        wait: Callable[[float], bool] | None = None,
+    ) -> None:
+        """``style``: None for a process that shows nothing; ``wait``: as of ``going_on``."""
+        self._inner, self._style, self._wait = inner, style or ProgressStyle.none, wait
+
+    def __call__(self, update: int) -> AbstractContextManager[object]:
+        style, self._style = self._style, ProgressStyle.none
+        return self._inner(update) if style is ProgressStyle.none else self._logged(update, style)
+
+    @contextlib.contextmanager
+    def _logged(self, update: int, style: ProgressStyle) -> Iterator[None]:
+        logger.info(f"making the first update, number {update:,}")
+        with going_on("making the first update", style, self._wait), self._inner(update):
+            yield
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A sentence of the validation set, and what the model makes of it."""
+    """A sentence pair of the validation set, and its translation."""
 
     source: str
     reference: str
@@ -186,31 +257,25 @@ def log_samples(samples: Sequence[Sample]) -> None:
 
 
 def cause_of(error: BaseException) -> str:
-    """One of: diverged, signal, out of memory, storage, error."""
-    if isinstance(error, Diverged):
-        return "diverged"
-    if isinstance(error, (Interrupted, KeyboardInterrupt)):
-        return "signal"
-    if isinstance(error, MemoryError) or any(one is not None and is_shortage(one) for one in (error, error.__cause__)):
-        return "out of memory"
-    if isinstance(error, StorageError) or (isinstance(error, OSError) and error.errno in STORAGE_FAULTS):
-        return "storage"
-    return "error"
+    """Return the cause as recorded: diverged, signal, out of memory, storage or error."""
+    if (cause := _CAUSES.get(described(error)[0])) is not None:
+        return cause
+    of_memory = isinstance(error, MemoryError) or is_shortage(error) or is_shortage(error.__cause__ or error)
+    return "out of memory" if of_memory else "error"
 
 
-def said_of(error: BaseException) -> str:
-    """The sentence for the user, with the class of what is a defect."""
+def message_of(error: BaseException) -> str:
+    """Return the message for the user; the class of an unexpected error precedes it."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted by a second Ctrl-C, before anything was saved"
     return str(error) if isinstance(error, NMTError) else f"{type(error).__name__}: {error}"
 
 
 class Display:
-    """Is told of every update, and of figures now and then. This one shows nothing."""
+    """A display receives every update, and figures at intervals. This one shows nothing."""
 
     def advance(self, update: int, epoch: int) -> bool:
-        """Take note of an update. Returns whether its figures should be shown, lest those on display be taken for the
-        new epoch's."""
+        """Receive an update. Returns whether its figures must be shown, because a new epoch has begun."""
         return False
 
     def show(self, event: Event, *, ends_epoch: bool = False) -> None: ...
@@ -218,8 +283,8 @@ class Display:
     def close(self) -> None: ...
 
 
-class Lines(Display):
-    """A line of the log each time."""
+class LineDisplay(Display):
+    """Show figures as lines of the log."""
 
     def __init__(self, update: int, total: int | None, clock: Clock) -> None:
         self._first, self._total = update, total
@@ -239,8 +304,8 @@ class Lines(Display):
         logger.info("%s", f"{line} | the epoch ends" if ends_epoch else line)
 
 
-class Bar(Display):
-    """Two lines of a terminal: the bar, and below it the last figures. Both fit 80 columns."""
+class BarDisplay(Display):
+    """Show a progress bar and the last figures below it, within 80 columns."""
 
     def __init__(self, update: int, total: int | None) -> None:
         self._epoch = 1 if update == 0 else None  # None: not known before the first update

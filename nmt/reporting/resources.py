@@ -1,4 +1,4 @@
-"""What training takes of the machine: the most memory so far and how much more there is; a trace of a few updates."""
+"""Measure the memory of training and what is available, and profile a few updates."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from nmt.storage.files import new_folder
 
 logger = logging.getLogger("nmt.training")
 
-_WARM_UP = 2  # updates of a process before the first one traced, where only a number of them is given
+_WARM_UP = 2  # updates of a process before the traced ones, if the option gives only their number
 _ROWS = 40
 _STATUS = Path("/proc/self/status")
-_CLEAR = Path("/proc/self/clear_refs")  # "5" lets the peak start again from what is held
+_CLEAR = Path("/proc/self/clear_refs")  # writing "5" resets the peak
 _MEMINFO = Path("/proc/meminfo")
 _CGROUPS = (  # limit and use of a container, in its newer and its older form
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
@@ -33,7 +33,7 @@ _CGROUPS = (  # limit and use of a container, in its newer and its older form
 
 
 def peak_memory(device: torch.device) -> int:
-    """In bytes: what torch's tensors took at most on a CUDA device; elsewhere the resident memory of the process."""
+    """Return peak memory in bytes: of tensors on a CUDA device, else the resident memory of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     # getrusage, the fallback, includes the process that started this one
@@ -41,12 +41,12 @@ def peak_memory(device: torch.device) -> int:
 
 
 def resident_memory() -> int:
-    """Bytes that this process holds now; where the system does not say, the most that it has held."""
+    """Return the resident memory of this process in bytes, or its peak if the system has no such figure."""
     return _entry(_STATUS, "VmRSS") or _peak_of_resources()
 
 
 def give_back() -> None:
-    """Return freed memory to the system and let the peak start again, as far as the system allows it."""
+    """Return freed memory to the system and reset the peak, if the system supports it."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -58,7 +58,7 @@ def give_back() -> None:
 
 
 def _entry(path: Path, name: str) -> int | None:
-    """Bytes that Linux says in a file; None: there is no such file or entry."""
+    """Return the bytes of an entry in a file of Linux. None: the file or entry is missing."""
     try:
         found = re.search(rf"^{name}:\s*(\d+) kB$", path.read_text(), re.MULTILINE)
     except OSError:
@@ -71,7 +71,7 @@ def _peak_of_resources() -> int:
 
 
 def available_memory() -> int | None:
-    """Bytes that this process may still take before the system or its container runs short; None: unknown."""
+    """Return the bytes that the system and its container have left. None: unknown."""
     found = []
     if (available := _entry(_MEMINFO, "MemAvailable")) is not None:
         found.append(available)
@@ -85,8 +85,7 @@ def available_memory() -> int | None:
 
 
 def most_memory(device: torch.device) -> int | None:
-    """Bytes that this process may hold in all: of a GPU its memory; else its share, if those of one machine that train
-    together share alike. None: unknown."""
+    """Return the memory limit of this process in bytes: that of its GPU, or an equal share of the machine. None: unknown."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     left = available_memory()
@@ -94,8 +93,10 @@ def most_memory(device: torch.device) -> int | None:
 
 
 class Profiler:
-    """Traces the updates of a span and writes ``profile-FIRST-LAST/`` to the run folder. A call is a context manager
-    around one update; whatever goes wrong in here ends the trace, not the update."""
+    """Trace a span of updates and write ``profile-FIRST-LAST/`` to the run folder.
+
+    A call is a context manager around one update. An error of the profiler ends the trace, not the update.
+    """
 
     def __init__(self, span: Span, folder: Path, device: torch.device) -> None:
         self._first, self._count = span.first, span.count
@@ -121,7 +122,7 @@ class Profiler:
             self._end()
 
     def close(self) -> None:
-        """Write what was traced, if training ends before the span does; say so if that was nothing."""
+        """Write the trace if training ends within the span; warn if nothing was traced."""
         self._end()
         if not self._tried:
             span = f"of the {self._count} from {self._first} on" if self._first else f"after the first {_WARM_UP}"
@@ -147,4 +148,4 @@ def _or_warn() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        logger.warning("there is no profile, training goes on: %s", error)
+        logger.warning("no profile is written, training continues: %s", error)

@@ -1,6 +1,6 @@
-"""The log of a run, one event in JSON a line, in the order of updates: written, and read back with the configuration.
+"""Write the log of a run, one JSON event per line in the order of updates, and read it with the configuration.
 
-Also what a run costs in floating-point operations, from what was counted and from its time (``nmt.training.setup.trials``).
+Also compute the floating-point operations of a run, from counts and from its time (``nmt.training.setup.operations``).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from nmt.errors import DataError, NMTError
+from nmt.reporting.stopwatch import ACTIVITIES, WAITING
 from nmt.storage.files import atomic_write
 from nmt.storage.run_folder import read_config
 
@@ -23,19 +24,20 @@ logger = logging.getLogger("nmt.training")
 
 LOSSES = ("loss", "nll", "ppl", "seconds")  # of a validation; its other figures are scores
 
+_IN_WORDS = {WAITING: "waiting for ranks"}
+
 Event = Mapping[str, Any]
 
 
 @dataclass
 class EventLog:
-    """Appends to a file. A write that fails is reported once and costs that line: a log is worth less than the run."""
+    """Append events to a file. Failed writes are reported once and lose their events, but never end the run."""
 
     path: Path
     _failed: bool = False
 
     def rewind(self, update: int, skipped: int = 0) -> None:
-        """Drop the events after ``update``, and of updates that were skipped those after as many as ``skipped``: the run
-        goes on from there and will write them again."""
+        """Drop the events after ``update``, and after ``skipped`` skipped updates: the resumed run repeats them."""
         if not self.path.is_file():
             return
         try:
@@ -47,7 +49,7 @@ class EventLog:
             self._report(error)
 
     def write(self, event: dict[str, Any]) -> None:
-        known = {  # JSON knows no infinity and no NaN
+        known = {  # JSON has no infinity and no NaN
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in event.items()
         }
@@ -58,32 +60,32 @@ class EventLog:
                 if file.tell():  # the line before may be torn
                     file.seek(-1, os.SEEK_END)
                     gap = b"" if file.read(1) == b"\n" else b"\n"
-                # "backslashreplace" writes what is no text as JSON's own escape for it
+                # "backslashreplace" writes unpaired surrogates as JSON's escapes
                 file.write(gap + f"{line}\n".encode("utf-8", "backslashreplace"))
         except OSError as error:
             self._report(error)
 
     def events(self) -> list[dict[str, Any]]:
-        """What can be read of it."""
+        """Return the readable events of the log."""
         with contextlib.suppress(OSError):
             return read_events(self.path)
         return []
 
     def _report(self, error: Exception) -> None:
         if not self._failed:
-            logger.warning("cannot write %s, training goes on: %s", self.path, error)
+            logger.warning("cannot write %s, training continues: %s", self.path, error)
         self._failed = True
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """The events of a log; none if there is no such file. Lines that are no event are left out."""
+    """Return the events of a log, without malformed lines. Empty if there is no such file."""
     if not path.is_file():
         return []
     return [event for event in map(_event, _lines(path)) if event]
 
 
 def stretches(events: Iterable[Event]) -> list[tuple[Event, float]]:
-    """The seconds of training of each start of a run, with its event; an empty one stands for what is not in the log."""
+    """Return each start of a run with its seconds of training. An empty event represents a start missing from the log."""
     found: list[tuple[Event, float]] = []
     start: Event = {}
     began = now = 0.0
@@ -96,27 +98,39 @@ def stretches(events: Iterable[Event]) -> list[tuple[Event, float]]:
     return [*found, (start, now - began)]
 
 
+def time_in_words(event: Event) -> list[tuple[str, str]]:
+    """Return the shares of the time by activity, and the CPU share, as far as an event has them."""
+    times = event.get("times")
+    spent = {name: times.get(name) for name in ACTIVITIES} if isinstance(times, dict) else {}
+    known = {name: float(seconds) for name, seconds in spent.items() if _is_number(seconds) and seconds > 0}
+    whole = sum(known.values())
+    found = [(_IN_WORDS.get(name, name), f"{100 * seconds / whole:.1f} %") for name, seconds in known.items()]
+    if _is_number(share := event.get("processor_share")):
+        found.append(("CPU share", f"{100 * float(share):.0f} %"))
+    return found
+
+
 def _lines(path: Path) -> list[str]:
-    """Only a line feed ends one: texts may hold other separators. A torn line may end in the middle of a letter."""
+    """Split a log at line feeds only, because texts contain other separators. A torn line may end within a character."""
     return path.read_text(encoding="utf-8", errors="replace").split("\n")
 
 
 def _event(line: str) -> dict[str, Any] | None:
-    """None for a line that is no event: torn, by a full disk or the end of the process, or written by another program."""
-    with contextlib.suppress(ValueError):
+    """Parse a line of the log. None: it is torn, or not an event of ours."""
+    with contextlib.suppress(ValueError, RecursionError):
         event = json.loads(line)
         if isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("update"), int):
             return event if all(_is_number(event.get(key) or 0) for key in ("tokens", "seconds")) else None
     return None
 
 
-def _is_number(value: object) -> bool:
-    """Python reads more from JSON than we write: NaN, and 1e999 as infinite."""
+def _is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a finite number. Python reads NaN from JSON, and 1e999 as infinity."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _up_to(event: Event, update: int, skipped: int) -> bool:
-    """An update that was skipped has the number of the next one, which says nothing of when that was."""
+    """Whether an event is not after ``update``. Skipped updates are compared by their own number."""
     if event["event"] == "skipped":
         number = event.get("number")
         return isinstance(number, int) and number <= skipped
@@ -125,7 +139,7 @@ def _up_to(event: Event, update: int, skipped: int) -> bool:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The events of a run, whichever there are, and its configuration, empty if there is none."""
+    """The events and the configuration of a run; each is empty if it is missing."""
 
     folder: Path
     events: tuple[Event, ...]
@@ -142,23 +156,35 @@ class RunRecord:
         return [event for event in self.events if event["event"] == kind]
 
     def last(self, *kinds: str) -> Event:
-        """The newest event of any of some kinds; empty if there is none."""
+        """Return the last event of these kinds; empty if there is none."""
         return next((event for event in reversed(self.events) if event["event"] in kinds), {})
 
     def training(self, name: str) -> list[tuple[float, float]]:
-        """A figure of training over updates, up to where the run stopped."""
+        """Return a figure of training over updates, including the last one of the run."""
         points, value = self.curve("train", name), self.close.get(name)
-        if self.close.get("event") == "stopped" and isinstance(value, float):
+        if isinstance(value, float):
             points.append((self.close["update"], value))
         return points
 
+    @property
+    def speed(self) -> float | None:
+        """Target tokens per second of training over the whole run, without validation; None: unknown."""
+        parts = [(event.get("tokens"), event.get("tokens_per_second")) for event in self.of("train")]
+        if self.close:
+            parts.append(
+                (self.tokens - sum(int(tokens or 0) for tokens, _ in parts), self.close.get("tokens_per_second"))
+            )
+        known = [(tokens, speed) for tokens, speed in parts if _is_number(tokens) and _is_number(speed) and speed > 0]
+        seconds = sum(tokens / speed for tokens, speed in known)
+        return sum(tokens for tokens, _ in known) / seconds if seconds > 0 else None
+
     def curve(self, kind: str, name: str) -> list[tuple[float, float]]:
-        """A figure over updates; what was measured last counts."""
+        """Return a figure over updates. For a repeated update, the last value counts."""
         points = {event["update"]: float(event[name]) for event in self.of(kind) if _is_number(event.get(name))}
         return sorted(points.items())
 
     def names(self, kind: str) -> list[str]:
-        """The figures that events of a kind have, in the order of their first appearance."""
+        """Return the names of figures in events of a kind, in order of appearance."""
         return list(
             dict.fromkeys(name for event in self.of(kind) for name, value in event.items() if isinstance(value, float))
         )
@@ -170,23 +196,23 @@ class RunRecord:
 
     @property
     def update(self) -> int:
-        """The last one that was made. A skipped one has the number of the next, which may not come."""
+        """The last update that was applied. Skipped ones have the number of the next update."""
         return max((int(event["update"]) for event in self.events if event["event"] != "skipped"), default=0)
 
     @property
     def close(self) -> Event:
-        """The event ``end`` or ``stopped`` that closes the log; empty if the run is under way or was killed."""
+        """The event ``end`` or ``stopped`` that closes the log; empty if the run is running or was killed."""
         last = self.last("end", "stopped", "start", "train", "valid")
         return last if last.get("event") in ("end", "stopped") else {}
 
     @property
     def ending(self) -> str | None:
-        """Why the run is over; None: it is not, or was stopped on the way."""
+        """The reason for the end of the run. None: it is running or was stopped."""
         return None if self.close.get("event") != "end" else str(self.close.get("ending", ""))
 
     @property
     def tokens(self) -> int:
-        """Target tokens trained on, as far as the log goes."""
+        """Target tokens trained on, according to the log."""
         if self.close:
             return int(self.close.get("tokens") or 0)
         return sum(int(event.get("tokens") or 0) for event in self.of("train"))
@@ -198,15 +224,17 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Cost:
-    """What is known of the cost before training begins; None: it is not known."""
+    """Facts about the cost that are known before training. None: unknown."""
 
     flops_per_token: float | None = None
     device_tflops: float | None = None  # 10^12 operations a second that one device sustains
     devices: int = 1
 
     def figures(self, tokens: int, parts: Sequence[tuple[Event, float]]) -> dict[str, float]:
-        """Operations of ``tokens`` target tokens, counted and estimated, as far as they are known. ``parts``: the starts
-        of the run with their seconds; one that nobody recorded was like this one."""
+        """Return the operations for ``tokens`` target tokens, counted and estimated, if known.
+
+        ``parts``: the starts of the run with their seconds; a start that is missing from the log used these devices.
+        """
         figures = {}
         if self.flops_per_token is not None:
             figures["flops_counted"] = self.flops_per_token * tokens
@@ -217,7 +245,7 @@ class Cost:
 
 
 def flops_by_time(parts: Sequence[tuple[Event, float]]) -> float | None:
-    """Operations of the starts of a run, each with its own devices. None: the rate of some is not known."""
+    """Return the operations of all starts of a run, each on its own devices. None: the rate of a device is unknown."""
     if any(start.get("device_tflops") is None for start, _ in parts):
         return None
     return sum(float(seconds * (start.get("devices") or 1) * start["device_tflops"] * 1e12) for start, seconds in parts)

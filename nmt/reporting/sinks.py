@@ -1,4 +1,4 @@
-"""Where the events of a run go beside its log. A sink that fails never ends the run."""
+"""Write the events of a run to TensorBoard, Weights & Biases and the HTML report. A failing sink never ends the run."""
 
 from __future__ import annotations
 
@@ -14,25 +14,20 @@ from nmt.config.sections import ReportConfig
 from nmt.errors import MissingInputError, UsageError
 from nmt.reporting import html_report
 from nmt.reporting.run_record import Event, RunRecord
-from nmt.storage.files import read_json, write_json
+from nmt.storage.files import write_json
+from nmt.storage.reading import read_json
 
 logger = logging.getLogger("nmt.training")
 
-SWITCHED_OFF = "%s is switched off, training goes on: %s"
+SWITCHED_OFF = "%s is switched off, training continues: %s"
 
 
 class TensorBoard:
-    """Every figure of an event as a curve ``event/figure``."""
+    """Write every figure of an event to the curve ``event/figure``."""
 
     def __init__(self, folder: Path, update: int) -> None:
-        """``update``: what was written beyond it is hidden; the run goes on from there."""
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UsageError(
-                "report.tensorboard=true, but TensorBoard is not installed: pip install 'nmt-toolkit[tensorboard]'"
-            ) from None
-        self._writer: Any = SummaryWriter(log_dir=str(folder / "tensorboard"), purge_step=update + 1)
+        """``update``: the run resumes after it; TensorBoard hides later events."""
+        self._writer: Any = _tensorboard()(log_dir=str(folder / "tensorboard"), purge_step=update + 1)
 
     def write(self, event: Event) -> None:
         for name, value in figures(event).items():
@@ -43,25 +38,19 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """Every figure of an event as a curve over updates, in the project's run whose id the run folder keeps."""
+    """Write every figure of an event to a run of a project. The run folder stores the id of that run."""
 
     def __init__(self, folder: Path, project: str) -> None:
-        try:
-            from wandb import init  # a mere folder of that name has none
-        except ImportError:
-            raise UsageError(
-                f"report.wandb_project={project}, but wandb is not installed: pip install 'nmt-toolkit[wandb]'"
-            ) from None
-        run: Any = init(
+        run: Any = _wandb(project)(
             project=project,
             id=_run_id(folder / "wandb.json", project),
             resume="allow",
             name=folder.resolve().name,
             dir=str(folder),
             config=dict(RunRecord.read(folder).config) or None,
-            settings={"console": "off"},  # standard error is ours to draw on
+            settings={"console": "off"},  # else it would capture standard error, where the bar is
         )
-        run.define_metric("*", step_metric="update")  # a run that goes on repeats updates, and wandb's own step may not
+        run.define_metric("*", step_metric="update")  # a resumed run repeats updates, which wandb's own step cannot
         self._run = run
 
     def write(self, event: Event) -> None:
@@ -74,7 +63,7 @@ class WeightsAndBiases:
 
 @dataclass
 class HtmlReport:
-    """The page ``report.html``, made anew of the log at each validation and at the end."""
+    """Write ``report.html`` from the log at each validation and at the end."""
 
     folder: Path
     _behind: bool = False
@@ -85,9 +74,9 @@ class HtmlReport:
             self.close()
 
     def close(self) -> None:
-        """Make the page, if something happened since it was made."""
+        """Write the page if there are new events."""
         if self._behind:
-            with contextlib.suppress(MissingInputError):  # the log could not be written, and has said so
+            with contextlib.suppress(MissingInputError):  # the log cannot be written, which was reported
                 html_report.write(self.folder)
         self._behind = False
 
@@ -96,7 +85,7 @@ Sink = TensorBoard | WeightsAndBiases | HtmlReport  # receives the events that t
 
 
 class Sinks:
-    """Several as one. A sink that fails is switched off with a warning."""
+    """All sinks of a run. A sink that fails is switched off with a warning."""
 
     def __init__(self, sinks: Mapping[str, Sink]) -> None:
         self._sinks = dict(sinks)
@@ -112,24 +101,53 @@ class Sinks:
         for name, sink in list(self._sinks.items()):
             try:
                 action(sink)
-            except Exception as error:  # a disk that is full, a writer thread that died, no network
+            except Exception as error:  # such as a full disk, a dead writer thread, no network
                 logger.warning(SWITCHED_OFF, name, error)
                 del self._sinks[name]
 
 
+def require_sinks(options: ReportConfig) -> None:
+    """Refuse sinks whose packages are not installed."""
+    if options.tensorboard:
+        _tensorboard()
+    if options.wandb_project is not None:
+        _wandb(options.wandb_project)
+
+
+def _tensorboard() -> Callable[..., Any]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UsageError(
+            "report.tensorboard=true, but TensorBoard is not installed: pip install 'nmt-toolkit[tensorboard]'"
+        ) from None
+    return SummaryWriter
+
+
+def _wandb(project: str) -> Callable[..., Any]:
+    try:
+        from wandb import init  # fails if a folder has that name
+    except ImportError:
+        raise UsageError(
+            f"report.wandb_project={project}, but wandb is not installed: pip install 'nmt-toolkit[wandb]'"
+        ) from None
+    return init  # type: ignore[no-any-return]
+
+
 def open_sinks(folder: Path, options: ReportConfig, update: int) -> Sinks:
-    """The sinks that ``options`` ask for, of a run that goes on after ``update``."""
+    """Open the sinks of ``options`` for a run that resumes after ``update``."""
     project = options.wandb_project
-    asked: dict[str, Callable[[], Sink] | None] = {
-        "TensorBoard": (lambda: TensorBoard(folder, update)) if options.tensorboard else None,
-        "Weights & Biases": (lambda: WeightsAndBiases(folder, project)) if project is not None else None,
-        "the HTML report": (lambda: HtmlReport(folder)) if options.html else None,
-    }
+    makers: dict[str, Callable[[], Sink]] = {}
+    if options.tensorboard:
+        makers["TensorBoard"] = lambda: TensorBoard(folder, update)
+    if project is not None:
+        makers["Weights & Biases"] = lambda: WeightsAndBiases(folder, project)
+    if options.html:
+        makers["the HTML report"] = lambda: HtmlReport(folder)
     opened: dict[str, Sink] = {}
-    for name, make in asked.items():
+    for name, make in makers.items():
         try:
-            if make is not None:
-                opened[name] = make()
+            opened[name] = make()
         except UsageError:
             raise
         except Exception as error:
@@ -138,12 +156,12 @@ def open_sinks(folder: Path, options: ReportConfig, update: int) -> Sinks:
 
 
 def figures(event: Event) -> dict[str, float]:
-    """What of an event can be drawn as a curve."""
+    """Return the figures of an event under the names of their curves."""
     return {f"{event['event']}/{name}": value for name, value in event.items() if isinstance(value, float)}
 
 
 def _run_id(path: Path, project: str) -> str:
-    """The id of this run folder's run in ``project``, made up at its first start."""
+    """Return the id of the run in ``project``; the first start of the run draws it."""
     if path.is_file():
         stored = read_json(path)
         if isinstance(stored, dict) and stored.get("project") == project and isinstance(stored.get("id"), str):

@@ -1,6 +1,6 @@
 """Alignment error rate (Och and Ney, 2003) of word alignments in Pharaoh's format: ``0-0 1-2``, source and target word.
 
-References have sure links, ``0-0``, and possible ones, ``1?2`` or ``1p2``. A sure link is possible too.
+References have sure links, ``0-0``, and possible links, ``1?2`` or ``1p2``. Each sure link is also possible.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _LINK = re.compile(r"([0-9]+)([-?p])([0-9]+)")
 
 @scorers.register("aer", make_dataclass("AerConfig", ()))
 def aer(config: Any, text: TextOptions) -> Scorer:
-    """1 - (found sure + found possible) / (found + sure), over all links of the text. ``tokenize`` and ``lowercase``
-    change nothing."""
+    """1 - (found sure + found possible) / (found + sure), over all links of the text. ``tokenize`` and ``lowercase`` have
+    no effect."""
     metric = counted("AER", _statistics, {"links": "pharaoh"}, summary=_summary)
     return SacreScorer(metric, higher_is_better=False, read_hypothesis=read_links, read_reference=read_gold)
 
 
 def read_links(line: str) -> Links:
-    """The links of a hypothesis; one that stands twice counts once."""
+    """Return the links of a hypothesis; repeated links count once."""
     sure, possible = read_gold(line)
     if sure != possible:
         source, target = min(possible - sure)
-        raise DataError(f"the link of the words {source} and {target} is a possible one, which only references have")
+        raise DataError(f"the link of words {source} and {target} is marked as possible, which is for references only")
     return sure
 
 
 def read_gold(line: str) -> tuple[Links, Links]:
-    """Sure links, and possible ones, which include them."""
+    """Return the sure links of a reference, and its possible links, which include the sure ones."""
     sure, possible = set(), set()
     for word in line.split():
         found = _LINK.fullmatch(word)
         if found is None:
-            raise DataError(f"'{word}' is no link: write 0-0 (a possible one of a reference: 0?0 or 0p0)")
+            raise DataError(f"'{word}' is not a link; write 0-0 (in a reference, a possible link: 0?0 or 0p0)")
         link = int(found[1]), int(found[3])
         possible.add(link)
         if found[2] == "-":

@@ -1,7 +1,7 @@
-"""Labelled-bracket F1 of parses, by the rules of EVALB (Sekine and Collins) with its parameters COLLINS.prm.
+"""Labeled-bracket F1 of parses, by the rules of EVALB (Sekine and Collins) with its parameters COLLINS.prm.
 
-A hypothesis and its reference are trees such as ``(S (NP (DT the) (NN dog)) (VP (VBZ barks)))``, one a line.
-QUOTE_LABEL, EVALB's later repair of quotation marks taken for possessives, is not here: such a sentence is an error.
+A hypothesis and its reference are trees such as ``(S (NP (DT the) (NN dog)) (VP (VBZ barks)))``, one per line.
+EVALB's later QUOTE_LABEL, which repairs quotation marks tagged as possessives, is missing: such a sentence is an error.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ DELETED_FOR_LENGTH = frozenset(("-NONE-",))
 EQUIVALENT = {"PRT": "ADVP"}
 CUTOFF = 40  # words
 
-# A word with its tag, or where a node begins or ends, or what should not be there. White space is ASCII's, as in EVALB:
-# words of French have no-break spaces within.
+# A word with its tag, the begin or end of a node, or other text, which is an error. White space is ASCII only, as in EVALB:
+# French words contain no-break spaces.
 _TOKEN = re.compile(
     r"\((?P<tag>[^\s()]*)\s+(?P<word>[^\s()]*)\)|\((?P<label>[^\s()]*)|(?P<end>\))|(?P<other>[^\s()]+)", re.ASCII
 )
-_TAIL = re.compile(r"[-=].*")  # of a label: its function, its index
+_TAIL = re.compile(r"[-=].*")  # function and index of a label
 
 
 @dataclass(frozen=True)
 class Brackets:
-    """What EVALB compares of a tree."""
+    """The parts of a tree that EVALB compares."""
 
     words: tuple[str, ...]  # without deleted ones
     tags: tuple[str, ...]
-    spans: Counter[tuple[str, int, int]]  # label, and which words: first, and first that follows
+    spans: Counter[tuple[str, int, int]]  # label, first word, and first word after it
     length: int  # in words, punctuation included
 
 
 @scorers.register("brackets", make_dataclass("BracketsConfig", ()))
 def brackets(config: Any, text: TextOptions) -> Scorer:
-    """F1 of labelled brackets over all valid sentences. ``tokenize`` and ``lowercase`` change nothing."""
-    said = {"case": "mixed", "rules": "evalb", "prm": "collins"}
-    metric = counted("bracket F1", _statistics, said, summary=_summary)
+    """F1 of labeled brackets over all valid sentences. ``tokenize`` and ``lowercase`` have no effect."""
+    signature = {"case": "mixed", "rules": "evalb", "prm": "collins"}
+    metric = counted("bracket F1", _statistics, signature, summary=_summary)
     return SacreScorer(metric, higher_is_better=True, read_reference=read_tree)
 
 
 def read_tree(line: str) -> Brackets:
-    """The words and brackets of a line that are left after deletions. A line without a tree has none."""
+    """Return the words and brackets of a line after EVALB's deletions. A line without a tree has none."""
     words: list[tuple[str, str]] = []
     spans: Counter[tuple[str, int, int]] = Counter()
     opened: list[tuple[str, int, int]] = []  # label, words before it, and character
@@ -56,9 +56,7 @@ def read_tree(line: str) -> Brackets:
     for token in _TOKEN.finditer(line):
         tag, label = token["tag"], token["label"]
         if token["other"] is not None:
-            raise DataError(
-                f"'{token['other']}' stands where a node should begin or end: a word needs a tag, (NN word)"
-            )
+            raise DataError(f"'{token['other']}' is not in a node of its own: a word needs a tag, (NN word)")
         if tag is not None:
             length += tag not in DELETED_FOR_LENGTH
             if tag not in DELETED:
@@ -66,10 +64,10 @@ def read_tree(line: str) -> Brackets:
         elif label is not None:
             opened.append((_TAIL.sub("", label), len(words), token.start() + 1))
         elif not opened:
-            raise DataError(f"the bracket at character {token.start() + 1} closes nothing")
+            raise DataError(f"the bracket at character {token.start() + 1} has no opening bracket")
         else:
             label, start, _ = opened.pop()
-            if start < len(words) and label not in DELETED:  # a node of which nothing is left is no bracket
+            if start < len(words) and label not in DELETED:  # a node without words does not count
                 spans[EQUIVALENT.get(label, label), start, len(words)] += 1
     if opened:
         raise DataError(f"the bracket at character {opened[-1][2]} is not closed")
@@ -80,7 +78,7 @@ _FIGURES = ("sentences", "errors", "skipped", "complete", "gold", "found", "matc
 
 
 def _statistics(hypothesis: str, references: Sequence[str]) -> list[float]:
-    """The figures of a sentence, and again, or zeros, as one of up to 40 words."""
+    """Return the figures of a sentence, then the same figures, or zeros if the sentence has more than 40 words."""
     gold = read_tree(only(references, "brackets"))
     figures = [float(figure) for figure in _compared(hypothesis, gold)]
     return figures + (figures if gold.length <= CUTOFF else [0.0] * len(figures))
@@ -103,12 +101,12 @@ def _compared(hypothesis: str, gold: Brackets) -> tuple[int, ...]:
 
 def _summary(sums: Sequence[float]) -> tuple[float, str]:
     count = len(_FIGURES)
-    value, detail = _told(dict(zip(_FIGURES, sums[:count])))
-    short, detail_of_short = _told(dict(zip(_FIGURES, sums[count:])))
+    value, detail = _summarized(dict(zip(_FIGURES, sums[:count])))
+    short, detail_of_short = _summarized(dict(zip(_FIGURES, sums[count:])))
     return value, f"({detail}; up to {CUTOFF} words: F1 = {short:.2f} {detail_of_short})"
 
 
-def _told(sums: dict[str, float]) -> tuple[float, str]:
+def _summarized(sums: dict[str, float]) -> tuple[float, str]:
     valid = sums["sentences"] - sums["errors"] - sums["skipped"]
     f1 = per_cent(2 * sums["matched"], sums["gold"] + sums["found"])
     figures = {
@@ -117,8 +115,8 @@ def _told(sums: dict[str, float]) -> tuple[float, str]:
         "complete": per_cent(sums["complete"], valid),
         "tagging": per_cent(sums["tags"], sums["words"]),
     }
-    told = " ".join(f"{name} = {figure:.2f}" for name, figure in figures.items())
+    detail = " ".join(f"{name} = {figure:.2f}" for name, figure in figures.items())
     return (
         f1,
-        f"{told} sentences = {sums['sentences']:.0f} error = {sums['errors']:.0f} skipped = {sums['skipped']:.0f}",
+        f"{detail} sentences = {sums['sentences']:.0f} error = {sums['errors']:.0f} skipped = {sums['skipped']:.0f}",
     )

@@ -1,6 +1,6 @@
-"""Metrics of our own as sacreBLEU's class of metrics wants them: figures of each line, and a score from their sums.
+"""Our own metrics as subclasses of sacreBLEU's ``Metric``: statistics of each line, and a score from their sums.
 
-So its resampling and its tests between systems know them as they know BLEU.
+sacreBLEU's resampling and its tests between systems then treat them like BLEU.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from nmt import __version__
 from nmt.errors import UsageError
 
 Statistics = Callable[[str, Sequence[str]], list[float]]  # of a hypothesis and its references
-Summary = Callable[[Sequence[float]], tuple[float, str]]  # of their sums: the score, and what is told beside it
+Summary = Callable[[Sequence[float]], tuple[float, str]]  # sums of statistics -> score, and details for the user
 
 
 def share(sums: Sequence[float]) -> tuple[float, str]:
-    """In per cent, of the first figure in the second."""
+    """Return the first sum as a percentage of the second."""
     return per_cent(*sums), ""
 
 
@@ -28,42 +28,44 @@ def per_cent(found: float, of: float) -> float:
 def counted(
     name: str,
     statistics: Statistics,
-    said: dict[str, str],
+    signature: dict[str, str],
     prepare: Callable[[str], str] = str,
     summary: Summary = share,
 ) -> Any:
-    """The metric whose score is a ``summary`` of figures that are summed up over the lines.
-    ``said``: of its signature; ``prepare``: what is done with each text first."""
-    return metric_class()(name, statistics, said, prepare, summary)
+    """Return a metric whose score is the ``summary`` of ``statistics`` summed over the lines.
+
+    ``signature``: its own entries in sacreBLEU's signature; ``prepare``: applied to each line first.
+    """
+    return metric_class()(name, statistics, signature, prepare, summary)
 
 
 @functools.cache
 def metric_class() -> Any:
-    """Made when it is needed, since sacreBLEU takes its time."""
+    """Define the class at its first use: importing sacreBLEU is slow."""
     from sacrebleu.metrics.base import Metric, Score, Signature
 
-    class Said(Signature):
-        """What a metric says of itself stands between what sacreBLEU says of each, and our version."""
+    class OwnSignature(Signature):
+        """sacreBLEU's entries, those of the metric, and the version of nmt."""
 
         def __init__(self, args: dict[str, Any]) -> None:
             super().__init__(args)
-            for name, value in args["said"].items():
+            for name, value in args["signature"].items():
                 self.update(name, value)
             self.update("version", f"nmt-{__version__}")
 
     class Counted(Metric):
-        _SIGNATURE_TYPE = Said
+        _SIGNATURE_TYPE = OwnSignature
 
         def __init__(
             self,
             name: str,
             statistics: Statistics,
-            said: dict[str, str],
+            signature: dict[str, str],
             prepare: Callable[[str], str],
             summary: Summary,
         ) -> None:
             super().__init__()  # type: ignore[no-untyped-call]
-            self.name, self.said = name, said
+            self.name, self.signature = name, signature
             self._statistics, self._prepare, self._summary = statistics, prepare, summary
 
         def _aggregate_and_compute(self, stats: list[list[Any]]) -> Score:
@@ -88,16 +90,14 @@ def metric_class() -> Any:
 
 
 def only(references: Sequence[str], metric: str) -> str:
-    """The reference, of a metric that has no use for a second one."""
+    """Return the reference of a metric that takes exactly one."""
     if len(references) != 1:
-        raise UsageError(
-            f"the metric '{metric}' takes one reference, and here are {len(references)}; leave the others out"
-        )
+        raise UsageError(f"the metric '{metric}' takes one reference, not {len(references)}; leave out the others")
     return references[0]
 
 
 def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
-    """The length of their longest common subsequence."""
+    """Return the length of the longest common subsequence."""
     row = [0] * (len(other) + 1)
     for word in one:
         before = 0
@@ -109,14 +109,10 @@ def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def rouge_l(hypothesis: str, references: Sequence[str]) -> list[float]:
-    """F1 of the longest common subsequence of words, with the best of the references; and one, to take the mean."""
+    """Return the F1 of the longest common subsequence of words, for the best reference; and 1, for the mean over lines."""
     words, best = hypothesis.split(), 0.0
     for reference in references:
-        wanted = reference.split()
-        common = longest_common(words, wanted)
-        best = max(best, 2.0 * common / max(1, len(words) + len(wanted)))
+        reference_words = reference.split()
+        common = longest_common(words, reference_words)
+        best = max(best, 2.0 * common / max(1, len(words) + len(reference_words)))
     return [best, 1.0]
-
-
-def exact(hypothesis: str, references: Sequence[str]) -> list[float]:
-    return [float(hypothesis in references), 1.0]

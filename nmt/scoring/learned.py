@@ -1,7 +1,7 @@
-"""COMET and MetricX: metrics of neural networks, by the command of an environment of their own.
+"""COMET and MetricX: neural metrics, run as commands of a separate environment.
 
-Their packages ask for versions that need not suit ours, so nothing of them is imported. A command is started once for all
-lines of a system; resampled texts and parts of the text use the scores of its lines again.
+Their packages are not imported, because they need other versions of our dependencies. A command runs once for all lines of
+a system; resampled texts and parts of the text reuse the scores of its lines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nmt.errors import NMTError, UsageError
+from nmt.errors import NMTError, UsageError, quantity
 from nmt.scoring import SacreScorer, Scorer, TextOptions, scorers
 from nmt.scoring.counted import Summary, metric_class, only, share
 
@@ -33,36 +33,33 @@ Network = Callable[[Sequence[Triple]], list[float]]
 
 @dataclass
 class Learned(SacreScorer):
-    """A scorer that needs the sources, too: ``with_sources`` gives it those of the lines that are scored next."""
-
-    def with_sources(self, sources: Sequence[str]) -> Learned:
-        return replace(self, metric=self.metric.with_sources(sources))
+    """A scorer that also reads the sources; ``with_sources`` sets them."""
 
 
 def with_sources(chosen: Mapping[str, Scorer], sources: Sequence[str] | None) -> dict[str, Scorer]:
-    """Scorers of lines with these sources, or without any."""
+    """Return scorers for lines with these sources. Without sources, refuse scorers that read them."""
     found: dict[str, Scorer] = {}
     for name, scorer in chosen.items():
         if not isinstance(scorer, Learned):
             found[name] = scorer
         elif sources is None:
-            raise UsageError(f"the metric '{name}' reads the sources, too: --src FILE, or sources=lines")
+            raise UsageError(f"the metric '{name}' needs the sources: --src FILE, or sources=lines")
         else:
-            found[name] = scorer.with_sources(sources)
+            found[name] = replace(scorer, metric=scorer.metric.with_sources(sources))
     return found
 
 
 @scorers.register("comet", make_dataclass("CometConfig", ()))
 def comet(config: Any, text: TextOptions) -> Scorer:
-    """COMET (Rei et al. 2020, 2022), times 100: the mean over lines of what comet-score gives."""
+    """COMET (Rei et al. 2020, 2022), times 100: the mean of comet-score over lines."""
     command = _command("NMT_COMET") or ["comet-score"]
     if shutil.which(command[0]) is None:
         raise UsageError(
-            f"the metric 'comet' runs the program {command[0]}, which is not here: pip install unbabel-comet in an "
-            f"environment of its own, and name its program: NMT_COMET=/path/to/bin/comet-score"
+            f"the metric 'comet' runs the program {command[0]}, which is not installed: pip install unbabel-comet in a "
+            f"separate environment, and name its program: NMT_COMET=/path/to/bin/comet-score"
         )
-    said = {"model": _option(command, "--model"), "mean": "lines", "scale": "100"}
-    metric = _metric_class()("COMET", "comet", functools.partial(_by_comet, command), said, share)
+    signature = {"model": _option(command, "--model"), "mean": "lines", "scale": "100"}
+    metric = _metric_class()("COMET", "comet", functools.partial(_by_comet, command), signature, share)
     return Learned(metric, higher_is_better=True)
 
 
@@ -71,14 +68,14 @@ def metricx(config: Any, text: TextOptions) -> Scorer:
     """MetricX (Juraska et al. 2023, 2024): the mean over lines of predicted errors, 0 (best) to 25."""
     command = _command("NMT_METRICX")
     if not command or shutil.which(command[0]) is None:
-        missing = f"the program {command[0]}, which is not here" if command else "a command that NMT_METRICX names"
+        missing = f"the program {command[0]}, which is not installed" if command else "a command that NMT_METRICX names"
         raise UsageError(
-            f"the metric 'metricx' runs {missing}: install MetricX (github.com/google-research/metricx) in an environment "
-            f"of its own, and name its command: NMT_METRICX='/path/to/bin/python -m metricx24.predict --tokenizer "
+            f"the metric 'metricx' runs {missing}: install MetricX (github.com/google-research/metricx) in a separate "
+            f"environment, and name its command: NMT_METRICX='/path/to/bin/python -m metricx24.predict --tokenizer "
             f"google/mt5-xl --model_name_or_path google/metricx-24-hybrid-xl-v2p6 --max_input_length 1536 --batch_size 1'"
         )
-    said = {"model": _option(command, "--model_name_or_path"), "mean": "lines"}
-    metric = _metric_class()("MetricX", "metricx", functools.partial(_by_metricx, command), said, _mean)
+    signature = {"model": _option(command, "--model_name_or_path"), "mean": "lines"}
+    metric = _metric_class()("MetricX", "metricx", functools.partial(_by_metricx, command), signature, _mean)
     return Learned(metric, higher_is_better=False)
 
 
@@ -87,7 +84,7 @@ def _command(variable: str) -> list[str]:
     try:
         return shlex.split(value)
     except ValueError as error:
-        raise UsageError(f"{variable}={value} is no command line: {error}") from None
+        raise UsageError(f"{variable}={value} is not a valid command line: {error}") from None
 
 
 def _mean(sums: Sequence[float]) -> tuple[float, str]:
@@ -96,7 +93,7 @@ def _mean(sums: Sequence[float]) -> tuple[float, str]:
 
 
 def _option(command: Sequence[str], name: str) -> str:
-    """Its value in the command, for the signature."""
+    """Return the value of an option in the command, for the signature."""
     for word, following in zip(command, (*command[1:], "")):
         if word == name or word.startswith(f"{name}="):
             return following if word == name else word.partition("=")[2]
@@ -104,8 +101,8 @@ def _option(command: Sequence[str], name: str) -> str:
 
 
 def _by_comet(command: Sequence[str], triples: Sequence[Triple]) -> list[float]:
-    with tempfile.TemporaryDirectory(prefix="nmt-comet-") as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(prefix="nmt-comet-") as name:
+        folder = Path(name)
         for name, lines in zip(("source", "hypothesis", "reference"), zip(*triples)):
             # A carriage return within a line would end it there.
             text = "".join(line.replace("\r", " ") + "\n" for line in lines)
@@ -116,24 +113,24 @@ def _by_comet(command: Sequence[str], triples: Sequence[Triple]) -> list[float]:
 
 
 def _by_metricx(command: Sequence[str], triples: Sequence[Triple]) -> list[float]:
-    with tempfile.TemporaryDirectory(prefix="nmt-metricx-") as place:
-        given, made = Path(place, "lines.jsonl"), Path(place, "scores.jsonl")
+    with tempfile.TemporaryDirectory(prefix="nmt-metricx-") as folder:
+        lines, scores = Path(folder, "lines.jsonl"), Path(folder, "scores.jsonl")
         rows = (dict(zip(("source", "hypothesis", "reference"), triple)) for triple in triples)
-        given.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        output = _run([*command, "--input_file", str(given), "--output_file", str(made)], made)
+        lines.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        output = _run([*command, "--input_file", str(lines), "--output_file", str(scores)], scores)
     return _read(command, lambda: [float(json.loads(line)["prediction"]) for line in output.splitlines()])
 
 
 def _run(command: Sequence[str], output: Path) -> str:
-    """What it writes to the file; of what it prints, the last line if it fails."""
+    """Run a command and return the content of its output file. The error has the last line that it printed."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except OSError as error:
         raise NMTError(f"{command[0]} cannot be started: {error.strerror}") from None
     if done.returncode or not output.is_file():
-        said = (done.stdout + b"\n" + done.stderr).decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(said) if line.strip()), "it said nothing")
-        what = f"ended with status {done.returncode}" if done.returncode else "has written no scores"
+        printed = (done.stdout + b"\n" + done.stderr).decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(printed) if line.strip()), "no output")
+        what = f"ended with status {done.returncode}" if done.returncode else "wrote no scores"
         raise NMTError(f"{command[0]} {what}: {last}")
     return output.read_text(encoding="utf-8")
 
@@ -142,21 +139,23 @@ def _read(command: Sequence[str], scores: Callable[[], list[float]]) -> list[flo
     try:
         found = scores()
         if not all(map(math.isfinite, found)):
-            raise ValueError("one of them is no number")
+            raise ValueError("one of them is not finite")
         return found
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise NMTError(f"the scores that {command[0]} has written cannot be read: {error!r}") from None
+        raise NMTError(f"cannot read the scores that {command[0]} wrote: {error!r}") from None
 
 
 @functools.cache
 def _metric_class() -> Any:
-    """Made when it is needed, since sacreBLEU takes its time."""
+    """Define the class at its first use: importing sacreBLEU is slow."""
 
     class OfTriples(metric_class()):  # type: ignore[misc]
-        """Its figures come from a network, for all lines at once."""
+        """The statistics come from a network, for all lines at once."""
 
-        def __init__(self, name: str, metric: str, network: Network, said: dict[str, str], summary: Summary) -> None:
-            super().__init__(name, _alone, said, str, summary)
+        def __init__(
+            self, name: str, metric: str, network: Network, signature: dict[str, str], summary: Summary
+        ) -> None:
+            super().__init__(name, _alone, signature, str, summary)
             self._metric, self._network = metric, network
             self._sources: Sequence[str] | None = None
             self._known: dict[Triple, float] = {}  # shared by copies
@@ -168,8 +167,8 @@ def _metric_class() -> Any:
 
         def _extract_corpus_statistics(self, hypotheses: Sequence[str], references: Any) -> list[list[float]]:
             if self._sources is None:
-                raise UsageError(f"the metric '{self._metric}' reads the sources, too: nmt-score --src FILE")
-            self._cache_references(references)  # counts them
+                raise UsageError(f"the metric '{self._metric}' needs the sources: nmt-score --src FILE")
+            self._cache_references(references)  # sets the number of references
             answers = [only(several, self._metric) for several in zip(*references)]
             triples = list(zip(self._sources, hypotheses, answers))
             assert len(triples) == len(hypotheses), f"{len(self._sources)} sources of {len(hypotheses)} hypotheses"
@@ -179,10 +178,12 @@ def _metric_class() -> Any:
         def _score(self, triples: Sequence[Triple]) -> None:
             if not triples:
                 return
-            logger.info(f"{self.name} of {len(triples)} lines")
+            logger.info(f"{self.name} of {quantity(len(triples), 'line')}")
             scores = self._network(triples)
             if len(scores) != len(triples):
-                raise NMTError(f"{self.name} has {len(scores)} scores of {len(triples)} lines")
+                raise NMTError(
+                    f"{self.name} returned {quantity(len(scores), 'score')} for {quantity(len(triples), 'line')}"
+                )
             self._known.update(zip(triples, scores))
 
     return OfTriples

@@ -1,8 +1,8 @@
-"""The BLEU of "Attention Is All You Need", for comparisons with the papers of its time; as a rule higher than sacreBLEU's.
+"""The BLEU of "Attention Is All You Need", for comparisons with papers of that time. It is usually higher than sacreBLEU's.
 
 Vaswani et al. (2017) report what tensor2tensor's get_ende_bleu.sh prints: Unicode punctuation replaced, words cut by the
-rules of Moses, compounds split at their hyphens, and the BLEU of multi-bleu.perl. That script is given references which
-somebody has cut into words before; here hypotheses and references are treated alike.
+rules of Moses, compounds split at their hyphens, and the BLEU of multi-bleu.perl. That script expects tokenized references;
+here hypotheses and references are tokenized in the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HYPHEN = re.compile(r"(\S)-(\S)")
 
 @scorers.register("paper_bleu", make_dataclass("PaperBleuConfig", ()))
 def paper_bleu(config: Any, text: TextOptions) -> Scorer:
-    """BLEU of words by Moses, with split compounds and no smoothing. ``tokenize`` changes nothing, ``language`` does."""
+    """BLEU of Moses tokens with split compounds, unsmoothed. ``language`` selects the rules; ``tokenize`` has no effect."""
     cut = moses(text.language)
     of_texts, of_lines = (
         _metric_class()(cut, text.language, text.lowercase, effective_order) for effective_order in (False, True)
@@ -32,7 +32,7 @@ def paper_bleu(config: Any, text: TextOptions) -> Scorer:
 
 
 def moses(language: str) -> Callable[[str], str]:
-    """What puts spaces between the words of a line, after Unicode punctuation is replaced."""
+    """Return a function that replaces Unicode punctuation and puts spaces between words."""
     try:
         import sacremoses
         from sacremoses.corpus import NonbreakingPrefixes
@@ -44,8 +44,8 @@ def moses(language: str) -> Callable[[str], str]:
     known = sorted(set(NonbreakingPrefixes().available_langs.values()))
     if language not in known:
         raise UsageError(
-            f"Moses has no rules of the language '{language}'{did_you_mean(language, known)}; choose those of another one "
-            f"with --language (Moses itself takes en): {', '.join(known)}"
+            f"Moses has no rules for the language '{language}'{did_you_mean(language, known)}; choose another with "
+            f"--language (Moses itself uses en): {', '.join(known)}"
         )
     normalizer, tokenizer = sacremoses.MosesPunctNormalizer(lang=language), sacremoses.MosesTokenizer(lang=language)
 
@@ -56,25 +56,25 @@ def moses(language: str) -> Callable[[str], str]:
 
 
 def split_compounds(line: str) -> str:
-    """A word at each hyphen within one. As in Perl, a letter between two hyphens belongs to the first one alone."""
+    """Separate the parts of compounds. As in Perl, a single letter between two hyphens is separated only from the first."""
     return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", line)
 
 
 @functools.cache
 def _metric_class() -> Any:
-    """Made when it is needed, since sacreBLEU takes its time."""
+    """Define the class at its first use: importing sacreBLEU is slow."""
     from sacrebleu.metrics.bleu import BLEU, BLEUScore, BLEUSignature
 
     class PaperSignature(BLEUSignature):
-        """Nothing of it reads like a signature of sacreBLEU."""
+        """Entries that differ from every signature of sacreBLEU."""
 
         def __init__(self, args: dict[str, Any]) -> None:
             super().__init__(args)
-            said = {"tok": f"moses-{args['language']}", "punct": "replaced", "compounds": "split"}
-            self.info |= said | {"version": f"nmt-{__version__}"}
+            own = {"tok": f"moses-{args['language']}", "punct": "replaced", "compounds": "split"}
+            self.info |= own | {"version": f"nmt-{__version__}"}
 
     class PaperBLEU(BLEU):
-        """multi-bleu.perl: of several references the length that is closest, the shorter one of two."""
+        """The BLEU of multi-bleu.perl: the closest length of a reference counts, the shorter of two."""
 
         _SIGNATURE_TYPE = PaperSignature
 

@@ -1,4 +1,4 @@
-"""``nmt.score``: what nmt-score prints, as plain data."""
+"""``nmt.score``: the scores that nmt-score prints, as plain data."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from nmt.config.commands import ScoreConfig
-from nmt.config.plain import from_keywords
-from nmt.errors import DataError, UsageError
+from nmt.config.composing.composition import from_keywords
+from nmt.errors import DataError, UsageError, quantity
 from nmt.plugins import load_plugins
 from nmt.scoring import TextOptions
 from nmt.scoring.learned import with_sources
 from nmt.scoring.systems import (
     Certainty,
     Figure,
-    check_form,
+    check_readable,
     chosen_scorers,
     figures,
     list_of_lines,
@@ -45,27 +45,28 @@ def score(
     sources: Lines | None = None,
     **options: Any,
 ) -> dict[str, Figure] | dict[str, dict[str, Figure]]:
-    """The scores of a system's lines by metric, or those of several systems, given by name, by system and metric.
+    """Return the scores of a system by metric, or those of several named systems by system and metric.
 
-    ``references``: a line for each line, or several lists of lines; ``sources`` are for the metrics comet and metricx.
+    ``references``: one list of lines or several, each as long as the hypotheses; comet and metricx need ``sources``.
     ``options`` are those of nmt-score: ``metrics``, ``confidence``, ``paired``, ``resamples``, ``tokenize``, ``language``,
     ``lowercase``, ``user_dir``.
     """
-    given = hypotheses if isinstance(hypotheses, Mapping) else {"hypotheses": hypotheses}
-    if not given:
+    by_name = hypotheses if isinstance(hypotheses, Mapping) else {"hypotheses": hypotheses}
+    if not by_name:
         raise UsageError("there is no system to score")
-    systems = {name: list_of_lines(lines, "score") for name, lines in given.items()}
-    answers = lists_of_lines(references, "score")
+    systems = {name: list_of_lines(lines, "score") for name, lines in by_name.items()}
+    reference_lists = lists_of_lines(references, "score")
     config = from_keywords(ScoreConfig, options, "score", OPTIONS, sys=list(systems))
     load_plugins(config.user_dir)
     for name, lines in {**systems, **({} if sources is None else {"sources": sources})}.items():
-        for wanted in answers:
-            if len(lines) != len(wanted):
+        for reference in reference_lists:
+            if len(lines) != len(reference):
                 raise DataError(
-                    f"{name} has {len(lines)} lines, the references have {len(wanted)}; each line needs its counterpart"
+                    f"{name} has {quantity(len(lines), 'line')}, the references have {len(reference)}; each line needs its "
+                    f"counterpart"
                 )
     chosen = chosen_scorers(config.metrics, TextOptions(config.tokenize, config.lowercase, config.language))
-    check_form(chosen, systems, named_references(answers))
+    check_readable(chosen, systems, named_references(reference_lists))
     certainty = Certainty(config.confidence, config.paired, config.resamples or 0)
-    found = figures(with_sources(chosen, sources), systems, answers, certainty)
+    found = figures(with_sources(chosen, sources), systems, reference_lists, certainty)
     return found if isinstance(hypotheses, Mapping) else found["hypotheses"]

@@ -1,55 +1,55 @@
-"""Signs of trouble that a score hides: translations that are empty, copied, far too long, or stuck in a loop.
+"""Count signs of trouble that a score hides: hypotheses that are empty, copied, far too long, or repetitive.
 
-Counted in words between spaces, whatever the metrics take for words; of text without spaces only empty lines and copies mean
-much.
+Words are separated by spaces, independent of the metrics. For text without spaces only empty lines and copies are useful.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 LONGEST_REPEATED = 4  # words of an n-gram
 TIMES = 4  # in a row
-OVER_LONG = 2.0  # times the words of the reference,
-OVER_LONG_BY = 10  # and this many more
-TOLD = {  # what each is called
+# A hypothesis is over-long if it has this many times the words of the reference, and this many words more.
+OVER_LONG, OVER_LONG_BY = 2.0, 10
+LABELS = {  # in tables
     "empty": "empty",
     "over_long": "over-long",
     "repeated": "repeated n-grams",
     "copies": "copies of the source",
     "unusual_length": "length far from the source",
 }
-OUTSIDE = 100  # one of so many references lies below the usual lengths, and one above
+OUTSIDE = 100  # one in this many references is below the usual length ratios, and one above
 
 
 @dataclass(frozen=True)
 class Signs:
-    """Of one system. Lines are counted; what needs sources is None without them."""
+    """Signs of trouble of one system, as numbers of lines. ``copies`` and ``unusual_length`` need sources."""
 
     lines: int
-    length_ratio: float | None  # words of the hypotheses over those of the (first) references; None: those have none
-    empty: int  # no word, where the reference has one
-    over_long: int  # more than twice the words of the longest reference, and more than ten more
-    repeated: int  # an n-gram of one to four words that stands four times in a row or more
-    copies: int | None = None  # the source itself, where no reference is
-    unusual_length: int | None = None  # length beside the source's as 98 of 100 references do not have it
+    length_ratio: float | None  # words of hypotheses / words of the first references; None: those have no words
+    empty: int  # no words, although a reference has some
+    over_long: int  # more than twice as long as the longest reference, and by more than ten words
+    repeated: int  # with an n-gram of one to four words at least four times in a row
+    copies: int | None = None  # equal to the source, unlike every reference
+    unusual_length: int | None = None  # ratio to the source's length outside the middle 98 % of the references' ratios
 
     def counts(self) -> dict[str, int]:
-        """By name, those that there are."""
-        return {name: count for name, count in asdict(self).items() if name in TOLD and count is not None}
+        """Return the counts that are known, by name."""
+        return {name: count for name, count in asdict(self).items() if name in LABELS and count is not None}
 
 
 def signs(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
 ) -> Signs:
-    """Count them. ``references``: one list of lines for each file; the first is what lengths are compared with."""
+    """Count signs of trouble. ``references``: a list of lines for each file; lengths are compared with the first."""
     words = [line.split() for line in hypotheses]
     lengths = [len(line) for line in words]
-    wanted = [[len(line.split()) for line in lines] for lines in references]
-    longest = [max(several) for several in zip(*wanted)]
-    total = sum(wanted[0])
+    reference_lengths = [[len(line.split()) for line in lines] for lines in references]
+    longest = [max(several) for several in zip(*reference_lengths)]
+    total = sum(reference_lengths[0])
     found = Signs(
         lines=len(words),
         length_ratio=sum(lengths) / total if total else None,
@@ -68,23 +68,23 @@ def signs(
             bool(line) and line == source.split() and source.split() not in (text.split() for text in several)
             for line, source, several in zip(words, sources, zip(*references))
         ),
-        unusual_length=_unusual(lengths, wanted[0], of_sources),
+        unusual_length=_unusual(lengths, reference_lengths[0], of_sources),
     )
 
 
 def plain_signs(found: Signs) -> dict[str, Any]:
-    """As JSON has them."""
+    """Return the signs for JSON."""
     counts = {sign: {"count": count, "share": count / found.lines} for sign, count in found.counts().items()}
     return {"length_ratio": found.length_ratio, **counts}
 
 
 def is_repetitive(words: Sequence[str]) -> bool:
-    """Whether an n-gram of up to four words stands four times in a row."""
+    """Whether an n-gram of up to four words occurs four times in a row."""
     return any(_repeats(words, order) for order in range(1, LONGEST_REPEATED + 1))
 
 
 def _repeats(words: Sequence[str], order: int) -> bool:
-    """Then so many words in a row are each the same as the one an n-gram before."""
+    """Whether an n-gram of ``order`` words occurs four times in a row: each word equals the one ``order`` before it."""
     run = 0
     for word, before in zip(words[order:], words):
         run = run + 1 if word == before else 0
@@ -93,14 +93,16 @@ def _repeats(words: Sequence[str], order: int) -> bool:
     return False
 
 
-def _unusual(lengths: Sequence[int], wanted: Sequence[int], of_sources: Sequence[int]) -> int:
-    """How many hypotheses are shorter or longer, for their source, than the middle 98 of 100 references."""
-    usual = sorted(_ratios(wanted, of_sources))
+def _unusual(lengths: Sequence[int], reference_lengths: Sequence[int], of_sources: Sequence[int]) -> int:
+    """Count the hypotheses whose length ratio to the source is outside the middle 98 % of the references' ratios."""
+    usual = sorted(map(_ratio, reference_lengths, of_sources))
     left_out = len(usual) // OUTSIDE
     least, most = usual[left_out], usual[-1 - left_out]
-    return sum(not least <= ratio <= most for ratio in _ratios(lengths, of_sources))
+    return sum(not least <= ratio <= most for ratio in map(_ratio, lengths, of_sources))
 
 
-def _ratios(lengths: Iterable[int], of_sources: Iterable[int]) -> list[float]:
-    """One is added to both, so that an empty line has a ratio too."""
-    return [(length + 1) / (source + 1) for length, source in zip(lengths, of_sources)]
+def _ratio(length: int, of_source: int) -> float:
+    """The length divided by that of the source. Two empty lines have the ratio 1."""
+    if of_source == 0:
+        return 1.0 if length == 0 else math.inf
+    return length / of_source

@@ -1,4 +1,4 @@
-"""Several systems against the same references: their scores, how far these can be trusted, and those of parts of the lines.
+"""Score several systems on the same references: scores, their confidence, and the scores of parts of the lines.
 
 Intervals and tests are sacreBLEU's own, with its seed (12345, or that of SACREBLEU_SEED).
 """
@@ -15,12 +15,12 @@ from typing import Any, cast
 from nmt.config.choices import PairedTest
 from nmt.errors import DataError, UsageError
 from nmt.scoring import SacreScorer, Score, Scorer, TextOptions, check_lines, check_tokenizer, scorers
-from nmt.scoring.learned import Learned
+from nmt.scoring.learned import Learned, with_sources
 from nmt.scoring.unspaced import spaced
 
-RESAMPLES = 1000  # as many as sacreBLEU draws
-LIKELY = 0.05  # from this p-value on a difference may well be chance
-BANDS = (10, 20, 30, 40, 50, 60)  # words, where one begins
+RESAMPLES = 1000  # sacreBLEU's default
+LIKELY = 0.05  # p-value from which a difference is not significant
+BANDS = (10, 20, 30, 40, 50, 60)  # first number of words of each band but the first
 
 Lines = Sequence[str]
 
@@ -30,9 +30,9 @@ class Figure:
     """A score of one system."""
 
     score: Score
-    mean: float | None = None  # of resampled texts
-    interval: float | None = None  # half of what 95 of 100 of these lie in
-    p_value: float | None = None  # of a difference to the first system that chance alone would make as large
+    mean: float | None = None  # over resampled texts
+    interval: float | None = None  # half the width of the 95 % confidence interval
+    p_value: float | None = None  # of the difference to the first system
 
     @property
     def value(self) -> float:
@@ -41,38 +41,36 @@ class Figure:
 
 @dataclass(frozen=True)
 class Certainty:
-    """What is asked for beside scores."""
+    """Options for confidence intervals and for tests between systems."""
 
     intervals: bool = False
     test: PairedTest = PairedTest.none
-    resamples: int = 0  # 0: as many as sacreBLEU takes, 1,000, and 10,000 trials of the randomisation
-
-    @property
-    def is_asked(self) -> bool:
-        return self.intervals or self.test is not PairedTest.none
+    resamples: int = 0  # 0: sacreBLEU's defaults, 1,000 resamples and 10,000 trials of the randomization
 
 
 def chosen_scorers(metrics: Sequence[str], text: TextOptions) -> dict[str, Scorer]:
-    """By name, each of which counts a line once (``remembering``)."""
+    """Build scorers by name that cache the statistics of lines."""
     if not metrics:
         raise UsageError(f"name a metric: --metrics {','.join(scorers.names())}")
-    check_tokenizer(text.tokenize)  # also where no chosen metric would look at it
-    return {name: remembering(scorers.build(scorers.config_class(name)(), text)) for name in metrics}
+    check_tokenizer(text.tokenize)  # even if no chosen metric uses it
+    return {name: caching(scorers.build(scorers.config_class(name)(), text)) for name in metrics}
 
 
-def remembering(scorer: Scorer) -> Scorer:
-    """The same scorer, which counts a line once, however often it is scored: alone, in the text, in a part, in resampled
-    texts. Networks remember by themselves."""
+def caching(scorer: Scorer) -> Scorer:
+    """Return the same scorer with cached statistics: a line is scored alone, in the text, in parts and in resampled texts.
+
+    Neural metrics have a cache of their own.
+    """
     if not isinstance(scorer, SacreScorer) or isinstance(scorer, Learned):
         return scorer
     other = copy.copy(scorer)
     other.metric = copy.copy(scorer.metric)
-    other.metric._extract_corpus_statistics = _Once(other.metric)
+    other.metric._extract_corpus_statistics = _CachedStatistics(other.metric)
     return other
 
 
-class _Once:
-    """sacreBLEU's statistics of lines; each pair of a hypothesis and its references is counted when it is first seen."""
+class _CachedStatistics:
+    """sacreBLEU's statistics of lines, computed once for each pair of a hypothesis and its references."""
 
     def __init__(self, metric: Any) -> None:
         self._metric, self._count = metric, metric._extract_corpus_statistics
@@ -84,17 +82,17 @@ class _Once:
         if new:
             answers = [list(lines) for lines in zip(*(several for _, several in new))]
             self._known.update(zip(new, self._count([line for line, _ in new], answers)))
-        self._metric.num_refs = len(references)  # of the signature; counting sets it, and known lines are not counted
+        self._metric.num_refs = len(references)  # for the signature; sacreBLEU sets it only when it counts lines
         return [self._known[row] for row in rows]
 
 
-def check_form(
+def check_readable(
     chosen: Mapping[str, Scorer],
     systems: Mapping[str, Lines],
     references: Mapping[str, Lines],
     numbers: Sequence[int] | None = None,
 ) -> None:
-    """A line that a metric cannot read is named by its text and its number there: that of ``numbers``, or counted from 1."""
+    """Refuse lines that a metric cannot read. The error names the file and the line number: from ``numbers``, or from 1."""
     for scorer in chosen.values():
         if isinstance(scorer, SacreScorer):
             _read_all(scorer.read_hypothesis, systems, numbers)
@@ -114,31 +112,31 @@ def _read_all(read: Callable[[str], object] | None, texts: Mapping[str, Lines], 
 
 
 def lists_of_lines(references: Sequence[Lines] | Lines, function: str) -> list[list[str]]:
-    """References as lists of lines, of which one may be given as it is."""
+    """Return references as lists of lines. A single list is also accepted."""
     if references and all(isinstance(one, str) for one in references):
         return [list_of_lines(cast(Lines, references), function)]
     return [list_of_lines(one, function) for one in references]
 
 
 def list_of_lines(lines: Lines, function: str) -> list[str]:
-    """A string is a sequence of strings, too, and hardly meant to be one."""
+    """Return lines as a list. A plain string, also a sequence of strings, is refused."""
     if isinstance(lines, str):
         raise UsageError(f"{function} takes lists of lines; put a single one in brackets: [line]")
     return list(lines)
 
 
 def named_references(references: Sequence[Lines]) -> dict[str, Lines]:
-    """As messages call them."""
+    """Return references under the names that messages use."""
     return {f"reference {number}": lines for number, lines in enumerate(references, start=1)}
 
 
 def figures(
     scorers: Mapping[str, Scorer], systems: Mapping[str, Lines], references: Sequence[Lines], certainty: Certainty
 ) -> dict[str, dict[str, Figure]]:
-    """By system, and by metric."""
+    """Return figures by system and metric."""
     for hypotheses in systems.values():
         check_lines(hypotheses, references)
-    if not certainty.is_asked:
+    if not certainty.intervals and certainty.test is PairedTest.none:
         return {
             name: {metric: Figure(scorer(lines, references)) for metric, scorer in scorers.items()}
             for name, lines in systems.items()
@@ -156,15 +154,13 @@ def figures(
 def _check_seed() -> None:
     seed = os.environ.get("SACREBLEU_SEED", "none")
     if seed.lower() != "none" and not re.fullmatch("[0-9]+", seed):
-        raise UsageError(
-            f"SACREBLEU_SEED={seed} is no seed; set it to a whole number, or to none for another one each time"
-        )
+        raise UsageError(f"SACREBLEU_SEED={seed} is not a seed; set it to a whole number, or to none for a random seed")
 
 
 def _resampled(metric: str, scorer: Scorer) -> SacreScorer:
     if not isinstance(scorer, SacreScorer):
         raise UsageError(
-            f"the metric '{metric}' says nothing of single lines, which intervals and tests are made of; leave it out, or "
+            f"the metric '{metric}' has no scores of single lines, which intervals and tests need; leave it out, or "
             f"--confidence and --paired"
         )
     return scorer
@@ -174,17 +170,17 @@ def _with_interval(scorer: SacreScorer, hypotheses: Lines, references: Sequence[
     import numpy as np
     from sacrebleu.significance import _bootstrap_resample, estimate_ci
 
-    trials = options.test is PairedTest.randomization  # which are no resamples
+    trials = options.test is PairedTest.randomization  # its trials are not resamples
     count = RESAMPLES if trials else options.resamples or RESAMPLES
     plain = scorer(hypotheses, references)
     metric = scorer.metric
     counted = metric._extract_corpus_statistics(list(hypotheses), [list(lines) for lines in references])
     metric.seed, drawn = _bootstrap_resample(counted, metric, count)
-    # corpus_score(n_bootstrap=...) fails where the score of one resampled text is Python's number, and of others numpy's.
+    # corpus_score(n_bootstrap=...) fails if some of the scores are Python's numbers and others are numpy's.
     mean, interval = estimate_ci(np.array([float(one.score) for one in drawn]))
     metric.n_bootstrap = count
     signature = str(metric.get_signature())
-    metric.n_bootstrap = metric.seed = None  # what follows is not resampled
+    metric.n_bootstrap = metric.seed = None  # later scores are not resampled
     return Figure(replace(plain, signature=signature), float(mean), float(interval))
 
 
@@ -198,7 +194,7 @@ def _tested(
 
     results = {name: dict[str, Figure]() for name in systems}
     for metric, scorer in scorers.items():
-        # Alone: sacreBLEU calls metrics by the names of their scores, which two of them may share.
+        # One metric at a time: sacreBLEU identifies metrics by the names of their scores, which may be equal.
         signatures, found = Test(
             [(name, list(lines)) for name, lines in systems.items()],
             {metric: scorer.metric},
@@ -215,7 +211,7 @@ def _tested(
             figure = (
                 _with_interval(scorer, lines, references, options) if trials_only else Figure(scorer(lines, references))
             )
-            if options.intervals and not trials_only:  # the test has drawn the same texts
+            if options.intervals and not trials_only:  # the test drew the same texts
                 figure = replace(figure, mean=float(drawn.mean), interval=float(drawn.ci))
             score = replace(figure.score, signature=str(signature))
             p_value = None if drawn.p_value is None else float(drawn.p_value)
@@ -226,7 +222,7 @@ def _tested(
 
 
 def plain_figures(found: Mapping[str, Figure]) -> list[dict[str, Any]]:
-    """As JSON has them, by metric."""
+    """Return figures for JSON, one dict for each metric."""
     return [
         {
             "metric": metric,
@@ -243,7 +239,7 @@ def plain_figures(found: Mapping[str, Figure]) -> list[dict[str, Any]]:
 
 
 def sentence_scores(scorer: Scorer, hypotheses: Lines, references: Sequence[Lines]) -> list[float]:
-    """Of each line alone."""
+    """Return the score of each line."""
     if isinstance(scorer, SacreScorer):
         return scorer.sentences(hypotheses, references)
     return [
@@ -252,7 +248,7 @@ def sentence_scores(scorer: Scorer, hypotheses: Lines, references: Sequence[Line
 
 
 def length_labels(texts: Iterable[str]) -> list[str]:
-    """The band of each text by its words; each letter of a writing without spaces is one."""
+    """Return the length band of each text, in words; in scripts without spaces each character is a word."""
     return [_band(len(spaced(text).split())) for text in texts]
 
 
@@ -262,13 +258,32 @@ def _band(words: int) -> str:
     return f"{begin} words and more" if end is None else f"{begin}-{end - 1} words"
 
 
-def in_order(labels: Iterable[str]) -> list[str]:
-    """Each label once: bands of lengths by length, others as they come."""
+def _sorted_labels(labels: Iterable[str]) -> list[str]:
+    """Return each label once: bands of lengths by length, others in order of appearance."""
     found = list(dict.fromkeys(labels))
     bands = [_band(words) for words in (0, *BANDS)]
     return sorted(found, key=bands.index) if set(found) <= set(bands) else found
 
 
-def part(labels: Sequence[str], label: str, lines: Lines) -> list[str]:
-    """The lines that have a label."""
-    return [line for line, its in zip(lines, labels) if its == label]
+def figures_by_label(
+    scorers: Mapping[str, Scorer],
+    systems: Mapping[str, Lines],
+    references: Sequence[Lines],
+    sources: Lines | None,
+    labels: Sequence[str],
+    certainty: Certainty,
+) -> dict[str, dict[str, dict[str, Figure]]]:
+    """Return the figures of the lines with each label, by label, system and metric."""
+
+    def selected(lines: Lines, label: str) -> list[str]:
+        return [line for line, own in zip(lines, labels) if own == label]
+
+    return {
+        label: figures(
+            with_sources(scorers, sources and selected(sources, label)),
+            {name: selected(lines, label) for name, lines in systems.items()},
+            [selected(lines, label) for lines in references],
+            certainty,
+        )
+        for label in _sorted_labels(labels)
+    }

@@ -1,4 +1,4 @@
-"""Rows of texts as a table: for a terminal, in Markdown, in LaTeX."""
+"""Draw tables for a terminal, in Markdown and in LaTeX."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SPECIAL |= {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"±": r"$\pm$"}
 
 
 def drawn(head: Sequence[str], rows: Sequence[Sequence[str]], style: ScoreFormat) -> list[str]:
-    """The lines of a table whose first columns are names, and the last ones figures."""
+    """Return the lines of a table."""
     if style is ScoreFormat.latex:
         return _latex(head, rows)
     cells = [
@@ -33,5 +33,5 @@ def _latex(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """As LaTeX prints it."""
+    """Escape the special characters of LaTeX."""
     return "".join(_SPECIAL.get(sign, sign) for sign in text)

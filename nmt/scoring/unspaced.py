@@ -1,4 +1,4 @@
-"""Writings that have no spaces between words: there each letter is taken for a word."""
+"""Scripts without spaces between words, in which each character counts as a word."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ _WITHOUT_SPACES = regex.compile(r"([\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Thai
 
 
 def spaced(line: str) -> str:
-    """Spaces around each letter of such a writing."""
+    """Put spaces around each character of such a script."""
     return str(_WITHOUT_SPACES.sub(r" \1 ", line))

@@ -1,6 +1,4 @@
-"""Beam search over any ``Decodable``, and beams that avoid each other.
-
-It keeps books in NumPy; what computes is an engine (decoding.py).
+"""Beam search and diverse beam search, over any engine (decoding.py). Bookkeeping is in NumPy.
 
 Legend: B sentences, b of them still in the batch, K hypotheses of each in G groups of k, V vocabulary, S source positions.
 Row s*K + j of a step belongs to slot j of sentence s; lane s*G + g is group g of sentence s.
@@ -14,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nmt.data.vocabulary import BOS, EOS, PAD, Flags, Floats, Hypothesis, Ints
-from nmt.search import EngineSearch, searches
+from nmt.search import searches
 from nmt.search.config import BeamConfig, DiverseBeamConfig, StopRule
 from nmt.search.decoding import Candidates, Decoding, Engine, Scores
 from nmt.search.history import Coverage, Finished, History
@@ -22,22 +20,22 @@ from nmt.search.inclusion import Inclusion
 from nmt.search.requests import Forced, Rules, Sentences, or_eos, refuse_inclusion
 
 _INFINITY = float("inf")
-_ENOUGH = 0.75  # of the sentences of a batch: as long as more are unsettled, the others stay
+_LARGEST_SHARE = 0.75  # of unsettled sentences in a batch; above it, settled ones stay
 
 
 @searches.register("beam", BeamConfig)
-class BeamSearch(EngineSearch):
-    """Beam search with a key/value cache, back-pointers and early departure of finished sentences.
+class BeamSearch:
+    """Beam search with back-pointers; finished sentences leave the batch early.
 
-    At each step the 2K best continuations are looked at; a hypothesis is finished when its eos stands among the first
-    K, the K best others go on. A hypothesis that reaches the length limit gets its eos by force and is marked
-    ``finished=False``. What happens to a sentence depends on that sentence alone: batch mates never matter, and equal
-    totals are ranked by slot, then token id. A beam wider than the vocabulary is allowed: slots stay empty until there
-    are enough hypotheses, and a sentence may then return fewer than ``nbest``.
+    Each step ranks the 2K best continuations. A hypothesis is finished if its eos is among the first K; the K best others
+    continue. At the length limit a forced eos finishes a hypothesis; it is returned with ``Hypothesis.finished=False``.
+    ``Finished.settled`` decides when the search of a sentence ends. The result of a sentence does not depend on the other
+    sentences of the batch. Equal totals are ranked by slot, then token id. If the beam is wider than the vocabulary, slots
+    stay empty until there are enough hypotheses, and a sentence may return fewer than ``nbest``.
     """
 
     groups = 1
-    includes = True  # phrases that are asked for
+    includes = True  # can include required phrases
 
     def __init__(self, config: BeamConfig, nbest: int = 1) -> None:
         config.require_slots(nbest)
@@ -50,16 +48,16 @@ class BeamSearch(EngineSearch):
         lengths = batch.lengths
         decoding = engine.begin(batch.sources, self.config.beam_size, batch.lists)
         forced = Forced(batch.requests, lengths, self.config, engine.longest_targets(lengths))
-        with np.errstate(invalid="ignore"):  # of slots that are empty
+        with np.errstate(invalid="ignore"):  # totals of empty slots are -inf
             finished, history = self._search(decoding, batch, forced)
-        endings = [finished.best(lane) for lane in range(len(lengths) * self.groups)]
+        endings = [finished.best_endings(lane) for lane in range(len(lengths) * self.groups)]
         every, lengths = list(itertools.chain(*endings)), lengths.repeat(self.groups)
         found = iter(history.hypotheses(every, lengths, ranked_by_model=self.config.repetition_penalty == 1.0))
         of_lanes = [list(itertools.islice(found, len(of_lane))) for of_lane in endings]
         return of_lanes if self.groups == 1 else self._together(of_lanes)
 
     def _together(self, of_lanes: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """What the groups of a sentence have found, ranked together; equal translations count once."""
+        """Rank the hypotheses of all groups of a sentence together; equal translations count once."""
         found = []
         for first in range(0, len(of_lanes), self.groups):
             distinct: dict[bytes, Hypothesis] = {}
@@ -75,7 +73,7 @@ class BeamSearch(EngineSearch):
         first_slots = (groups * width).repeat(width)  # [K] of the group of each slot
         shrinks = (~batch.include & (config.stop is StopRule.shrink)).repeat(self.groups)  # [B * G]
         finished = Finished(config, width, min(self.nbest, width), forced.limits.repeat(self.groups), shrinks)
-        history = History(count * self.groups, width)
+        history = History(count * self.groups)
         coverage = Coverage(config.coverage_penalty, batch.lengths, beam) if config.coverage_penalty else None
         rules = Rules(config, batch.requests, count, beam)
         inclusion = Inclusion(batch.requests, beam, finished)
@@ -95,12 +93,12 @@ class BeamSearch(EngineSearch):
             ends = (found.tokens == EOS) & (found.totals != -_INFINITY)  # [b * G, 2k]
             ends[:, width:] = False
             if ends.any():
-                finished.add(found, ends, lanes, length, width, coverage)
+                finished.add(found, ends, lanes, length, coverage)
                 found = found.emptied(ends & shrinks[lanes, None]).without_eos()
             chosen = found.first(width)
             history.append(lanes, chosen, scores.attention if batch.attention else None)
             settled = np.all(finished.settled(lanes, chosen.totals.max(1)).reshape(-1, self.groups), axis=1)
-            staying = _going_on(settled, freely=decoding.leave_freely)
+            staying = _remaining(settled, freely=decoding.leave_freely)
             if len(staying) == 0:
                 break
             if len(staying) == len(settled):
@@ -129,8 +127,8 @@ class BeamSearch(EngineSearch):
         inclusion: Inclusion,
         placeless: Flags | None,
     ) -> Candidates:
-        """The 2k best continuations of each lane, group after group; ``tokens`` [b] are those that must stand here, and
-        ``placeless`` [b * G, 2k] says which of them there is no place for."""
+        """Return the 2k best continuations of each lane, group after group. ``tokens`` [b]: forced tokens, -1 for none.
+        ``placeless`` [b * G, 2k]: candidates without a slot."""
         banned, found = [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS], list[Candidates]()
         sentences, beam = totals.shape
         for first in range(0, beam, beam // self.groups):
@@ -157,7 +155,7 @@ class BeamSearch(EngineSearch):
     def _best(
         self, scores: Scores, totals: Floats, slots: Ints, earlier: Sequence[Candidates], banned: Sequence[int]
     ) -> Candidates:
-        """The 2k best continuations [b, 2k] of the hypotheses in the ``slots`` [k] of a group."""
+        """Return the 2k best continuations [b, 2k] of the hypotheses in the ``slots`` [k] of a group."""
         return scores.best(totals, 2 * len(slots), banned)
 
 
@@ -165,8 +163,8 @@ class BeamSearch(EngineSearch):
 class DiverseBeamSearch(BeamSearch):
     """Vijayakumar et al. 2018, arXiv:1610.02424, section 4, with Hamming diversity.
 
-    Groups choose one after the other at each position, each as a beam search of its own over k slots. A penalty decides what
-    is chosen and does not stay in the totals. Each group ends by the stop rule for k hypotheses.
+    At each position, the groups choose one after another, each by a separate beam search over k slots. The penalty affects
+    the choice only, not the totals. Each group ends by the stop rule for k hypotheses.
     """
 
     includes = False
@@ -179,8 +177,8 @@ class DiverseBeamSearch(BeamSearch):
     def _best(
         self, scores: Scores, totals: Floats, slots: Ints, earlier: Sequence[Candidates], banned: Sequence[int]
     ) -> Candidates:
-        """Ranked after a penalty for what ``earlier`` groups chose. It lowers a token of each of the k hypotheses, so the
-        best are among as many more as there are of these."""
+        """Return the best continuations after a penalty for the tokens that ``earlier`` groups chose. The penalty lowers at
+        most that many continuations of each of the k hypotheses, so enough are ranked for the best to be among them."""
         continuing = [one.without_eos().first(len(slots)) for one in earlier]
         ended = [(one.totals == -_INFINITY) | (one.tokens == EOS) for one in continuing]
         chosen = [np.where(over, -1, one.tokens) for one, over in zip(continuing, ended)]  # [b, k] each
@@ -194,7 +192,8 @@ class DiverseBeamSearch(BeamSearch):
         return best._replace(parents=(best.parents - slots[0]).clip(0, len(slots) - 1))
 
 
-def _going_on(settled: Flags, *, freely: bool) -> Ints:
-    """Which sentences stay in the batch: where to take some out moves all others, all as long as few are settled."""
+def _remaining(settled: Flags, *, freely: bool) -> Ints:
+    """Return the sentences that stay in the batch: the unsettled ones. If removal moves all others, few settled ones stay
+    too."""
     unsettled = np.flatnonzero(~settled)
-    return unsettled if freely or len(unsettled) <= _ENOUGH * len(settled) else np.arange(len(settled))
+    return unsettled if freely or len(unsettled) <= _LARGEST_SHARE * len(settled) else np.arange(len(settled))

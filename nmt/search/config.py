@@ -1,4 +1,4 @@
-"""The options of every search, and the rules that they name. No torch here."""
+"""The options of each search, and the enums in them. Does not import torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from nmt.config.checks import refuse, require_not_negative, require_positive
+from nmt.config.checks import refuse, require_at_most, require_not_negative, require_positive
 from nmt.config.option import flag, option
 from nmt.config.roles import SearchConfig
 from nmt.errors import UsageError
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 
 Length = TypeVar("Length", float, "Floats")
-_LARGEST_LENPEN = 20.0  # with which scores of long translations are still numbers
+_LARGEST_LENPEN = 20.0  # larger values overflow the scores of long translations
+MOST_PIECES = 10_000  # of a translation, as a limit or a minimum: each costs a search step
+# Time and memory grow with these options, which a stored search may name.
+WIDEST_BEAM, LARGEST_FACTOR = 1000, 100
 _COLDEST = 1e-6  # below it quotients overflow single precision
 
 
 class LengthPenalty(Enum):
-    """What a hypothesis' log-probability is divided by to become its score."""
+    """Divisor of the log-probability of a hypothesis; the quotient is its score."""
 
     gnmt = "gnmt"  # ((5 + length) / 6) ^ alpha: Wu et al. 2016, equation 14; the Transformer paper's
     power = "power"  # length ^ alpha: fairseq's
@@ -34,31 +37,41 @@ class LengthPenalty(Enum):
 
 
 class StopRule(Enum):
-    """When the search of one sentence ends."""
+    """When the search of a sentence ends."""
 
-    first = "first"  # as soon as K hypotheses are finished (fairseq's rule), or as many as patience says
+    first = "first"  # when patience * K hypotheses are finished, rounded and at least nbest (K: fairseq's rule)
     bound = "bound"  # when no unfinished hypothesis can still beat those that would be returned
-    all = "all"  # at the length limit, when none is left
-    shrink = "shrink"  # when none is left, where each finished hypothesis takes a place of the beam (Marian's rule)
+    all = "all"  # when no unfinished hypothesis is left, at the latest at the length limit
+    shrink = "shrink"  # as ``all``, but each finished hypothesis takes a slot of the beam (Marian's rule)
 
 
 @dataclass
-class RuleConfig(SearchConfig):
-    """The options of every search that say how long a translation may become, and what it may contain."""
+class CommonSearchConfig(SearchConfig):
+    """Options of every search: limits on the length and the content of translations."""
 
     max_len_a: float = flag(1.0, help="longest translation in pieces: max_len_a * source length + max_len_b")
     max_len_b: float = flag(50, help="see max_len_a")
-    min_len: int = flag(1, help="shortest translation in pieces")
+    min_len: int = flag(1, help="shortest translation in pieces", scoring=False)
     no_repeat_ngram: int = option(
-        0, help="no n-gram of this many pieces stands twice in a translation; 0: any may", flag="--no-repeat-ngram-size"
+        0,
+        help="length of the n-grams, in pieces, that a translation must not repeat; 0: any may",
+        flag="--no-repeat-ngram-size",
+        http=True,
+        scoring=False,
     )
     repetition_penalty: float = flag(
-        1.0, help="log-probabilities of pieces that the translation has already are multiplied by it; above 1: fewer"
+        1.0,
+        help="factor of the log-probabilities of pieces that the translation has already; above 1: fewer repetitions",
+        scoring=False,
     )
-    forbid_unknown: bool = option(False, help="no translation contains the unknown piece", flag="--forbid-unk")
+    forbid_unknown: bool = option(
+        False, help="no translation contains the unknown piece", flag="--forbid-unk", scoring=False
+    )
 
     def __post_init__(self) -> None:
         require_not_negative("search", max_len_a=self.max_len_a, max_len_b=self.max_len_b, min_len=self.min_len)
+        require_at_most("search", LARGEST_FACTOR, max_len_a=self.max_len_a)
+        require_at_most("search", MOST_PIECES, max_len_b=self.max_len_b, min_len=self.min_len)
         if self.max_len_a == 0 and self.max_len_b < max(self.min_len, 1):
             raise UsageError(
                 f"search.max_len_b={self.max_len_b} with search.max_len_a=0 leaves no room for "
@@ -70,7 +83,7 @@ class RuleConfig(SearchConfig):
 
 @searches.declare("greedy", "greedy")
 @dataclass
-class GreedyConfig(RuleConfig):
+class GreedyConfig(CommonSearchConfig):
     """Greedy search: one hypothesis, extended by its most probable token."""
 
     @property
@@ -80,19 +93,23 @@ class GreedyConfig(RuleConfig):
 
 @searches.declare("beam", "beam")
 @dataclass
-class BeamConfig(RuleConfig):
-    """Beam search: the K best unfinished hypotheses are extended side by side."""
+class BeamConfig(CommonSearchConfig):
+    """Beam search: the K best unfinished hypotheses are extended together."""
 
-    beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam")
+    beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam", http=True)
     length_penalty: LengthPenalty = flag(
         LengthPenalty.gnmt,
         help="log-probabilities are divided by: gnmt ((5+length)/6)^lenpen, power length^lenpen (fairseq's)",
+        http=True,
     )
-    lenpen: float = flag(0.6, help="exponent of the length penalty; 0: none, higher favours longer translations")
+    lenpen: float = flag(
+        0.6, help="exponent of the length penalty; 0: none, higher favors longer translations", http=True
+    )
     coverage_penalty: float = flag(
         0.0,
         help="weight of log(attention that each source piece got, at most 1), added to the score of a finished "
         "translation; needs a model with attention",
+        scoring=False,
     )
     stop: StopRule = flag(
         StopRule.first,
@@ -101,12 +118,15 @@ class BeamConfig(RuleConfig):
         "place in the beam (Marian's)",
     )
     patience: float = option(
-        1.0, help="finished hypotheses that --stop first waits for, as a multiple of --beam", flag="--beam-patience"
+        1.0,
+        help="with --stop first, end at this multiple of --beam finished hypotheses, rounded; at least --nbest",
+        flag="--beam-patience",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive("search", beam_size=self.beam_size, patience=self.patience)
+        require_at_most("search", WIDEST_BEAM, beam_size=self.beam_size, patience=self.patience)
         require_not_negative("search", lenpen=self.lenpen, coverage_penalty=self.coverage_penalty)
         if self.lenpen > _LARGEST_LENPEN:
             raise UsageError(
@@ -118,7 +138,7 @@ class BeamConfig(RuleConfig):
         return self.beam_size
 
     def require_slots(self, nbest: int) -> None:
-        """Refuse to look for more translations than there are slots."""
+        """Refuse an n-best list that is longer than the beam is wide."""
         if nbest > self.beam_size:
             raise UsageError(
                 f"nbest={nbest} is more than the beam of {self.beam_size} finds; "
@@ -129,7 +149,7 @@ class BeamConfig(RuleConfig):
 @searches.declare("diverse_beam", "beam")
 @dataclass
 class DiverseBeamConfig(BeamConfig):
-    """Diverse beam search: groups of hypotheses, each of which avoids what the groups before it chose."""
+    """Diverse beam search: groups of hypotheses; each group avoids the tokens that earlier groups chose."""
 
     groups: int = option(5, help="groups that --beam is divided into", flag="--diverse-beam-groups")
     strength: float = option(
@@ -155,7 +175,7 @@ class DiverseBeamConfig(BeamConfig):
 
 @searches.declare("sampling", "sampling")
 @dataclass
-class SamplingConfig(RuleConfig):
+class SamplingConfig(CommonSearchConfig):
     """Sampling: each of --nbest translations is drawn token by token."""
 
     temperature: float = flag(1.0, help="scores are divided by it: below 1 the probable becomes more probable")

@@ -1,9 +1,9 @@
-"""What a beam search drives: an engine that holds a model, and the batches that it decodes.
+"""The protocol of an engine: a model that is ready to translate, and the batches that it decodes.
 
-Everything here is NumPy on a CPU, wherever the model computes: a step gives the best continuations, which are few.
+A search and an engine exchange NumPy arrays, wherever the model computes: the best continuations of a step are few.
 
-Legend: B sentences, b of them still there, K beam, N = b*K hypotheses (row s*K + k is slot k of sentence s), n candidates
-of each sentence, V vocabulary, C its blocks, S source positions.
+Legend: B sentences, b of them still in the batch, K beam, N = b*K hypotheses (row s*K + k is slot k of sentence s), n
+candidates of each sentence, V vocabulary, S source positions.
 """
 
 from __future__ import annotations
@@ -14,157 +14,113 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from nmt.data.vocabulary import EOS, PAD, Flags, Floats, Ids, Ints
-from nmt.native.library import address, built
 from nmt.search.requests import Changes
 
 if TYPE_CHECKING:
-    from nmt.interface import Decodable
+    from torch import Tensor
 
-_BLOCK = 64  # as in ranking.c
 _INFINITY = float("inf")
 
 
 class Candidates(NamedTuple):
-    """Continuations of each sentence's hypotheses, best first. Equal totals: lower hypothesis, then lower token id."""
+    """Continuations of the hypotheses of each sentence, best first. Equal totals: lower slot, then lower token id."""
 
-    totals: Floats  # [B, n] log-probability of the hypothesis so far and this token; -inf: there is no such candidate
-    parents: Ints  # [B, n] which of the K hypotheses is continued
+    totals: Floats  # [B, n] log-probability of the hypothesis with this token; -inf: the candidate is missing
+    parents: Ints  # [B, n] slot of the continued hypothesis
     tokens: Ints  # [B, n]
-    log_probabilities: Floats  # [B, n] of the tokens, as the model finds them
+    log_probabilities: Floats  # [B, n] of the tokens, by the model
 
     @staticmethod
     def forced(totals: Floats, tokens: Ints, log_probabilities: Floats) -> Candidates:
-        """Each of K hypotheses continued by its sentence's token [B], with totals [B, K] after it, and the log-probability
-        of the token [B, K]; n = 2K, half of it empty."""
+        """Continue each of K hypotheses with the token [B] of its sentence. ``totals`` [B, K] include the token, which has
+        these ``log_probabilities`` [B, K]; n = 2K, the second half is empty."""
         slots, every = (np.broadcast_to(part, totals.shape) for part in (np.arange(totals.shape[1]), tokens[:, None]))
         found = Candidates(totals, slots, every, log_probabilities).ordered(np.argsort(-totals, axis=1, kind="stable"))
         nothing = (-_INFINITY, 0, PAD, 0.0)
         return found.each(lambda part, empty: np.hstack([part, np.full_like(part, empty)]), nothing)
 
     def each(self, change: Callable[..., Any], *others: Iterable[Any]) -> Candidates:
-        """``change`` of every part and of what stands in its place in ``others``."""
+        """Apply ``change`` to every field, with the same field of ``others``."""
         return Candidates(*map(change, self, *others))
 
     def ordered(self, order: Ints) -> Candidates:
-        """Those at the places ``order`` [B, n'] of each sentence."""
+        """Return the candidates at the positions ``order`` [B, n'] of each sentence."""
         return self.each(lambda part: np.take_along_axis(part, order, axis=1))
 
     def first(self, count: int) -> Candidates:
         return self.each(lambda part: part[:, :count])
 
     def without_eos(self) -> Candidates:
-        """All that are not eos, in their order, before all that are."""
+        """Move candidates with eos behind all others."""
         return self.ordered(np.argsort(self.tokens == EOS, axis=1, kind="stable"))
 
     def replace(self, where: Flags, other: Candidates) -> Candidates:
-        """The other's candidates for the sentences ``where`` [B] is True."""
+        """Return the candidates of ``other`` for sentences where ``where`` [B] is True, else these."""
         return other.each(lambda part, own: np.where(where[:, None], part, own), self)
 
     def emptied(self, where: Flags) -> Candidates:
-        """None in the places [B, n], or in the rows [B, 1], that are True."""
+        """Mark candidates as missing where ``where`` [B, n], or of whole rows [B, 1], is True."""
         return self._replace(totals=np.where(where, np.float32(-_INFINITY), self.totals))
 
 
 class Scores(Protocol):
-    """The scores of one step, until the next one."""
+    """The scores of one step; valid until the next step."""
 
-    attention: Floats | None  # [N, S], when asked for
+    attention: Floats | None  # [N, S], if the step was called with ``attention``
 
     def change(self, changes: Changes) -> None:
-        """What continuations are ranked by from now on; log-probabilities remain the model's."""
+        """Apply ``changes`` to the scores that ``best`` and ``ranked`` use; log-probabilities stay the model's."""
 
     def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
-        """The ``count`` best continuations of hypotheses with log-probabilities ``totals`` [b, K], none of them by a
-        ``banned`` token. Where a sentence has fewer, the last ones have a total of -inf."""
+        """Return the ``count`` best continuations of hypotheses with log-probabilities ``totals`` [b, K], without the
+        ``banned`` tokens. If a sentence has fewer, the last ones have a total of -inf."""
 
     def log_probability(self, tokens: Ints, rows: Ints) -> Floats:
-        """The model's, of tokens in rows of N, in the shape of both."""
+        """Return the model's log-probabilities of tokens in rows of N, in the shape of both."""
 
     def ranked(self, first: int, end: int) -> Floats:
-        """[end - first, V] what the rows ``first`` to ``end`` are ranked by: log-probabilities, or what became of them."""
+        """Return the changed log-probabilities of the rows ``first`` to ``end``: [end - first, V]."""
+
+    def log_probabilities(self) -> Tensor:
+        """Return the model's log-probabilities [N, V] on its device, in float32; read-only."""
 
 
 class Decoding(Protocol):
-    """The hypotheses of a batch of sentences. It keeps what a model remembers of them."""
+    """The unfinished hypotheses of a batch. It owns the encoder output and the decoder state."""
 
-    leave_freely: bool  # whether sentences leave without work for those that stay
+    leave_freely: bool  # whether sentences can leave without moving those that stay
 
     def step(self, tokens: Ints, attention: bool = False) -> Scores:
-        """``tokens`` [N]: the last token of each hypothesis (bos at first)."""
+        """Read ``tokens`` [N], the last token of each hypothesis (bos at first)."""
 
     def follow(self, parents: Ints, staying: Ints) -> None:
-        """The next step is of the sentences ``staying`` (places in b, ascending); slots continue ``parents`` [b, K]."""
+        """Keep the sentences ``staying`` (positions in b, ascending); the slots continue ``parents`` [b, K]."""
 
 
 class Engine(Protocol):
-    """A model that is ready to translate."""
+    """A model, or an ensemble, that is ready to translate."""
 
     device: str  # where it computes: "cpu", "cuda" or "cuda:1"
-    longest_source: int | None  # eos included, that the model can read; None: no limit of its own
-    usual_tokens: int  # source pieces of a batch, padding included, where the user says nothing
-
-    @property
-    def decodable(self) -> Decodable:
-        """The same for searches that take their steps in torch."""
-
-    @property
-    def scored(self) -> Decodable:
-        """What scores given translations; a model that is trained as well reads them at once."""
+    longest_source: int | None  # longest source that the model can read, eos included; None: no limit
+    usual_tokens: int  # default batch size in source tokens, padding included
+    # An engine may also declare ``interleaves = True``: another search may run between two steps of a search.
 
     def forget(self) -> None:
-        """Memory is short: what is kept for later batches may go."""
+        """Free what is kept for later batches: memory is short."""
 
     def begin(self, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None = None) -> Decoding:
-        """``sources``: ids ending in eos. ``lists``: of each sentence the target ids that it may need, the special ones
-        first; tokens are then places in the own list."""
+        """Encode ``sources``, ids ending in eos. ``lists``: the vocabulary shortlist of each sentence, sorted, special ids
+        first; tokens are then positions in the sentence's own list."""
 
     def longest_targets(self, source_lengths: Ints) -> Ints | None:
-        """[B] the longest targets that the model can write for sources of these lengths, eos included; None: no limit."""
+        """Return the longest targets [B], eos included, that the model can write for sources of these lengths; None: no
+        limit."""
+
+    def target_scores(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[Floats] | None:
+        """Return the log-probability of each token of ``targets`` (ids ending in eos), read in one pass; None: this engine
+        scores targets step by step."""
 
 
-def summarise(scores: Floats, *, normalise: bool) -> tuple[Floats, Floats | None]:
-    """In C: of scores [N, V] the highest of each block [N, C], and if asked the log-sum-exp [N]."""
-    rows, vocabulary = scores.shape
-    maxima = np.empty((rows, -(-vocabulary // _BLOCK)), dtype=np.float32)
-    normaliser = np.empty(rows, dtype=np.float32) if normalise else None
-    built().summarise(address(scores), rows, vocabulary, address(maxima), address(normaliser))
-    return maxima, normaliser
-
-
-class ScoresInC:
-    """``Scores`` that lie on a CPU, ranked in C."""
-
-    def __init__(self, scores: Floats, normaliser: Floats, attention: Floats | None, maxima: Floats | None) -> None:
-        """Scores [N, V], which less their ``normaliser`` [N] are the model's, and the ``maxima`` of their blocks; None: not
-        known here, and not asked for before a change."""
-        self._scores, self._ranked, self._maxima = scores, scores, maxima
-        self._normaliser = normaliser
-        self.attention = attention
-
-    def change(self, changes: Changes) -> None:
-        self._ranked = self._scores.copy()
-        changes.apply(self._ranked, self._normaliser)
-        self._maxima, _ = summarise(self._ranked, normalise=False)
-
-    def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
-        (batch, beam), vocabulary = totals.shape, self._ranked.shape[1]
-        best, places = np.empty((batch, count), dtype=np.float32), np.empty((2, batch, count), dtype=np.int64)
-        flags, totals = flags_of(banned), np.ascontiguousarray(totals)
-        given = map(address, (self._ranked, self._maxima, totals, self._normaliser))
-        found = address(best), address(places[0]), address(places[1])
-        built().best_continuations(*given, batch, beam, vocabulary, count, flags, len(flags), *found)
-        rows = np.arange(0, totals.size, beam)[:, None] + places[0]
-        return Candidates(best, places[0], places[1], self.log_probability(places[1], rows))
-
-    def log_probability(self, tokens: Ints, rows: Ints) -> Floats:
-        found: Floats = self._scores[rows, tokens] - self._normaliser[rows]
-        return found
-
-    def ranked(self, first: int, end: int) -> Floats:
-        found: Floats = self._ranked[first:end] - self._normaliser[first:end, None]
-        return found
-
-
-def flags_of(banned: Sequence[int]) -> bytes:
-    """1 for each of the first ids that is banned."""
-    return bytes(token in banned for token in range(max(banned) + 1))
+def interleaves(engine: Engine) -> bool:
+    """Whether another search may run between two steps of a search; False for engines that do not declare it."""
+    return bool(getattr(engine, "interleaves", False))

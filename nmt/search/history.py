@@ -1,7 +1,10 @@
-"""What a beam keeps of its hypotheses: back-pointers, those that are finished, and the source that they attended to.
+"""What a beam stores (back-pointers, finished hypotheses, attention to the source), and when a sentence's search ends.
 
-Copying each hypothesis' tokens at each step costs time quadratic in the length; a step here only remembers, for each
-slot of the beam, its token and the slot that it continues. They are followed once, when everything is finished.
+Copying the tokens of each hypothesis at each step would cost time quadratic in the length. Instead, a step stores for each
+slot of the beam its token and the slot that it continues. The tokens are collected once, at the end of the search.
+
+A hypothesis is finished if it ends in eos, also if the length limit forced the eos (``Ending.within_limit`` is False).
+The stop rule decides in ``Finished.settled``.
 
 Legend: B sentences, b of them still in the batch, K beam, N = b*K hypotheses, S source positions.
 """
@@ -23,12 +26,12 @@ from nmt.search.decoding import Candidates
 
 _INFINITY = float("inf")
 _LEAST = 1e-10  # a piece that nothing attended to costs 23 nats, not infinitely many
-_MANY = 10**9  # finished hypotheses: nobody waits for more
+_MANY = 10**9  # finished hypotheses: no limit
 
 
 @dataclass(frozen=True)
 class Ending:
-    """One finished hypothesis, as a place in the history."""
+    """A finished hypothesis, as a position in the history."""
 
     sentence: int
     length: int  # tokens, eos included
@@ -36,38 +39,39 @@ class Ending:
     total: float
     score: float
     eos_score: float
-    finished: bool
+    within_limit: bool  # False: the length limit forced the eos
 
 
 class History:
-    """What each step of a beam chose."""
+    """The choices of each step of a beam."""
 
-    def __init__(self, num_sentences: int, beam: int) -> None:
-        self._shape = (num_sentences, beam)
+    def __init__(self, num_sentences: int) -> None:
+        self._count = num_sentences
         self._steps: list[tuple[Ints, Candidates, Floats | None]] = []
 
     def append(self, sentences: Ints, chosen: Candidates, attention: Floats | None) -> None:
-        """``sentences`` [b]: those of the step; ``chosen`` [b, K]; attention [N, S] of their parents."""
+        """Add a step of ``sentences`` [b]: ``chosen`` [b, K], and the attention [N, S] of their parents."""
         self._steps.append((sentences, chosen, attention))
 
     def hypotheses(
         self, endings: Sequence[Ending], source_lengths: Ints, *, ranked_by_model: bool = True
     ) -> list[Hypothesis]:
-        """The hypotheses that end at ``endings``, in that order; ``ranked_by_model``: totals are log-probabilities."""
+        """Return the hypotheses that end at ``endings``, in that order. ``ranked_by_model``: totals are
+        log-probabilities."""
         sentence = np.array([ending.sentence for ending in endings], dtype=np.int64)
         slot = np.array([ending.parent for ending in endings], dtype=np.int64)
         length = np.array([ending.length for ending in endings], dtype=np.int64)
         tokens = np.full((len(endings), len(self._steps)), EOS, dtype=np.int64)
         scores = np.zeros(tokens.shape, dtype=np.float32)
-        attended = list[Floats]()  # [endings, S] of each step, the last one first
+        attended, count = list[Floats](), self._count  # [endings, S] of each step, the last one first
         for t, (there, chosen, attention) in reversed(list(enumerate(self._steps))):
-            before = np.flatnonzero(length - 1 > t)  # at their eos, hypotheses stand in their parent's slot already
+            before = np.flatnonzero(length - 1 > t)  # at its eos, a hypothesis is already in the slot of its parent
             at = sentence[before], slot[before]
-            tokens[before, t] = self._spread(there, chosen.tokens)[at]
-            scores[before, t] = self._spread(there, chosen.log_probabilities)[at]
-            slot[before] = self._spread(there, chosen.parents)[at]
+            tokens[before, t] = spread(chosen.tokens, there, count)[at]
+            scores[before, t] = spread(chosen.log_probabilities, there, count)[at]
+            slot[before] = spread(chosen.parents, there, count)[at]
             if attention is not None:
-                attended.append(self._spread(there, attention.reshape(*chosen.tokens.shape, -1))[sentence, slot])
+                attended.append(spread(attention.reshape(*chosen.tokens.shape, -1), there, count)[sentence, slot])
         scores[np.arange(len(endings)), length - 1] = [ending.eos_score for ending in endings]
         maps = np.stack(attended[::-1], 1) if attended else None  # [endings, T, S]
         widths = source_lengths.tolist()
@@ -78,18 +82,20 @@ class History:
                 log_probability=ending.total if ranked_by_model else float(scores[row, : ending.length].sum()),
                 token_scores=scores[row, : ending.length].copy(),
                 attention=None if maps is None else maps[row, : ending.length, : widths[ending.sentence]].copy(),
-                finished=ending.finished,
+                finished=ending.within_limit,
             )
             for row, ending in enumerate(endings)
         ]
 
-    def _spread(self, sentences: Ints, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """[b, K, ...] of the sentences still there -> [B, K, ...] of all."""
-        if len(sentences) == self._shape[0]:  # in their order: nobody has left
-            return values
-        full = np.zeros((*self._shape, *values.shape[2:]), dtype=values.dtype)
-        full[sentences] = values
-        return full
+
+def spread(values: npt.NDArray[Any], sentences: Ints, count: int) -> npt.NDArray[Any]:
+    """Values [b, ...] of the ``sentences`` still in the batch -> [B, ...] of all ``count`` sentences; those of others are
+    0."""
+    if len(sentences) == count:  # they are in order
+        return values
+    full = np.zeros((count, *values.shape[1:]), dtype=values.dtype)
+    full[sentences] = values
+    return full
 
 
 class Coverage:
@@ -104,87 +110,86 @@ class Coverage:
         self._attended = np.zeros(self._real.shape, dtype=np.float32)  # [N, S] summed over the positions so far
 
     def add(self, attention: Floats | None) -> None:
-        """The attention [N, S] of one more position."""
+        """Add the attention [N, S] of a target position."""
         if attention is None:
             raise UsageError("--coverage-penalty needs a model with attention; leave it out for this one")
         self._attended = self._attended + attention
 
     def follow(self, rows: Ints) -> None:
-        """The hypotheses of the next position are continuations of these rows."""
+        """Continue with the hypotheses of these rows."""
         self._attended, self._real = self._attended[rows], self._real[rows]
 
     def penalties(self, rows: Ints) -> Floats:
-        """cp of these rows, as if they ended here; never above zero."""
+        """Return cp of these rows, if they end here; never above zero."""
         logarithms = np.log(self._attended[rows].clip(_LEAST, 1.0))
         found: Floats = self._weight * (logarithms * self._real[rows]).sum(1)
         return found
 
 
 class Finished:
-    """The finished hypotheses of each sentence, and what an unfinished one must still beat."""
+    """The finished hypotheses of each sentence. Decides by the stop rule whether its search ends."""
 
     def __init__(self, config: BeamConfig, width: int, nbest: int, limits: Ints, shrinks: Flags) -> None:
-        """``width``: hypotheses that are searched for side by side; ``limits`` [B]: the most tokens of each; ``shrinks``
-        [B]: where each one that is finished takes a place."""
+        """``width``: slots of the beam. ``limits`` [B]: maximum number of tokens. ``shrinks`` [B]: whether a finished
+        hypothesis takes a slot of its sentence."""
         self._config = config
         self._width, self._shrinks = width, shrinks
-        self._enough = max(nbest, math.floor(min(width * config.patience, _MANY) + 0.5))  # that end it by ``first``
+        self._needed_by_first = max(nbest, math.floor(min(width * config.patience, _MANY) + 0.5))
         self._nbest = nbest
         self._limits = limits.tolist()
         self._endings: list[list[Ending]] = [[] for _ in self._limits]
         self._to_beat = np.full(len(limits), -_INFINITY, dtype=np.float32)  # [B]
-        self._taken = np.zeros(len(limits), dtype=np.int64)  # [B] places
-        with np.errstate(over="ignore"):  # an infinite one is smaller than any score
+        self._taken = np.zeros(len(limits), dtype=np.int64)  # [B] slots of finished hypotheses
+        with np.errstate(over="ignore"):  # an infinite penalty makes every score smaller
             self._longest_penalty = config.length_penalty(limits.astype(np.float32), config.lenpen)  # [B]
 
     def without_place(self, sentences: Ints) -> Flags:
-        """[b, 2k] the candidates that neither end nor go on, since finished hypotheses have their places."""
+        """[b, 2k] True for candidates that have no slot, because finished hypotheses take it."""
         rank: Ints = np.arange(2 * self._width)
         return (rank >= (self._width - self._taken[sentences])[:, None]) & self._shrinks[sentences, None]
 
-    def add(
-        self, found: Candidates, ends: Flags, sentences: Ints, length: int, beam: int, coverage: Coverage | None
-    ) -> None:
-        """Keep the candidates ``ends`` [b, n] of ``sentences`` [b], which are ``length`` tokens long, in their order.
-        ``beam``: rows of a sentence in the step that they come from."""
+    def add(self, found: Candidates, ends: Flags, sentences: Ints, length: int, coverage: Coverage | None) -> None:
+        """Store the candidates ``ends`` [b, n] of ``sentences`` [b], each ``length`` tokens long, in their order."""
         rows, columns = ends.nonzero()
         self._taken[sentences] += ends.sum(1) * self._shrinks[sentences]
         totals, parents, _, eos_scores = found.each(lambda part: part[rows, columns])
         penalty = self._config.length_penalty(float(length), self._config.lenpen)
-        covered = np.zeros_like(totals) if coverage is None else coverage.penalties(rows * beam + parents)
+        covered = np.zeros_like(totals) if coverage is None else coverage.penalties(rows * self._width + parents)
         events = zip(sentences[rows].tolist(), parents.tolist(), totals.tolist(), covered.tolist(), eos_scores.tolist())
         for sentence, parent, total, uncovered, eos_score in events:
             if math.isnan(total):
                 raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
-            finished = length < self._limits[sentence]
-            ending = Ending(sentence, length, parent, total, total / penalty + uncovered, eos_score, finished)
+            score, within_limit = total / penalty + uncovered, length < self._limits[sentence]
+            ending = Ending(sentence, length, parent, total, score, eos_score, within_limit)
             self._to_beat[sentence] = self._keep(self._endings[sentence], ending)
 
     def _keep(self, endings: list[Ending], ending: Ending) -> float:
-        """File one more; returns the score that an unfinished hypothesis must now beat."""
+        """Add an ending. Return the score that an unfinished hypothesis must now exceed."""
         if self._config.stop is StopRule.first:
-            if len(endings) < self._enough:
+            if len(endings) < self._needed_by_first:
                 endings.append(ending)
-            return _INFINITY if len(endings) == self._enough else -_INFINITY
+            return _INFINITY if len(endings) == self._needed_by_first else -_INFINITY
         endings.append(ending)
         endings.sort(key=lambda one: -one.score)
         del endings[self._nbest :]
         decided = self._config.stop is StopRule.bound and len(endings) == self._nbest
         return endings[-1].score if decided else -_INFINITY
 
-    def settled(self, sentences: Ints, best: Floats) -> Flags:
-        """[b] True where no continuation of hypotheses with log-probability ``best`` [b] or less can still matter."""
+    def settled(self, sentences: Ints, largest: Floats) -> Flags:
+        """[b] True where the search ends, by its stop rule or because no hypothesis is left. ``largest`` [b]: the largest
+        log-probability of an unfinished hypothesis; -inf if there is none."""
         # A log-probability only falls, the penalty only grows and coverage adds nothing: no score can become better.
         with np.errstate(invalid="ignore"):
-            reachable = best / self._longest_penalty[sentences]
-        settled: Flags = (best == -_INFINITY) | (reachable <= self._to_beat[sentences])
+            reachable = largest / self._longest_penalty[sentences]
+        settled: Flags = (largest == -_INFINITY) | (reachable <= self._to_beat[sentences])
         return settled
 
     def found(self, sentence: int) -> bool:
-        """Whether the sentence has a finished hypothesis."""
+        """Return whether the sentence has a finished hypothesis."""
         return bool(self._endings[sentence])
 
-    def best(self, sentence: int) -> list[Ending]:
+    def best_endings(self, sentence: int) -> list[Ending]:
+        """Return the endings of the ``nbest`` hypotheses with the best scores, best first."""
         endings = sorted(self._endings[sentence], key=lambda one: -one.score)[: self._nbest]
         if not endings:
             raise DataError("the model gives every translation of a sentence the probability zero")

@@ -1,4 +1,4 @@
-"""What is asked of translations: phrases and lengths of single sentences, limits, and rules for all.
+"""Requests of single sentences (phrases, lengths), length limits, and rules for all translations.
 
 Rules are changes of the scores that a search ranks by. Repeated n-grams: Paulus et al. 2018, arXiv:1705.04304, section 2.5.
 Repetition penalty: Keskar et al. 2019, arXiv:1909.05858, section 4.1, here on log-probabilities, so that it means the same
@@ -12,39 +12,48 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nmt.data.vocabulary import EOS, UNK, Flags, Hypothesis, Ids, Ints
 from nmt.errors import UsageError
-from nmt.search.config import RuleConfig
+from nmt.search.config import CommonSearchConfig
 
-_UNLIMITED = 2.0**31  # pieces: nobody waits for more
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_UNLIMITED = 2.0**31  # pieces
 
 Phrase = tuple[int, ...]  # target ids
 
 
 @dataclass(frozen=True)
 class Request:
-    """For one sentence; the usual one asks for nothing."""
+    """Constraints on the translation of one sentence; none by default."""
 
     prefix: Phrase = ()  # the translation begins with it
     include: tuple[Phrase, ...] = ()  # and contains each of these, as often as it stands here
     exclude: tuple[Phrase, ...] = ()  # and none of these
-    target: Phrase = ()  # it is this one, and only to be scored
-    min_length: int | None = None  # pieces, in place of the search's own rule
+    target: Phrase = ()  # the translation itself, if it is only to be scored
+    min_length: int | None = None  # pieces; None: as the options of the search say
     max_length: int | None = None
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """A batch to translate, and what is asked of its translations."""
+    """A batch to translate, with the requests of its sentences."""
 
     sources: Sequence[Ids]  # ids ending in eos
     attention: bool = False
     requests: Sequence[Request] | None = None  # one a sentence
-    lists: Sequence[Ids] | None = None  # of target ids that each may need; tokens, also of requests, are places in it
+    lists: Sequence[Ids] | None = None  # shortlists of target ids; tokens, also of requests, are positions in them
+
+    @classmethod
+    def of_tensors(cls, source: Tensor, source_lengths: Tensor, **options: Any) -> Sentences:
+        """Sentences of padded ids [B, S] with their lengths [B]."""
+        rows = zip(source.cpu().numpy(), source_lengths.tolist())
+        return cls([row[:length] for row, length in rows], **options)
 
     @property
     def lengths(self) -> Ints:
@@ -60,39 +69,44 @@ class Sentences:
 
 
 def refuse_inclusion(requests: Sequence[Request] | None, search: str) -> None:
-    """For searches that cannot make a translation contain a phrase."""
+    """Refuse requests with required phrases, for searches that cannot include them."""
     if any(request.include for request in requests or ()):
         raise UsageError(f"--search {search} cannot make a translation contain a phrase; use --search beam")
 
 
 class Forced:
-    """The tokens that leave a search no choice: of the sentence's prefix, and eos where the length limit is reached."""
+    """Forced tokens: those of the sentence's prefix, and eos at the length limit."""
 
     def __init__(
-        self, requests: Sequence[Request] | None, source_lengths: Ints, config: RuleConfig, of_model: Ints | None
+        self,
+        requests: Sequence[Request] | None,
+        source_lengths: Ints,
+        config: CommonSearchConfig,
+        of_model: Ints | None,
     ) -> None:
-        """``of_model`` [B]: the model's own limits, if it has some."""
-        asked = requests or ()
-        prefixes = [request.prefix for request in asked]
+        """``of_model`` [B]: the limits of the model; None: it has none."""
+        own_requests = requests or ()
+        prefixes = [request.prefix for request in own_requests]
         self.longest = max(map(len, prefixes), default=0)  # prefix
         rows = [[*prefix, *[-1] * (self.longest - len(prefix))] for prefix in prefixes]
         self.prefixes = np.array(rows, dtype=np.int64).reshape(len(rows), self.longest)  # [B, longest]
         # max_len_a * source length + max_len_b pieces, then eos: of the sentence's own length, never of its batch
         pieces = (source_lengths - 1).astype(np.float64) * config.max_len_a + config.max_len_b
         limits = np.floor(pieces).clip(0, _UNLIMITED).astype(np.int64) + 1
-        if asked:
-            own = np.array([0 if one.max_length is None else one.max_length + 1 for one in asked])
-            least = np.array([max(len(one.prefix), one.min_length or 0) + 1 for one in asked])
+        if own_requests:
+            own = np.array([0 if one.max_length is None else one.max_length + 1 for one in own_requests])
+            least = np.array([max(len(one.prefix), one.min_length or 0) + 1 for one in own_requests])
             limits = np.maximum(np.where(own > 0, own, limits), least)
         self.limits = limits if of_model is None else np.minimum(limits, of_model)  # [B] most tokens, eos included
         self.lowest = int(self.limits.min())
 
     def chooses_at(self, length: int) -> bool:
-        """Whether the search chooses at position ``length`` (from 1) in every sentence."""
+        """Return whether the search chooses the token at position ``length`` (from 1) in every sentence."""
         return self.longest < length < self.lowest
 
     def tokens(self, sentences: Ints, length: int) -> Ints | None:
-        """[b] the token at position ``length`` of these sentences, -1 where the search chooses. None: it does everywhere."""
+        """[b] the forced token at position ``length`` of these sentences, -1 where the search chooses; None: none is
+        forced."""
         if self.chooses_at(length):
             return None
         at_limit = self.limits[sentences] == length
@@ -102,20 +116,20 @@ class Forced:
 
 
 def or_eos(tokens: Ints | None, stuck: Flags) -> Ints | None:
-    """Forced tokens [b], and eos where a sentence is ``stuck`` [b] otherwise."""
+    """Return forced tokens [b], with eos for a sentence that is ``stuck`` [b] without a forced token."""
     if tokens is None:
         return np.where(stuck, EOS, -1) if stuck.any() else None
     return np.where(stuck & (tokens < 0), EOS, tokens)
 
 
 def in_places(requests: Sequence[Request] | None, lists: Sequence[Ids]) -> list[Request] | None:
-    """Requests by places in the short list of each sentence instead of by ids. A list is sorted and holds every id that is
-    asked for; the special ids come first, so their places are their ids."""
+    """Return requests whose tokens are positions in the shortlist of each sentence. A list is sorted and holds every
+    requested id; the special ids come first, so their positions are their ids."""
     return None if requests is None else [_own(request, pieces) for request, pieces in zip(requests, lists)]
 
 
 def in_ids(hypotheses: list[list[Hypothesis]], lists: Sequence[Ids]) -> list[list[Hypothesis]]:
-    """Hypotheses in the model's ids again."""
+    """Return hypotheses whose tokens are ids of the model."""
     return [
         [dataclasses.replace(one, tokens=np.asarray(pieces, dtype=np.int64)[one.tokens]) for one in of_sentence]
         for of_sentence, pieces in zip(hypotheses, lists)
@@ -134,7 +148,7 @@ def _own(request: Request, pieces: Ids) -> Request:
 
 
 def clash(one: Phrase, other: Phrase, n: int) -> bool:
-    """Whether no text has both, be they one over the other, without an n-gram that stands in it twice."""
+    """Return whether every text that contains both phrases, overlapping or not, repeats an n-gram."""
     grams, others = ([phrase[at : at + n] for at in range(len(phrase) - n + 1)] for phrase in (one, other))
     shifts = {here - there for here, gram in enumerate(grams) for there, same in enumerate(others) if gram == same}
     return len(shifts) > 1 or any(  # they overlap in the shared n-gram, and so in all that is side by side then
@@ -146,8 +160,8 @@ def clash(one: Phrase, other: Phrase, n: int) -> bool:
 
 
 def fits(phrase: Phrase, prefix: Phrase, n: int) -> bool:
-    """Whether a text that begins with ``prefix``, which may repeat itself, can go on to the end of ``phrase`` without
-    another n-gram that stood before."""
+    """Return whether a text that begins with ``prefix`` can contain ``phrase`` without repeating an n-gram. Repetitions
+    within the prefix do not count."""
     known = {prefix[at : at + n] for at in range(len(prefix) - n + 1)}
     for start in range(len(prefix) + 1):
         common = min(len(prefix) - start, len(phrase))
@@ -159,14 +173,15 @@ def fits(phrase: Phrase, prefix: Phrase, n: int) -> bool:
 
 @dataclass(frozen=True)
 class Changes:
-    """What rules say of the scores [N, V] of a step."""
+    """Changes of the scores [N, V] of a step."""
 
     weaker: Ints | None  # [2, n] rows and tokens whose log-probabilities are multiplied by ``factor``
     factor: float
     forbidden: Ints  # [2, n]
 
     def apply(self, scores: Any, normaliser: Any) -> None:
-        """Change scores [N, V], NumPy's or torch's, which are log-probabilities once ``normaliser`` [N] is taken away."""
+        """Change scores [N, V], of NumPy or torch, in place. They are log-probabilities after ``normaliser`` [N] is
+        subtracted."""
         if self.weaker is not None:
             rows, tokens = self.weaker
             shift = normaliser[rows]
@@ -176,10 +191,12 @@ class Changes:
 
 
 class Rules:
-    """Follows the hypotheses of a search and says how the scores of their next tokens change."""
+    """Follow the hypotheses of a search, and change the scores of their next tokens."""
 
-    def __init__(self, config: RuleConfig, requests: Sequence[Request] | None, num_sentences: int, width: int) -> None:
-        """``width``: hypotheses of a sentence."""
+    def __init__(
+        self, config: CommonSearchConfig, requests: Sequence[Request] | None, num_sentences: int, width: int
+    ) -> None:
+        """``width``: number of hypotheses of a sentence."""
         self._config = config
         self._excluded = [request.exclude for request in requests or ()]
         self._width = width
@@ -194,11 +211,11 @@ class Rules:
 
     @property
     def any(self) -> bool:
-        """Whether scores are changed at all."""
+        """Whether any rule changes scores."""
         return self._looks_back or self._config.forbid_unknown or self._shortest is not None
 
     def changes(self) -> Changes:
-        """Of the scores of the next token."""
+        """Return the changes of the scores of the next token."""
         config, count = self._config, len(self._sentences) * self._width
         weaker, every = None, np.arange(count)
         if config.repetition_penalty != 1.0:
@@ -216,8 +233,8 @@ class Rules:
         return Changes(weaker, config.repetition_penalty, np.hstack(forbidden))
 
     def follow(self, tokens: Ints, rows: Ints, staying: Ints) -> None:
-        """The hypotheses of the next step are ``rows`` [N'] of these with one more token each [N'], and belong to the
-        sentences ``staying`` (positions in b)."""
+        """Continue with the hypotheses ``rows`` [N'], each with one more of ``tokens`` [N'], of the sentences ``staying``
+        (positions in b)."""
         self._sentences = [self._sentences[place] for place in staying.tolist()]
         self._length += 1
         if self._looks_back:
@@ -234,7 +251,7 @@ class Rules:
         return np.stack([rows, following[rows, columns]])
 
     def _begun_phrases(self) -> Ints:
-        """The last tokens of phrases to be left out, where all but these are written."""
+        """Return the last token of each excluded phrase whose other tokens are written."""
         cells = [
             (row, phrase[-1])
             for row, written in enumerate(self._tokens.tolist())

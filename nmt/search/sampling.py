@@ -1,9 +1,7 @@
-"""Sampling: translations drawn from the model's distribution instead of the best ones.
+"""Sampling: translations drawn from the distribution of the model.
 
-Temperature; the k most probable tokens: Fan et al. 2018, arXiv:1805.04833, section 5.3; the nucleus of the most
-probable tokens: Holtzman et al. 2020, arXiv:1904.09751, section 3.1; those above a share of the most probable one's
-probability: Nguyen et al. 2024, arXiv:2407.01082, section 3.2; those above a probability: Hewitt et al. 2022,
-arXiv:2210.15191, section 4.
+Top-k: Fan et al. 2018, arXiv:1805.04833, section 5.3. Nucleus (top-p): Holtzman et al. 2020, arXiv:1904.09751, section 3.1.
+Min-p: Nguyen et al. 2024, arXiv:2407.01082, section 3.2. Epsilon: Hewitt et al. 2022, arXiv:2210.15191, section 4.
 
 Legend: B sentences, b of them still in the batch, K samples of each, N = b*K, T target positions, S source positions,
 V vocabulary. Row s*K + k of a step is sample k of sentence s.
@@ -15,155 +13,118 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from nmt.data.vocabulary import BOS, EOS, PAD
+from nmt.data.vocabulary import BOS, EOS, PAD, Flags, Floats, Hypothesis, Ids, Ints
 from nmt.errors import DataError
-from nmt.interface import Decodable, DecoderState, Hypothesis, Memory
 from nmt.search import searches
 from nmt.search.config import SamplingConfig
-from nmt.search.requests import Forced, Request, Rules, refuse_inclusion
-from nmt.trees import map_tensors
+from nmt.search.decoding import Engine
+from nmt.search.history import spread
+from nmt.search.requests import Forced, Rules, Sentences, refuse_inclusion
 
+Keys = npt.NDArray[np.uint64]
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / the golden ratio: successive counters lie far apart
 _INFINITY = float("inf")
 _BELOW_ONE = 1.0 - 2.0**-48
 _WIDTH = 64  # columns of a block
-_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / the golden ratio: successive counters lie far apart
-_BITS = 48  # of a number; with 53 the product with a sum of probabilities could round up to that sum
-_FEW = 128  # tokens that a nucleus is first looked for in
+_BITS = 48  # of a random number; with 53, its product with a sum of probabilities could round up to that sum
+_FEW = 128  # tokens that are first searched for the nucleus
 
 
 @dataclass(frozen=True)
 class Draws:
     """K samples of each of B sentences, in the order of their numbers."""
 
-    tokens: Tensor  # [B, K, T] ids ending in eos, then pad
-    scores: Tensor  # [B, K, T] the model's own log-probability of each token, 0 after the eos
-    lengths: Tensor  # [B, K] eos included
-    finished: Tensor  # [B, K] False: the length limit put the eos there
-    attention: Tensor | None  # [B, K, T, S]
+    tokens: Ints  # [B, K, T] ids ending in eos, then pad
+    scores: Floats  # [B, K, T] the model's own log-probability of each token, 0 after the eos
+    lengths: Ints  # [B, K] eos included
+    finished: Flags  # [B, K] False: the length limit put the eos there
+    attention: Floats | None  # [B, K, T, S]
 
     def hypotheses(self, sentence: int, width: int) -> list[Hypothesis]:
-        """Those of one sentence of ``width`` source positions, the most probable first."""
+        """Return the samples of a sentence with ``width`` source positions, the most probable first."""
         found = []
         for sample, length in enumerate(self.lengths[sentence].tolist()):
-            tokens, scores = (part[sentence, sample, :length].clone() for part in (self.tokens, self.scores))
+            tokens, scores = (
+                self.tokens[sentence, sample, :length].copy(),
+                self.scores[sentence, sample, :length].copy(),
+            )
             weights = None
             if self.attention is not None:
-                weights = self.attention[sentence, sample, :length, :width].float().clone().numpy()
-            total, finished = float(scores.sum()), bool(self.finished[sentence, sample])
-            found.append(Hypothesis(tokens.numpy(), total, total, scores.numpy(), weights, finished))
+                weights = self.attention[sentence, sample, :length, :width].copy()
+            total, finished = float(torch.from_numpy(scores).sum()), bool(self.finished[sentence, sample])
+            found.append(Hypothesis(tokens, total, total, scores, weights, finished))
         return sorted(found, key=lambda hypothesis: -hypothesis.score)
 
 
 @searches.register("sampling", SamplingConfig)
 class SamplingSearch:
-    """Draws ``nbest`` independent translations of each sentence; they may coincide.
+    """Draw ``nbest`` independent translations of each sentence; some may be equal.
 
-    The temperature comes first, then the k most probable tokens, then the nucleus of what is left, then the two least
-    probabilities; tokens that tie with the last one kept are kept too, and the most probable one always is. Scores are
-    the model's own log-probabilities, whatever was changed for the draw. A sample is a function of (seed, source
-    sentence, number of the sample): batch mates and their order never matter, and sample 3 of five is sample 3 of a
-    hundred. One number decides a token, so that the cost of chance is small.
+    The temperature is applied first, then top-k, the nucleus of the rest, min-p and epsilon. Tokens that tie with the last
+    kept one are kept too, and the most probable one always is. Scores are the log-probabilities of the model, without these
+    changes. A sample is a function of (seed, source sentence, number of the sample): it does not depend on the batch, and
+    sample 3 of 5 is sample 3 of 100. One random number decides a token, so randomness costs little.
     """
 
     def __init__(self, config: SamplingConfig, nbest: int = 1) -> None:
         self.config = config
         self.nbest = nbest
 
-    def __call__(
-        self,
-        model: Decodable,
-        source: Tensor,
-        source_lengths: Tensor,
-        *,
-        attention: bool = False,
-        requests: Sequence[Request] | None = None,
-    ) -> list[list[Hypothesis]]:
-        found = self.draw(model, source, source_lengths, attention=attention, requests=requests)
-        draws = map_tensors(Tensor.cpu, found)
-        if bool(draws.scores.isnan().any()):
+    def find(self, engine: Engine, batch: Sentences) -> list[list[Hypothesis]]:
+        draws = self.draw(engine, batch)
+        if np.isnan(draws.scores).any():
             raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
-        return [draws.hypotheses(sentence, width) for sentence, width in enumerate(source_lengths.tolist())]
+        return [draws.hypotheses(sentence, width) for sentence, width in enumerate(batch.lengths.tolist())]
 
-    def draw(
-        self,
-        model: Decodable,
-        source: Tensor,
-        source_lengths: Tensor,
-        *,
-        seed: int | None = None,
-        attention: bool = False,
-        requests: Sequence[Request] | None = None,
-    ) -> Draws:
-        """The samples as tensors on the model's device; ``seed`` stands in for the configured one.
+    def draw(self, engine: Engine, batch: Sentences, seed: int | None = None) -> Draws:
+        """Return the samples as arrays; ``seed`` replaces the configured one.
 
-        Of scores that are not numbers (NaN) they are any tokens: training skips such an update.
+        If scores are NaN, the samples are arbitrary tokens: training skips such an update. A sentence leaves the batch when
+        all its K samples have an eos; until then, finished samples get pad tokens.
         """
-        refuse_inclusion(requests, "sampling")
-        of_model = model.max_target_lengths(source_lengths)
-        limits = None if of_model is None else of_model.cpu().numpy()
-        forced = Forced(requests, source_lengths.cpu().numpy(), self.config, limits)
-        rules = Rules(self.config, requests, source.size(0), self.nbest)
-        of_sentences = sentence_keys(source, source_lengths, self.config.seed if seed is None else seed)
-        with torch.inference_mode():
-            memory, state = model.start(model.encode(source, source_lengths), self.nbest)
-            return self._draw(model, memory, state, sample_keys(of_sentences, self.nbest), forced, rules, attention)
-
-    def _draw(
-        self,
-        model: Decodable,
-        memory: Memory,
-        state: DecoderState,
-        keys: Tensor,
-        forced: Forced,
-        rules: Rules,
-        attention: bool,
-    ) -> Draws:
-        """A sentence leaves the batch when all its K samples have their eos; until then those wait for the others."""
-        (batch, count), device = keys.shape, keys.device
-        sentences, done = torch.arange(batch, device=device), torch.zeros_like(keys, dtype=torch.bool)  # [b], [b, K]
-        tokens, steps = torch.full((batch * count,), BOS, device=device), list[tuple[Tensor, Tensor, Tensor | None]]()
-
-        def spread(rows: Tensor) -> Tensor:
-            """[N, ...] of the sentences still there -> [B, K, ...] of all; what is missing is 0, as the pad is."""
-            full = rows.new_zeros((batch, count, *rows.shape[1:]))
-            full[sentences] = rows.view(len(sentences), count, *rows.shape[1:])
-            return full
-
+        refuse_inclusion(batch.requests, "sampling")
+        lengths, count = batch.lengths, self.nbest
+        forced = Forced(batch.requests, lengths, self.config, engine.longest_targets(lengths))
+        rules = Rules(self.config, batch.requests, len(lengths), count)
+        keys = sample_keys(sentence_keys(batch.sources, self.config.seed if seed is None else seed), count)
+        decoding = engine.begin(batch.sources, count, batch.lists)
+        sentences, tokens = np.arange(len(lengths)), np.full(len(lengths) * count, BOS)  # [b], [N]
+        done, steps = np.zeros(keys.shape, dtype=np.bool_), list[_DrawnTokens]()  # [b, K]
         for length in itertools.count(1):
-            output = model.step(tokens, memory, state, attention)
-            log_probabilities, waiting = output.log_probabilities(), done.flatten()  # [N, V], [N]
-            tokens = self._choose(log_probabilities, uniform(keys.flatten(), length), rules, length)
-            given = None if forced.chooses_at(length) else forced.tokens(sentences.cpu().numpy(), length)
-            if given is not None:
-                given_there = torch.from_numpy(given).to(device).repeat_interleave(count)
-                tokens = torch.where(given_there >= 0, given_there, tokens)
-            tokens = torch.where(waiting, EOS, tokens)
-            scores = log_probabilities.gather(1, tokens[:, None]).squeeze(1).masked_fill(waiting, 0.0)
-            weights = None if output.attention is None else spread(output.attention)
-            steps.append((spread(tokens.masked_fill(waiting, PAD)), spread(scores), weights))
-            done, state = (tokens == EOS).view_as(done), output.state
-            staying = (~done).any(1).nonzero().squeeze(1)
+            scores = decoding.step(tokens, batch.attention)
+            with torch.inference_mode():
+                logarithms = scores.log_probabilities()  # [N, V]
+                chance = torch.from_numpy(uniform(keys.ravel(), length)).to(logarithms.device)
+                tokens = self._choose(logarithms, chance, rules, length).cpu().numpy()
+                prescribed = forced.tokens(sentences, length)
+                if prescribed is not None:
+                    each = prescribed.repeat(count)
+                    tokens = np.where(each >= 0, each, tokens)
+                waiting = done.ravel()
+                tokens = np.where(waiting, EOS, tokens)
+                own = logarithms.gather(1, torch.from_numpy(tokens)[:, None].to(logarithms.device)).squeeze(1)
+            steps.append(_DrawnTokens(sentences, np.where(waiting, PAD, tokens), own, waiting, scores.attention))
+            done = (tokens == EOS).reshape(done.shape)
+            staying = np.flatnonzero(~done.all(1))
             if len(staying) == 0:
                 break
-            rows = (staying[:, None] * count + torch.arange(count, device=device)).flatten()  # [N'] drawn further
-            if len(staying) < len(done):
-                sentences, keys, done, tokens = sentences[staying], keys[staying], done[staying], tokens[rows]
-                memory, state = memory.rows(staying), state.rows(rows)
+            rows = (staying[:, None] * count + np.arange(count)).ravel()  # [N'] drawn further
+            decoding.follow(np.tile(np.arange(count), (len(done), 1)), staying)
+            sentences, keys, done, tokens = sentences[staying], keys[staying], done[staying], tokens[rows]
             if rules.any:
-                rules.follow(*(part.cpu().numpy() for part in (tokens, rows, staying)))
-        drawn, logarithms, maps = zip(*steps)
-        ids = torch.stack(drawn, 2)  # [B, K, T]
-        lengths, limits = (ids != PAD).sum(2), torch.from_numpy(forced.limits).to(device)
-        attended = None if maps[0] is None else torch.stack(maps, 2)
-        return Draws(ids, torch.stack(logarithms, 2), lengths, lengths < limits[:, None], attended)
+                rules.follow(tokens, rows, staying)
+        return _collected(steps, len(lengths), count, forced.limits)
 
     def _choose(self, log_probabilities: Tensor, chance: Tensor, rules: Rules, length: int) -> Tensor:
-        """[N] the token at which the sum of the probabilities, in the order of the ids, passes ``chance`` [N]; eos where
-        rules leave none."""
+        """[N] the token at which the cumulative probability, in the order of the ids, exceeds ``chance`` [N]; eos if rules
+        forbid all tokens."""
         config = self.config
         scores = log_probabilities
         if rules.any:
@@ -185,8 +146,33 @@ class SamplingSearch:
         return torch.where(highest.squeeze(1) == -_INFINITY, EOS, _passed(scores.softmax(1), chance))
 
 
+class _DrawnTokens(NamedTuple):
+    """The tokens of one position."""
+
+    sentences: Ints  # [b] still in the batch
+    tokens: Ints  # [N] pad for a finished sample
+    scores: Tensor  # [N] on the device
+    waiting: Flags  # [N] whether the sample was finished before
+    attention: Floats | None  # [N, S]
+
+
+def _collected(steps: Sequence[_DrawnTokens], batch: int, count: int, limits: Ints) -> Draws:
+    """Steps of the sentences still in the batch -> draws of all; missing positions are 0, which is also the pad."""
+
+    def of_all(sentences: Ints, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """[N, ...] -> [B, K, ...]"""
+        return spread(rows.reshape(len(sentences), count, *rows.shape[1:]), sentences, batch)
+
+    scores = [np.where(one.waiting, np.float32(0.0), one.scores.cpu().numpy()) for one in steps]
+    maps = [of_all(one.sentences, one.attention) for one in steps if one.attention is not None]
+    tokens = np.stack([of_all(one.sentences, one.tokens) for one in steps], 2)  # [B, K, T]
+    lengths = (tokens != PAD).sum(2)
+    logarithms = np.stack([of_all(one.sentences, of_tokens) for one, of_tokens in zip(steps, scores)], 2)
+    return Draws(tokens, logarithms, lengths, lengths < limits[:, None], np.stack(maps, 2) if maps else None)
+
+
 def _keep_above(scores: Tensor, border: Tensor) -> None:
-    """Forbid, in place, what scores [N, V] less than the border [N, 1]."""
+    """Forbid, in place, tokens whose scores [N, V] are below the border [N, 1]."""
     scores.masked_fill_(scores < border, -_INFINITY)
 
 
@@ -194,10 +180,12 @@ def _nucleus_border(scores: Tensor, share: float) -> Tensor:
     """[N, 1] the lowest score of the smallest set of tokens whose probabilities reach ``share`` together."""
     probabilities = scores.softmax(1)
     count = 0
-    while True:  # sorting the whole vocabulary costs far more than the few tokens that a nucleus mostly has
+    while True:  # sorting the whole vocabulary costs far more; a nucleus mostly has few tokens
         count = min(max(_FEW, 8 * count), scores.size(1))
         ranked = probabilities.topk(count)
-        before = ranked.values.cumsum(1, dtype=torch.float64) - ranked.values  # [N, count] what likelier tokens have
+        before = (
+            ranked.values.cumsum(1, dtype=torch.float64) - ranked.values
+        )  # [N, count] sum over more probable tokens
         within = before < share
         if count == scores.size(1) or not within[:, -1].any():
             break
@@ -206,9 +194,9 @@ def _nucleus_border(scores: Tensor, share: float) -> Tensor:
 
 
 def _passed(probabilities: Tensor, chance: Tensor) -> Tensor:
-    """[N] the first column at which the running sum of ``probabilities`` [N, V] passes ``chance`` [N] of [0, 1).
+    """[N] the first column at which the running sum of ``probabilities`` [N, V] exceeds ``chance`` [N] of [0, 1).
 
-    First the block of columns, then the column in it: a running sum over everything takes several times as long.
+    Finds the block of columns, then the column in it: a running sum over all columns takes several times as long.
     """
     vocabulary = probabilities.size(1)
     covered = vocabulary // _WIDTH * _WIDTH
@@ -222,8 +210,8 @@ def _passed(probabilities: Tensor, chance: Tensor) -> Tensor:
 
 
 def _first_beyond(weights: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
-    """The first column at which the running sum of weights [N, n] passes the share ``chance`` [N] of the whole, and how far
-    into that column's weight this lies, again as a share of [0, 1)."""
+    """Return the first column at which the running sum of weights [N, n] exceeds the share ``chance`` [N] of their total,
+    and the position within the weight of that column, as a share of [0, 1)."""
     sums = weights.cumsum(1)
     wanted = chance[:, None] * sums[:, -1:]
     found = torch.searchsorted(sums, wanted, right=True)
@@ -233,44 +221,38 @@ def _first_beyond(weights: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
     return found.squeeze(1), share.squeeze(1).clamp(0.0, _BELOW_ONE)
 
 
-# Random numbers depend on what they are for, not on when they are drawn: a generator's follow each other, so what a sentence
-# gets would depend on its batch mates. Here a number is a hash of (seed, source sentence, sample, step): the mixing function
-# of SplitMix64, Steele et al. 2014, "Fast splittable pseudorandom number generators". A few operations on one integer a row,
-# on any device.
+# A random number is a hash of (seed, source sentence, sample, step). With a generator, the numbers of a sentence would
+# depend on the other sentences of its batch. The hash is the mixing function of SplitMix64, Steele et al. 2014, "Fast
+# splittable pseudorandom number generators".
 
 
-def sentence_keys(source: Tensor, source_lengths: Tensor, seed: int) -> Tensor:
-    """[B] a key for each sentence of ids [B, S], from its own pieces alone: padding does not enter."""
-    positions = torch.arange(1, source.size(1) + 1, device=source.device)  # [S]
-    real = positions[None, :] <= source_lengths[:, None]
-    mixed = _mix(_mix(source + _wrapped(_GOLDEN)) + positions * _wrapped(_GOLDEN))  # [B, S]
-    return _mix((mixed * real).sum(1) + _wrapped(seed * _GOLDEN))
+def sentence_keys(sources: Sequence[Ids], seed: int) -> Keys:
+    """[B] a key for each sentence, a function of its ids and their positions."""
+    mixed = [(_mix(_mix(_unsigned(ids) + _GOLDEN) + _numbers(len(ids)) * _GOLDEN)).sum() for ids in sources]
+    return _mix(np.array(mixed, dtype=np.uint64) + np.uint64(seed * int(_GOLDEN) % 2**64))
 
 
-def sample_keys(keys: Tensor, count: int) -> Tensor:
-    """[B] -> [B, count]: a key for each sample; the first ones are the same however many there are."""
-    numbers = torch.arange(1, count + 1, device=keys.device)
-    return _mix(keys[:, None] + _mix(numbers * _wrapped(_GOLDEN)))
+def sample_keys(keys: Keys, count: int) -> Keys:
+    """[B] -> [B, count]: a key for each sample; the first ones do not depend on ``count``."""
+    return _mix(keys[:, None] + _mix(_numbers(count) * _GOLDEN))
 
 
-def uniform(keys: Tensor, step: int) -> Tensor:
-    """For each key a number of [0, 1) in float64, another one at each step."""
-    mixed = _mix(keys + _wrapped(step * _GOLDEN))
-    return _shifted(mixed, 64 - _BITS).double() * 2.0**-_BITS
+def uniform(keys: Keys, step: int) -> npt.NDArray[np.float64]:
+    """Return a number of [0, 1) for each key, a different one at each step."""
+    mixed = _mix(keys + np.uint64(step * int(_GOLDEN) % 2**64))
+    return (mixed >> np.uint64(64 - _BITS)).astype(np.float64) * 2.0**-_BITS
 
 
-def _mix(x: Tensor) -> Tensor:
+def _mix(x: Keys) -> Keys:
     """A bijection of 64-bit integers in which every bit of the result depends on every bit of ``x``."""
-    x = (x ^ _shifted(x, 30)) * _wrapped(0xBF58476D1CE4E5B9)
-    x = (x ^ _shifted(x, 27)) * _wrapped(0x94D049BB133111EB)
-    return x ^ _shifted(x, 31)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
-def _shifted(x: Tensor, bits: int) -> Tensor:
-    """To the right, zeros coming in from the left; torch's own operator repeats the sign."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+def _numbers(count: int) -> Keys:
+    return np.arange(1, count + 1, dtype=np.uint64)
 
 
-def _wrapped(number: int) -> int:
-    """The signed 64-bit integer with the same bits."""
-    return (number + 2**63) % 2**64 - 2**63
+def _unsigned(ids: Ids) -> Keys:
+    return np.asarray(ids).astype(np.uint64)

@@ -4,42 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
-import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 import nmt
-from nmt.config.serving import ServeConfig
+from nmt.errors import quantity
 from nmt.serving import answering
-from nmt.serving.asking import Asked, Reader
-from nmt.serving.body import ClientGone, read_body
+from nmt.serving.admission import ApiKeys, check_content_type, check_headers, key_of
+from nmt.serving.body import ClientGone, Turns, read_body
+from nmt.serving.config import ServeConfig
 from nmt.serving.dispatching import Dispatcher
 from nmt.serving.metrics import Metrics
 from nmt.serving.models import Models
 from nmt.serving.refusals import Refused, busy
-from nmt.translation import Translation
+from nmt.serving.rendering import Rendered, json_bytes
+from nmt.serving.request_forms import RequestParser, TranslationRequest, fields_of
 
+T = TypeVar("T")
 DEFECT = "the server has a defect; its log says more"
 logger = logging.getLogger("nmt.serving")
 
 PAGE = Path(__file__).with_name("page.html")
-NO_LONGER_THERE = 499  # what servers log where the client has gone; nobody reads it
+KEY_IN_BODY = ("/translate", "/detect")  # routes of LibreTranslate
+NO_LONGER_THERE = 499  # status in the log and the metrics if the client has disconnected
 
-# Names of languages, for clients that show them; others are shown by their codes.
+# Names of languages for clients; other languages are shown by their codes.
 LANGUAGES = dict(
     pair.split("=")
     for pair in (
@@ -51,99 +53,115 @@ LANGUAGES = dict(
         "vi=Vietnamese zh=Chinese"
     ).split()
 )
-Answer = Callable[[Request], Awaitable[Response]]
 
 
 def as_json(tree: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """What is no text (a lone surrogate that a client sent, in a sentence about it) is replaced."""
-    content = json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    return Response(content, status, headers, media_type="application/json")
-
-
-def refusal(error: Refused) -> Response:
-    return as_json({"error": error.sentence}, error.status, error.headers)
+    return Response(json_bytes(tree), status, headers, media_type="application/json")
 
 
 @dataclass
 class Service:
-    """What the routes need. ``stopping``: no new work is begun elsewhere; health says so."""
+    """The routes of a server and their state. ``stopping``: the health route tells load balancers to send no more."""
 
     config: ServeConfig
     models: Models
     dispatcher: Dispatcher
     metrics: Metrics
+    keys: ApiKeys | None = None  # None: no request needs one
     stopping: bool = False
-    active: int = 0  # requests that are being translated, or read
+    active: int = 0  # requests that are being read or translated
 
     def __post_init__(self) -> None:
-        self._reader = Reader(self.models, self.config)
-
-    def application(self) -> ASGIApp:
-        routes = [
-            Route("/v1/translate", self.translate, methods=["POST"]),
-            Route("/v1/models", self.tell_models),
-            Route("/translate", self.libretranslate, methods=["POST"]),
-            Route("/detect", self.detect, methods=["POST"]),
-            Route("/languages", self.languages),
-            Route("/frontend/settings", self.settings),
-            Route("/api/translate", self.opus, methods=["POST"]),
-            Route("/api/languages", self.opus_languages),
-            Route("/api/ready", self.health),
-            Route("/translator/translate", self.opennmt, methods=["POST"]),
-            Route("/health", self.health),
-            Route("/metrics", self.tell_metrics),
-        ]
+        self._parser = RequestParser(self.models, self.config)
+        self._turns = Turns()
+        self._routes: dict[str, tuple[str, Callable[[Request], Awaitable[Response]]]] = {
+            "/v1/translate": ("POST", self.translate),
+            "/v1/models": ("GET", self.tell_models),
+            "/translate": ("POST", self.libretranslate),
+            "/detect": ("POST", self.detect),
+            "/languages": ("GET", self.languages),
+            "/frontend/settings": ("GET", self.settings),
+            "/api/translate": ("POST", self.opus),
+            "/api/languages": ("GET", self.opus_languages),
+            "/api/ready": ("GET", self.health),
+            "/translator/translate": ("POST", self.opennmt),
+            "/health": ("GET", self.health),
+            "/metrics": ("GET", self.tell_metrics),
+        }
         if self.config.web_page:
-            routes.append(Route("/", self.page))
-        app = Starlette(
-            routes=routes, exception_handlers={HTTPException: _no_such_route, Refused: _refused, Exception: _defect}
-        )
-        self._paths = {route.path for route in routes}
-        return self._watched(app)
+            self._routes["/"] = ("GET", self.page)
 
-    def _watched(self, app: ASGIApp) -> ASGIApp:
-        """Counts and logs each request. A defect is told in the log, and the client gets one sentence."""
+    @property
+    def load(self) -> str:
+        """Return the active requests in words."""
+        return f"{quantity(self.active, 'request')} {'is' if self.active == 1 else 'are'} being answered"
 
-        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] != "http":
-                await app(scope, receive, send)
-                return
-            status, begin = NO_LONGER_THERE, time.perf_counter()
+    def _check(self, scope: Scope) -> None:
+        """Raise ``Refused`` if the request is not accepted."""
+        headers = Headers(scope=scope)
+        check_headers(headers, self.config)
+        if scope["method"] == "POST":
+            check_content_type(headers)
+            if self.keys is not None and scope["path"] not in KEY_IN_BODY:
+                self.keys.require(key_of(headers))
 
-            async def noted(message: Message) -> None:
-                nonlocal status
-                if message["type"] == "http.response.start":
-                    status = message["status"]
-                await send(message)
+    def _check_key(self, request: Request, fields: Mapping[str, Any]) -> None:
+        """Check the key of a client of LibreTranslate, which is in the headers or in the ``fields`` of its request."""
+        if self.keys is not None:
+            self.keys.require(key_of(request.headers) or fields.get("api_key"))
 
-            try:
-                await app(scope, receive, noted)
-            except ClientGone:
-                status = NO_LONGER_THERE
-            except Exception:
-                logger.exception("%s %s failed", scope["method"], scope["path"])
-                if status == NO_LONGER_THERE:
-                    await as_json({"error": DEFECT}, HTTPStatus.INTERNAL_SERVER_ERROR)(scope, receive, noted)
-            seconds = time.perf_counter() - begin
-            route = scope["path"] if scope["path"] in self._paths else "other"
-            self.metrics.requests[route, status] += 1
-            self.metrics.seconds.add(seconds)
-            if self.config.access_log:
-                client = (scope.get("client") or ("-",))[0]
-                logger.info("%s %s %s %d %.0f ms", client, scope["method"], route, status, seconds * 1000)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request (ASGI), count it and log it."""
+        scope["path"] = scope["path"].rstrip("/") or "/"  # a slash at the end makes no difference
+        begin = time.perf_counter()
+        try:
+            response = await self._response(scope, receive)
+            status = response.status_code
+            await response(scope, receive, send)
+        except ClientGone:
+            status = NO_LONGER_THERE
+        seconds = time.perf_counter() - begin
+        route = scope["path"] if scope["path"] in self._routes else "other"
+        self.metrics.requests[route, status] += 1
+        self.metrics.seconds.add(seconds)
+        if self.config.access_log:
+            client = (scope.get("client") or ("-",))[0]
+            logger.info("%s %s %s %d %.0f ms", client, scope["method"], route, status, seconds * 1000)
 
-        return watched
+    async def _response(self, scope: Scope, receive: Receive) -> Response:
+        """The answer of the route, or the refusal. A defect is logged, and the client gets one sentence."""
+        method, path = scope["method"], scope["path"]
+        try:
+            self._check(scope)
+            allowed, answer = self._routes.get(path, ("", None))
+            if answer is None or method not in (allowed, allowed.replace("GET", "HEAD")):
+                sentence = f"there is no {method} {path}; docs/serving.md has the routes"
+                if answer is None:
+                    return as_json({"error": sentence}, HTTPStatus.NOT_FOUND)
+                return as_json({"error": sentence}, HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": allowed})
+            return await answer(Request(scope, receive))
+        except Refused as error:
+            return as_json({"error": error.sentence}, error.status, error.headers)
+        except ClientGone:
+            raise
+        except Exception:
+            logger.exception("%s %s failed", method, path)
+            return as_json({"error": DEFECT}, HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    async def _translated(self, request: Request, read: Callable[[bytes], Asked]) -> tuple[Asked, list[Translation]]:
-        """The request as ``read`` understands it, and its translations."""
+    @contextlib.asynccontextmanager
+    async def _parsed(
+        self, request: Request, read: Callable[[bytes], T]
+    ) -> AsyncIterator[tuple[T, asyncio.Future[object]]]:
+        """Count an active request. Yield its body, parsed by ``read``, and a future that is done when the client
+        disconnects."""
         if self.active >= self.config.max_requests:
-            raise busy(f"{self.active:,} requests are being answered already; try again in a moment")
+            raise busy(f"{self.load}; try again in a moment")
         self.active += 1
         try:
-            asked = read(await read_body(request, self.config))
-            gone: asyncio.Future[object] = asyncio.ensure_future(request.receive())  # nothing more comes but its end
+            body = await read_body(request, self.config)
+            gone: asyncio.Future[object] = asyncio.ensure_future(request.receive())  # the next message is its end
             try:
-                return asked, await self.dispatcher.translate(asked, gone)
+                yield await self._turns.parse(body, read, gone), gone
             except asyncio.CancelledError:
                 if gone.done() and not gone.cancelled():
                     raise ClientGone from None
@@ -153,15 +171,24 @@ class Service:
         finally:
             self.active -= 1
 
+    async def _translated(
+        self, request: Request, read: Callable[[bytes], TranslationRequest]
+    ) -> tuple[TranslationRequest, list[Rendered]]:
+        """Return the request, parsed by ``read``, and its translations."""
+        async with self._parsed(request, read) as (asked, gone):
+            return asked, await self.dispatcher.translate(asked, gone)
+
     async def translate(self, request: Request) -> Response:
-        asked, found = await self._translated(request, self._reader.own)
-        return as_json(answering.own(asked, found))
+        asked, found = await self._translated(request, self._parser.own)
+        return Response(answering.own(asked, found), media_type="application/json")
 
     async def libretranslate(self, request: Request) -> Response:
         detected: list[str] = []
 
-        def read(body: bytes) -> Asked:
-            asked, auto = self._reader.libretranslate(body, request.headers.get("content-type", ""))
+        def read(body: bytes) -> TranslationRequest:
+            fields = fields_of(body, request.headers.get("content-type", ""))
+            self._check_key(request, fields)
+            asked, auto = self._parser.libretranslate(fields)
             detected.extend([asked.model.source] if auto else [])
             return asked
 
@@ -169,15 +196,19 @@ class Service:
         return as_json(answering.libretranslate(asked, found, detected=detected[0] if detected else None))
 
     async def opus(self, request: Request) -> Response:
-        return as_json(answering.opus(*await self._translated(request, self._reader.opus)))
+        return as_json(answering.opus(*await self._translated(request, self._parser.opus)))
 
     async def opennmt(self, request: Request) -> Response:
-        return as_json(answering.opennmt(*await self._translated(request, self._reader.opennmt)))
+        return as_json(answering.opennmt(*await self._translated(request, self._parser.opennmt)))
 
     async def detect(self, request: Request) -> Response:
-        body = await read_body(request, self.config)
-        language = self._reader.detected(body, request.headers.get("content-type", ""))
-        return as_json([{"language": language, "confidence": 100.0}])
+        def read(body: bytes) -> str:
+            fields = fields_of(body, request.headers.get("content-type", ""))
+            self._check_key(request, fields)
+            return self._parser.detected(fields)
+
+        async with self._parsed(request, read) as (language, _):
+            return as_json([{"language": language, "confidence": 100.0}])
 
     async def languages(self, request: Request) -> Response:
         found = [
@@ -192,21 +223,29 @@ class Service:
         return as_json(found)
 
     async def settings(self, request: Request) -> Response:
-        """What LibreTranslate's own page asks first."""
+        """Settings that the web page of LibreTranslate reads first."""
         first = self.models.all[0]
         languages = {
             side: {"code": code, "name": LANGUAGES.get(code, code)}
             for side, code in (("source", first.source), ("target", first.target))
         }
-        tree = {"apiKeys": False, "charLimit": self.config.max_line_chars, "keyRequired": False, "language": languages}
-        more = {"suggestions": False, "filesTranslation": False, "supportedFilesFormat": [], "frontendTimeout": 500}
-        return as_json(tree | more)
+        tree = {
+            "apiKeys": self.keys is not None,
+            "charLimit": self.config.max_line_chars,
+            "keyRequired": self.keys is not None,
+            "language": languages,
+            "suggestions": False,
+            "filesTranslation": False,
+            "supportedFilesFormat": [],
+            "frontendTimeout": 500,
+        }
+        return as_json(tree)
 
     async def opus_languages(self, request: Request) -> Response:
         return as_json({"languages": self.models.languages()})
 
     async def tell_models(self, request: Request) -> Response:
-        limits = ("max_beam", "max_body_bytes", "max_line_chars", "max_lines")
+        limits = ("max_beam", "max_body_bytes", "max_line_chars", "max_line_tokens", "max_lines")
         models = [
             {"name": model.name, "source": model.source, "target": model.target, "search": model.search}
             | {"source_name": LANGUAGES.get(model.source, model.source)}
@@ -216,9 +255,17 @@ class Service:
         return as_json({"models": models, "limits": {name: getattr(self.config, name) for name in limits}})
 
     async def health(self, request: Request) -> Response:
-        ready = not self.stopping and self.dispatcher.workers > 0
+        dispatcher = self.dispatcher
+        ready = not self.stopping and dispatcher.workers > 0
         status = "ready" if ready else "stopping" if self.stopping else "starting"
-        tree = {"status": status, "version": nmt.__version__, "waiting_lines": self.dispatcher.waiting_lines}
+        tree = {
+            "status": status,
+            "version": nmt.__version__,
+            "waiting_lines": dispatcher.waiting_lines,
+            "workers": dispatcher.workers,
+            "busy_workers": dispatcher.busy_workers,
+            "oldest_request_seconds": round(dispatcher.oldest_request_seconds, 3),
+        }
         return as_json(tree, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def tell_metrics(self, request: Request) -> Response:
@@ -228,6 +275,7 @@ class Service:
             active_requests=self.active,
             workers=dispatcher.workers,
             busy_workers=dispatcher.busy_workers,
+            oldest_request_seconds=dispatcher.oldest_request_seconds,
         )
         return Response(text, media_type="text/plain; version=0.0.4")
 
@@ -242,7 +290,7 @@ class Service:
 
 
 def policy_of(page: str) -> str:
-    """What the page may do: run its own script, look as its own style says, and ask this server."""
+    """Return a Content-Security-Policy: the page may use its own script and style, and send requests to this server."""
     allowed = [
         f"{kind}-src 'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
         for kind, tag in (("script", "script"), ("style", "style"))
@@ -250,20 +298,3 @@ def policy_of(page: str) -> str:
     ]
     rest = ["connect-src 'self'", "img-src data:", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"]
     return "; ".join(["default-src 'none'", *allowed, *rest])
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
-    return refusal(error)
-
-
-async def _defect(request: Request, error: Exception) -> Response:
-    """The log has its traceback."""
-    return as_json({"error": DEFECT}, HTTPStatus.INTERNAL_SERVER_ERROR)
-
-
-async def _no_such_route(request: Request, error: Exception) -> Response:
-    """Unknown paths and methods."""
-    assert isinstance(error, HTTPException)
-    sentence = f"there is no {request.method} {request.url.path}; docs/serving.md has the routes"
-    return as_json({"error": sentence}, error.status_code, dict(error.headers or {}))

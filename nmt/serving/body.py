@@ -1,31 +1,36 @@
-"""What a client sends, within limits: nothing that is too large is kept, and nobody is waited for without end."""
+"""Read and parse the body of a request, within limits of size and time."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from http import HTTPStatus
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.types import Message
 
-from nmt.config.serving import ServeConfig
+from nmt.serving.config import ServeConfig
 from nmt.serving.refusals import Refused, malformed, too_large
 
-_WORTH_READING = 2**26  # bytes that a client may go on sending, so that it comes to read why they are refused
+T = TypeVar("T")
+_WORTH_READING = 2**26  # bytes that a client may still send, so that it then reads why they are refused
+_SMALL = 2**14  # bytes of a body that is parsed in one or two milliseconds
 
 
 class ClientGone(Exception):
-    """Nobody is there to be answered."""
+    """The client has disconnected."""
 
 
 async def read_body(request: Request, config: ServeConfig) -> bytes:
-    """The whole body. Raises ``Refused`` or ``ClientGone``."""
+    """Return the whole body. Raises ``Refused`` or ``ClientGone``."""
     limit = config.max_body_bytes
-    said = request.headers.get("content-length")
-    if said is not None and not said.isdecimal():
-        raise malformed(f"Content-Length {said!r} is no number of bytes")
-    if said is not None and int(said) > limit:
-        _refuse(int(said), limit)
+    declared = request.headers.get("content-length")
+    if declared is not None and not declared.isdecimal():
+        raise malformed(f"Content-Length {declared!r} is not a number of bytes")
+    if declared is not None and int(declared) > limit:
+        _refuse(int(declared), limit)
     try:
         return await asyncio.wait_for(_parts(request, limit), config.read_timeout)
     except asyncio.TimeoutError:
@@ -51,3 +56,27 @@ async def _parts(request: Request, limit: int) -> bytes:
 def _refuse(size: int, limit: int) -> None:
     sentence = f"a request may have {limit:,} bytes; send less at a time"
     raise too_large(sentence, closes=size > _WORTH_READING)
+
+
+class Turns:
+    """Parse large bodies one at a time, in the order of arrival, for at most half of the loop's time.
+
+    A body of 1 MB takes between 5 and 300 milliseconds. Without turns, clients that send such bodies without pause would
+    block the loop for all others.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def parse(self, body: bytes, read: Callable[[bytes], T], gone: asyncio.Future[object]) -> T:
+        """Return the body, parsed by ``read``. Raises ``ClientGone`` if the client left before its turn."""
+        if len(body) <= _SMALL:
+            return read(body)
+        await self._turn.acquire()
+        begin = time.perf_counter()
+        try:
+            if gone.done():
+                raise ClientGone
+            return read(body)
+        finally:
+            asyncio.get_running_loop().call_later(time.perf_counter() - begin, self._turn.release)

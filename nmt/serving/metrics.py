@@ -1,4 +1,4 @@
-"""What a server counts, in the text format of Prometheus."""
+"""Counters of a server, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LINES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 
 class Histogram:
-    """How many values there were up to each bound, and their sum."""
+    """The number of values up to each bound, and their sum."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -30,7 +30,7 @@ class Histogram:
 
 
 class Metrics:
-    """All of it; other parts write the attributes."""
+    """All counters; other parts of the server change the attributes."""
 
     def __init__(self) -> None:
         self.requests: defaultdict[tuple[str, int], int] = defaultdict(int)  # by route and status
@@ -38,10 +38,12 @@ class Metrics:
         self.window_lines = Histogram(LINES)
         self.lines: defaultdict[str, int] = defaultdict(int)  # translated, by model
         self.dropped_lines = 0
+        self.abandoned_lines = 0
+        self.interruptions = 0
         self.ended_workers = 0
 
     def text(self, **gauges: float) -> str:
-        """The page; ``gauges``: values of this moment."""
+        """Return the page. ``gauges``: current values by name."""
         found: list[str] = []
 
         def section(name: str, kind: str, meaning: str, lines: list[str]) -> None:
@@ -68,10 +70,14 @@ class Metrics:
             f'nmt_lines_total{{model="{_escaped(name)}"}} {count}' for name, count in sorted(self.lines.items())
         ]
         section("lines_total", "counter", "Lines translated, by model.", of_lines)
-        dropped = [f"nmt_dropped_lines_total {self.dropped_lines}"]
-        section("dropped_lines_total", "counter", "Lines dropped since nobody waited for them.", dropped)
-        ended = [f"nmt_ended_workers_total {self.ended_workers}"]
-        section("ended_workers_total", "counter", "Processes that ended and were started again.", ended)
+        counters = {
+            "dropped_lines": "Queued lines dropped because their request had ended.",
+            "abandoned_lines": "Lines abandoned by a worker because their request had ended.",
+            "interruptions": "Windows that interrupted another one.",
+            "ended_workers": "Worker processes that ended and were replaced.",
+        }
+        for name, meaning in counters.items():
+            section(f"{name}_total", "counter", meaning, [f"nmt_{name}_total {getattr(self, name)}"])
         for name, value in gauges.items():
             section(name, "gauge", f"{name.replace('_', ' ').capitalize()} now.", [f"nmt_{name} {value:g}"])
         return "\n".join(found) + "\n"

@@ -1,4 +1,4 @@
-"""The models that a server has, and which of them a request means."""
+"""The models of a server, and which of them a request means."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from nmt.errors import UsageError, did_you_mean
 from nmt.serving.refusals import Refused, malformed, wrong
 from nmt.storage.run_folder import split_paths
 
-AUTO = "auto"  # the source language where the client does not know it
+AUTO = "auto"  # source language of a client that does not know it
 
 
 @dataclass(frozen=True)
-class Model:
-    """What is told of a model."""
+class ServedModel:
+    """What clients may know about a model."""
 
     name: str
     source: str
     target: str
-    search: str  # its own, where neither the command line nor a request asks for another
+    search: str  # default search, with its options
 
 
 def names_of(paths: Sequence[str]) -> dict[str, str]:
-    """A name for each model: the last part of its path if no other model has the same, else the path."""
+    """Return the paths of models by name: the last part of the path if it is unique, else the path."""
     if not paths:
         raise UsageError("name the models to serve: --path RUN, or several: --path RUN,RUN")
     if len(set(paths)) < len(paths):
@@ -39,12 +39,12 @@ def names_of(paths: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Models:
-    """All of them, in the order of the command line: of several with one direction the first answers."""
+    """All models, in the order of the command line. If several have the same direction, the first is the default."""
 
-    all: tuple[Model, ...]
+    all: tuple[ServedModel, ...]
 
     def languages(self) -> dict[str, list[str]]:
-        """The targets of each source language."""
+        """Return the target languages of each source language."""
         found: dict[str, list[str]] = {}
         for model in self.all:
             targets = found.setdefault(model.source, [])
@@ -52,13 +52,13 @@ class Models:
                 targets.append(model.target)
         return found
 
-    def find(self, source: str | None = None, target: str | None = None, name: str | None = None) -> Model:
-        """The model that these words mean; None and "auto" leave open."""
+    def find(self, source: str | None = None, target: str | None = None, name: str | None = None) -> ServedModel:
+        """Return the model that a request means; None and "auto" match any."""
         source = None if source == AUTO else source
         if name is not None and name not in [model.name for model in self.all]:
-            there = ", ".join(model.name for model in self.all)
-            near = did_you_mean(name, [model.name for model in self.all])
-            raise Refused(HTTPStatus.NOT_FOUND, f"there is no model '{name}'{near}; there are: {there}")
+            names = [model.name for model in self.all]
+            sentence = f"there is no model '{name}'{did_you_mean(name, names)}; there are: {', '.join(names)}"
+            raise Refused(HTTPStatus.NOT_FOUND, sentence)
         fitting = [
             model
             for model in self.all
@@ -69,15 +69,15 @@ class Models:
             of_model = "" if name is None else f" by model '{name}'"
             raise Refused(HTTPStatus.NOT_FOUND, f"nothing translates {asked}{of_model}; there are: {self.directions()}")
         if len({(model.source, model.target) for model in fitting}) > 1:
-            raise wrong(f"say what to translate from and to; there are: {self.directions()}")
+            raise wrong(f"give the source and the target language; there are: {self.directions()}")
         return fitting[0]
 
     def only_source(self) -> str:
-        """The language that every text must be in, for clients that ask to have it recognised."""
+        """Return the only source language, for clients that want it to be recognized."""
         sources = list(self.languages())
         if len(sources) > 1:
             raise malformed(
-                f"languages are not recognised here, and there are several: {', '.join(sources)}; say which one it is"
+                f"this server does not recognize languages, and has several: {', '.join(sources)}; give the source language"
             )
         return sources[0]
 

@@ -1,4 +1,4 @@
-"""What a client is told when it gets no translation."""
+"""Errors that are sent to clients."""
 
 from __future__ import annotations
 
@@ -8,27 +8,31 @@ RETRY_SECONDS = 1
 
 
 class Refused(Exception):
-    """A request that is answered with a status and a sentence. ``closes``: nothing more is read from the client."""
+    """A request is answered with an error status and a sentence. ``closes``: the connection is closed."""
 
     def __init__(self, status: HTTPStatus, sentence: str, closes: bool = False) -> None:
-        super().__init__(status, sentence, closes)  # with these it can be sent from one process to another
+        super().__init__(status, sentence, closes)  # the arguments with which pickle makes it again
         self.status = status
         self.sentence = sentence
         self.closes = closes
 
     @property
     def headers(self) -> dict[str, str]:
-        found = {"Retry-After": str(RETRY_SECONDS)} if self.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+        of_status = {
+            HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": str(RETRY_SECONDS)},
+            HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
+        }
+        found = of_status.get(self.status, {})
         return found | ({"Connection": "close"} if self.closes else {})
 
 
 def wrong(sentence: str) -> Refused:
-    """The request was understood and asks for what cannot be."""
+    """The request is well-formed but cannot be fulfilled."""
     return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, sentence)
 
 
 def malformed(sentence: str) -> Refused:
-    """The request was not understood."""
+    """The request is malformed."""
     return Refused(HTTPStatus.BAD_REQUEST, sentence)
 
 

@@ -8,29 +8,33 @@ import logging
 import signal
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from nmt.config.serving import ServeConfig
 from nmt.devices import count_threads, device_named, kind_of
-from nmt.errors import Interrupted, OutputError
+from nmt.errors import Interrupted, OutputError, quantity
 from nmt.interruptions import handled
+from nmt.serving.admission import MOST_HEADER_BYTES, ApiKeys
 from nmt.serving.app import Service
+from nmt.serving.config import ServeConfig
 from nmt.serving.dispatching import Dispatcher
 from nmt.serving.metrics import Metrics
 from nmt.serving.models import Models, names_of
-from nmt.serving.workers import Worker, started
+from nmt.serving.workers import start_worker, started
 
 logger = logging.getLogger("nmt.serving")
 
 _BACKLOG = 2048
+_HEADERS_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 def serve(config: ServeConfig) -> None:
     """Listen until SIGTERM or Ctrl-C; then finish what was accepted."""
     names_of(config.path)
-    with _bound(config.host, config.port) as listener:  # what is wrong with it is known before a model is loaded
+    keys = None if config.api_keys is None else ApiKeys.read(Path(config.api_keys))
+    with _bound(config.host, config.port) as listener:  # its errors are reported before a model is loaded
         on_cpu = kind_of(device_named(config.device.name)) == "cpu"
         count = config.workers or (count_threads(config.device.threads) if on_cpu else 1)
         workers, loaded, models = started(config, count)
@@ -39,8 +43,8 @@ def serve(config: ServeConfig) -> None:
 
         async def run() -> int:
             metrics = Metrics()
-            dispatcher = Dispatcher(config, workers, lambda: Worker(config, loaded), metrics)
-            service = Service(config, Models(models), dispatcher, metrics)
+            dispatcher = Dispatcher(config, workers, lambda: start_worker(config, loaded), metrics)
+            service = Service(config, Models(models), dispatcher, metrics, keys)
             try:
                 await _Server(service).serve([listener])
             finally:
@@ -49,16 +53,16 @@ def serve(config: ServeConfig) -> None:
 
         unfinished = asyncio.run(run())
     if unfinished:
-        raise Interrupted(f"{unfinished} requests were not finished within {config.grace:g} seconds (--grace)")
+        raise Interrupted(f"{quantity(unfinished, 'request')} not finished within {config.grace:g} seconds (--grace)")
     logger.info("stopped; every request that was accepted has been answered")
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that does not listen yet: nobody is kept waiting while models are loaded."""
+    """Return a socket that does not listen yet: clients do not wait while models are loaded."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
-        raise OutputError(f"--host {host} is no address of this machine: {error.strerror}") from None
+        raise OutputError(f"--host {host} is not an address of this machine: {error.strerror}") from None
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -72,11 +76,11 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, with our signals, our log, and no endless patience with those who connect and say nothing."""
+    """The server of uvicorn, with our signals and log. It disconnects clients that send no request."""
 
     def __init__(self, service: Service) -> None:
         config = uvicorn.Config(
-            service.application(),
+            service,
             loop="asyncio",
             ws="none",
             lifespan="off",
@@ -111,23 +115,29 @@ class _Server(uvicorn.Server):
             logger.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        logger.info("stopping: %d requests are being answered", self._service.active)
+        logger.info("stopping: %s", self._service.load)
         await super().shutdown(sockets)
 
 
 def _impatient(protocol: Any, seconds: float) -> Any:
-    """A protocol of uvicorn that leaves a client whose request does not begin within so many seconds of its first byte, or
-    of the connection. The body has a limit of its own."""
+    """Return a uvicorn protocol that disconnects a client if its headers take more than ``seconds``, from the first byte or
+    from the connection, or exceed ``MOST_HEADER_BYTES``. The body has separate limits."""
 
     class Impatient(protocol):  # type: ignore[misc]
         _deadline: asyncio.TimerHandle | None = None
+        _unread = 0  # bytes of a request whose headers have not ended
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._expect()
 
         def data_received(self, data: bytes) -> None:
+            before = self.cycle
             super().data_received(data)
+            self._unread = self._unread + len(data) if self.cycle is before and self._in_headers else 0
+            if self._unread > MOST_HEADER_BYTES:
+                self.transport.write(_HEADERS_TOO_LARGE)
+                self.transport.close()
             self._expect()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -135,17 +145,24 @@ def _impatient(protocol: Any, seconds: float) -> Any:
             if self._deadline is not None:
                 self._deadline.cancel()
 
+        @property
+        def _in_headers(self) -> bool:
+            return self.cycle is None or (self.cycle.response_complete and not self.cycle.more_body)
+
+        @property
+        def _answering(self) -> bool:
+            return self.cycle is not None and not self.cycle.response_complete
+
         def _expect(self) -> None:
-            answering = self.cycle is not None and not self.cycle.response_complete
-            if answering and self._deadline is not None:
+            if self._answering and self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
-            elif not answering and self._deadline is None:
+            elif not self._answering and self._deadline is None:
                 self._deadline = self.loop.call_later(seconds, self._leave)
 
         def _leave(self) -> None:
             self._deadline = None
-            if self.cycle is None or self.cycle.response_complete:
+            if not self._answering:
                 self.transport.close()
 
     return Impatient

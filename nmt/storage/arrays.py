@@ -1,4 +1,4 @@
-"""Arrays as ``numpy.save`` writes them, mapped into memory. Nothing of them is run."""
+"""Map arrays of ``numpy.save`` into memory without running anything in them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,31 @@ import numpy.typing as npt
 
 from nmt.errors import DataError, MissingInputError
 
-# Of a damaged file: numpy reads the header as Python's grammar has it.
+# numpy raises these for a damaged file: it parses the header with Python's grammar.
 FAULTS = (
     *(ValueError, OverflowError, EOFError, struct.error, zipfile.BadZipFile, NotImplementedError, OSError),
     *(SyntaxError, TypeError, RecursionError, MemoryError, tokenize.TokenError),
 )
 
+Numbers = npt.NDArray[Any]
+BFLOAT16 = "bfloat16"  # numpy has no such type
+
+
+def item_size(type_name: str) -> int:
+    """Return the bytes of a number, by numpy's name of its type or "bfloat16"."""
+    return 2 if type_name == BFLOAT16 else np.dtype(type_name).itemsize
+
+
+def numbers_of(content: Numbers, type_name: str) -> Numbers:
+    """View bytes as little-endian numbers of a type. bfloat16 is widened to float32, of which it is the upper half."""
+    if type_name != BFLOAT16:
+        return content.view(np.dtype(type_name).newbyteorder("<"))
+    wide: Numbers = content.view("<u2").astype(np.uint32) << 16
+    return wide.view(np.float32)
+
 
 def map_array(path: Path) -> npt.NDArray[Any]:
-    """Whatever numbers it holds. It is a plain view: slices of numpy's own class cost microseconds each."""
+    """Map an array. The result is a plain view, because slices of ``numpy.memmap`` cost microseconds each."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except PermissionError as error:
@@ -34,8 +50,8 @@ def map_array(path: Path) -> npt.NDArray[Any]:
 
 
 def map_integers(path: Path) -> npt.NDArray[np.integer]:
-    """One row of them."""
+    """Map a one-dimensional array of integers."""
     array = map_array(path)
-    if array.ndim != 1 or array.dtype.kind not in "iu":  # by numpy's own order of kinds, spans of time are integers too
+    if array.ndim != 1 or array.dtype.kind not in "iu":  # numpy.issubdtype would accept timedelta64
         raise DataError(f"{path} is damaged: it should hold one row of integers")
     return array

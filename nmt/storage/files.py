@@ -1,7 +1,7 @@
-"""Files that survive: written whole or not at all, and checked when read.
+"""Write files and folders completely or not at all, and check them when they are read.
 
-The protocol for everything the project writes: a temporary sibling, flush, fsync, rename, fsync of the folder. A reader
-therefore sees the old file or the new one, never half of one, whatever happens to the process or to the power.
+Every write makes a temporary sibling, flushes and syncs it, renames it, and syncs the folder. A reader sees the old file or
+the new one, never a part, even after a crash or a power failure.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import os
 import secrets
 import shutil
 import socket
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import nmt
 from nmt.errors import DataError, MissingInputError, NMTError, OutputError, StorageError
+from nmt.storage.reading import despite_stale_handles, read_json, read_mapping
 
 MANIFEST = "manifest.json"
-_CHECKSUM = "checksum"  # in a manifest, of the rest of it
-ATTEMPTS = 3  # at what a network file system refuses because it was moved on the server meanwhile
+_CHECKSUM = "checksum"  # entry of a manifest: the checksum of all its other entries
 
-# The disk's faults that no program can mend (status 74), and what the user can do about each.
+# Faults of the disk (exit status 74), with advice for the user.
 _ADVICE_STORAGE = {
     errno.ENOSPC: "free some space and start again",
     errno.EDQUOT: "free some space or ask for a larger quota, and start again",
@@ -44,48 +43,48 @@ _ADVICE_OUTPUT = {
     errno.EISDIR: "it is a folder; choose another name",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
-_OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})  # by what is no empty folder
+_OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})  # the name has a file or a folder with content
 STORAGE_FAULTS = frozenset(_ADVICE_STORAGE)
-
-Value = TypeVar("Value")
 
 
 class OtherFormat(DataError):
-    """A folder of another format than this version reads: not damaged, the version that wrote it can read it."""
+    """A folder in a format of another version of nmt, which can read it; it is not damaged."""
 
 
 class Verify(Enum):
     """How thoroughly a folder is compared with its manifest."""
 
-    fast = "fast"  # names and sizes, and the checksums of what a reader says is small
+    fast = "fast"  # names, sizes, and the checksums of small files
     full = "full"  # all checksums
 
 
 def check_new_file(output: Path, *, overwrite: bool, option: str = "--output") -> None:
-    """Refuse, before any work is done, a name under which no file can be written. ``option`` is the flag that gave it."""
+    """Refuse an output file that cannot be written, before any work is done. ``option``: its flag, for messages."""
     if not output.parent.is_dir():
         raise OutputError(
-            f"cannot create {output}: {output.parent} is no folder; make it first, or choose another {option}"
+            f"cannot create {output}: {output.parent} is not a folder; make it first, or choose another {option}"
         )
     if output.exists() and not output.is_file():
-        raise OutputError(f"{output} is a folder or a device, where no file can be written; choose another {option}")
+        raise OutputError(f"{output} is a folder or a device, not a regular file; choose another {option}")
     if output.exists() and not overwrite:
         raise OutputError(f"{output} exists already; choose another name, or replace it with --overwrite")
     if not os.access(output.parent, os.W_OK | os.X_OK):
-        raise OutputError(f"cannot create {output}: {output.parent} is closed to you; choose another {option}")
+        raise OutputError(
+            f"cannot create {output}: you have no permission to write to {output.parent}; choose another {option}"
+        )
 
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """Write ``path`` as a whole: the block fills a temporary sibling, which then takes the name."""
+    """Write a file atomically: the block fills a temporary sibling, which is then renamed to ``path``."""
     sibling = temporary(path)
     try:
-        with said_plainly(path):
+        with explained_os_errors(path):
             with open(sibling, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            _despite_stale_handles(lambda: os.replace(sibling, path))
+            despite_stale_handles(lambda: os.replace(sibling, path))
             sync(path.parent)
     finally:
         with contextlib.suppress(OSError):
@@ -94,17 +93,16 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Make a folder as a whole: the block fills a temporary sibling, which is synchronised and then takes the name (of a
-    link, that of what it names).
+    """Make a folder atomically: the block fills a temporary sibling, which is synced and then renamed to ``path``.
 
-    Without ``overwrite`` it takes the place of nothing but an empty folder, also if another process was faster.
+    A link is followed. Without ``overwrite`` only an empty folder is replaced, even if another process was faster.
     """
     path = Path(os.path.realpath(path))
     if not overwrite and os.path.lexists(path) and not (path.is_dir() and next(path.iterdir(), None) is None):
         raise _taken(path)
     sibling = temporary(path)
     try:
-        with said_plainly(path):
+        with explained_os_errors(path):
             sibling.mkdir(parents=True)
             yield sibling
             for part in (*sorted(sibling.rglob("*")), sibling):
@@ -115,8 +113,10 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy the files of a folder into another one, and stop at the first that fails: ``shutil.copytree`` goes on, and its
-    error does not say why."""
+    """Copy the files of a folder into another one, and stop at the first error.
+
+    ``shutil.copytree`` continues after an error, and its exception does not have the reason.
+    """
 
     def stop(error: OSError) -> None:
         raise error
@@ -130,7 +130,7 @@ def copy_folder(source: Path, target: Path) -> None:
 
 def sha256(path: Path) -> str:
     digest = hashlib.sha256()
-    with _despite_stale_handles(lambda: open(path, "rb")) as file:
+    with despite_stale_handles(lambda: open(path, "rb")) as file:
         while block := file.read(2**20):
             digest.update(block)
     return digest.hexdigest()
@@ -142,19 +142,8 @@ def write_json(path: Path, value: Any) -> None:
         file.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
 
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(_despite_stale_handles(path.read_bytes))
-    except FileNotFoundError:
-        raise MissingInputError(f"{path} is missing") from None
-    except OSError as error:
-        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is damaged: it is not JSON ({error})") from None
-
-
 def write_manifest(folder: Path, kind: str, version: int, **facts: Any) -> None:
-    """Seal a folder: sizes and checksums of every file in it, with ``facts`` beside them."""
+    """Write the manifest of a folder: size and checksum of every file, and ``facts``."""
     files = {
         file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256(file)}
         for file in sorted(folder.rglob("*"))
@@ -165,13 +154,13 @@ def write_manifest(folder: Path, kind: str, version: int, **facts: Any) -> None:
 
 
 def replace_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Its own checksum stands first: what is lost with it would be missed."""
+    """Write a manifest with its own checksum as the first entry, which a truncated manifest lacks or contradicts."""
     facts = {name: fact for name, fact in manifest.items() if name != _CHECKSUM}
     write_json(folder / MANIFEST, {_CHECKSUM: _checksum(facts)} | facts)
 
 
 def _checksum(manifest: dict[str, Any]) -> str:
-    """Of the facts as they are read, in whatever order."""
+    """Return the checksum of a manifest as it is read back, independent of the order of entries."""
     read = json.loads(json.dumps(manifest))
     return hashlib.sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()
 
@@ -183,10 +172,12 @@ def read_manifest(
     *,
     verify: Verify = Verify.fast,
     small: Sequence[str] = (),
-    besides: Sequence[str] = (),
+    unchecked: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The manifest of a folder, after comparing the folder with it. ``small``: patterns of files so small that even a fast
-    comparison looks at their contents; ``besides``: files that the reader does without, and that are not compared."""
+    """Read the manifest of a folder and compare the folder with it.
+
+    ``small``: patterns of files whose checksums even a fast comparison checks; ``unchecked``: files that are not compared.
+    """
     if not folder.is_dir():
         raise MissingInputError(f"{folder} is not a folder (working directory: {Path.cwd()})")
     if not (folder / MANIFEST).is_file():
@@ -196,7 +187,7 @@ def read_manifest(
         found = manifest.get("kind") if isinstance(manifest, dict) else None
         raise DataError(f"{folder} holds no {kind}; its {MANIFEST} says kind={found!r}")
     if not isinstance(manifest.get("format"), int):
-        raise DataError(f"{folder}: its {MANIFEST} says format={manifest.get('format')!r}, which is no number")
+        raise DataError(f"{folder}: its {MANIFEST} says format={manifest.get('format')!r}, which is not a number")
     if manifest["format"] != version:
         raise OtherFormat(
             f"{folder} was written by {manifest.get('written_by')} in format {manifest.get('format')}; "
@@ -204,17 +195,18 @@ def read_manifest(
         )
     checksum = manifest.pop(_CHECKSUM, None)
     for name, facts in manifest["files"].items():
-        if name in besides:
+        if name in unchecked:
             continue
         contents = verify is Verify.full or any(PurePosixPath(name).match(pattern) for pattern in small)
         _verify_file(folder, name, facts, contents)
-    if checksum not in (None, _checksum(manifest)):  # last: what else is wrong says more. Old ones have none
-        raise DataError(f"{folder / MANIFEST} is damaged: its checksum is not that of what it says")
+    # last, because other errors are more specific; old manifests have no checksum
+    if checksum is not None and checksum != _checksum(manifest):
+        raise DataError(f"{folder / MANIFEST} is damaged: its checksum does not match its content")
     return manifest
 
 
 def this_host() -> str:
-    """Where the number of a process means something: this machine or container, in eight digits."""
+    """Return eight digits that identify this machine or container, within which process numbers are unique."""
     space = ""
     with contextlib.suppress(OSError):  # no Linux
         space = os.readlink("/proc/self/ns/pid")
@@ -222,7 +214,7 @@ def this_host() -> str:
 
 
 def temporary(path: Path) -> Path:
-    """A new hidden sibling; ``nmt.storage.lock`` knows it by its name."""
+    """Return the path of a new hidden sibling, which ``nmt.storage.lock`` recognizes by its name."""
     return path.parent / f".{path.name}.{os.getpid()}-{this_host()}.{secrets.token_hex(4)}.tmp"
 
 
@@ -231,9 +223,9 @@ def _taken(path: Path) -> OutputError:
 
 
 def _name_folder(folder: Path, path: Path) -> None:
-    """Rename; of several processes that do it the system lets one, and the others find a folder that is not empty."""
+    """Rename a folder. If several processes do this, one succeeds and the others find a folder with content."""
     try:
-        _despite_stale_handles(lambda: os.rename(folder, path))
+        despite_stale_handles(lambda: os.rename(folder, path))
     except OSError as error:
         if error.errno in _OCCUPIED:
             raise _taken(path) from error
@@ -242,19 +234,19 @@ def _name_folder(folder: Path, path: Path) -> None:
 
 
 def _replace_folder(folder: Path, path: Path) -> None:
-    """Rename over a folder; the old one stays whole under another name until the new one stands. If this is cut short
-    between the two, ``remove_leftovers`` gives the old one its name back."""
+    """Replace a folder. The old one is renamed first and deleted last; ``remove_leftovers`` undoes an interrupted
+    replacement."""
     aside: list[Path] = []
     while True:
         old = temporary(path).with_suffix(".old.tmp")
         with contextlib.suppress(FileNotFoundError):
-            _despite_stale_handles(partial(os.rename, path, old))
+            despite_stale_handles(partial(os.rename, path, old))
             aside.append(old)
         try:
-            _despite_stale_handles(lambda: os.rename(folder, path))
+            despite_stale_handles(lambda: os.rename(folder, path))
             break
         except OSError as error:
-            if error.errno in _OCCUPIED:  # another process was faster: what it wrote is replaced next
+            if error.errno in _OCCUPIED:  # another process was faster: replace its folder next
                 continue
             if old in aside:
                 os.rename(old, path)
@@ -262,13 +254,13 @@ def _replace_folder(folder: Path, path: Path) -> None:
     sync(path.parent)
     for old in aside:
         with contextlib.suppress(OSError):
-            (old / MANIFEST).unlink(missing_ok=True)  # first: what is deleted in part must not come back
+            (old / MANIFEST).unlink(missing_ok=True)  # first: a partly deleted folder must not be restored
         shutil.rmtree(old, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def said_plainly(path: Path) -> Iterator[None]:
-    """Turn the system's errors into sentences with the right exit status."""
+def explained_os_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the system into errors with advice and the right exit status."""
     try:
         yield
     except OSError as error:
@@ -279,24 +271,12 @@ def said_plainly(path: Path) -> Iterator[None]:
         raise OutputError(f"cannot create {path}: {error.strerror}; {advice}") from error
 
 
-def _despite_stale_handles(action: Callable[[], Value]) -> Value:
-    """Do it again if a network file system has lost sight of what it was asked for."""
-    for attempt in range(1, ATTEMPTS):
-        try:
-            return action()
-        except OSError as error:
-            if error.errno != errno.ESTALE:
-                raise
-            time.sleep(0.1 * attempt)
-    return action()
-
-
 def _verify_file(folder: Path, name: str, facts: Any, contents: bool) -> None:
     path = folder / name
     try:
         inside = path.resolve().is_relative_to(folder.resolve())
         there = path.is_file()
-    except (OSError, ValueError):  # longer than names are, or with characters that they do not have
+    except (OSError, ValueError):  # too long for a name, or with characters that names cannot have
         inside, there = True, False
     if Path(name).is_absolute() or ".." in Path(name).parts or not inside:
         raise DataError(f"{folder / MANIFEST} names {name!r}, which lies outside the folder")
@@ -311,7 +291,7 @@ def _verify_file(folder: Path, name: str, facts: Any, contents: bool) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or the names in a folder are on the disk."""
+    """Wait until a file, or the list of names in a folder, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -320,16 +300,20 @@ def sync(path: Path) -> None:
 
 
 def check_destination(folder: Path, kind: str, option: str, *, overwrite: bool) -> None:
-    """Refuse a folder that holds anything, or with ``overwrite`` anything that is not of a folder of ``kind``.
-    ``option`` is the flag that named the folder, for the message."""
+    """Refuse an output folder that is not empty, or with ``overwrite`` one with files that are not part of a ``kind``.
+
+    ``option``: the flag that named the folder, for messages.
+    """
     here, real = Path.cwd(), Path(os.path.realpath(folder))
     if real == here or real in here.parents:
-        raise OutputError(f"{folder} is the working directory or holds it; choose a folder of its own ({option})")
+        raise OutputError(f"{folder} is or contains the working directory; choose a separate folder ({option})")
     nearest = next(path for path in (real, *real.parents) if path.exists())
     if not nearest.is_dir() and nearest != real:
         raise OutputError(f"{folder} cannot be made, because {nearest} is a file; choose another place ({option})")
     if not os.access(nearest if nearest.is_dir() else nearest.parent, os.W_OK | os.X_OK):
-        raise OutputError(f"{folder} cannot be written: {nearest} is closed to you; choose another place ({option})")
+        raise OutputError(
+            f"{folder} cannot be written: you have no permission to write to {nearest}; choose another place ({option})"
+        )
     if not real.exists():
         return
     if not folder.is_dir():
@@ -341,17 +325,15 @@ def check_destination(folder: Path, kind: str, option: str, *, overwrite: bool) 
         raise OutputError(f"{folder} exists and is not empty; choose another {option}, or add --overwrite")
     if foreign := sorted(present - _files_of(folder, kind)):
         raise OutputError(
-            f"{folder} holds files that are not of a {kind}, such as {foreign[0]}; --overwrite replaces a whole {kind} "
-            f"only: move them, or choose another {option}"
+            f"{folder} holds files that do not belong to a {kind}, such as {foreign[0]}; --overwrite replaces a whole "
+            f"{kind} only: move them, or choose another {option}"
         )
 
 
 def _files_of(folder: Path, kind: str) -> set[str]:
-    """What the manifest of a folder lists; nothing if there is none or it is of another kind."""
+    """Return the files that the manifest of a folder lists. Empty: it has none, or one of another kind."""
     try:
-        manifest = read_json(folder / MANIFEST)
+        manifest = read_mapping(folder / MANIFEST)
     except NMTError:
         return set()
-    if not isinstance(manifest, dict) or manifest.get("kind") != kind:
-        return set()
-    return {MANIFEST, *manifest.get("files", ())}
+    return {MANIFEST, *manifest.get("files", ())} if manifest.get("kind") == kind else set()

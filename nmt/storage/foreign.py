@@ -1,25 +1,26 @@
-"""What a file is that is not one of ours, found out without running anything that it contains."""
+"""Recognize the files of other toolkits without running anything in them."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
-import pickletools
 import re
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
-_LOOKED_AT = 4 * 2**20  # bytes of a pickle: what it imports stands near its beginning
-_SHOWN = 5
-_LINES = 1000  # of what may be a dictionary
+from nmt.storage.pickles import read_pickle
+
+_LOOKED_AT = 4 * 2**20  # bytes of a pickle; its imports are near the beginning
+_SHOWN = 5  # imports in a message
+_LINES = 1000  # read of a possible dictionary
 
 _BINARISED = re.compile(r"[^.]+\.(?P<source>[^.-]+)-(?P<target>[^.-]+)\.[^.]+\.bin")
 _COUNTED = re.compile(r"[^ \n]+ \d+(?: #fairseq:overwrite)?\n?")
 
 
 def describe(path: Path) -> str:
-    """A noun phrase for a file, with advice where there is any."""
+    """Return a noun phrase for a file, with advice if there is any."""
     with open(path, "rb") as file:
         start = file.read(64)
     if start.startswith(b"version https://git-lfs"):
@@ -27,7 +28,7 @@ def describe(path: Path) -> str:
     if start.lstrip().lower().startswith((b"<!doctype", b"<html")):
         return "a web page, probably of a failed download"
     if start.startswith((b"PK\x03\x04", b"\x80")):
-        names = sorted(set(_imports(_pickle(path))))
+        names = _imports(_pickle(path))
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         asking = f" (to open it would import {', '.join(names[:_SHOWN])}{more})" if names else ""
         return (
@@ -38,7 +39,7 @@ def describe(path: Path) -> str:
 
 
 def corpus_of_fairseq(folder: Path) -> str | None:
-    """A noun phrase for what fairseq-preprocess wrote, with advice; None: the folder is something else."""
+    """Return a noun phrase for the output of fairseq-preprocess, with advice. None: the folder is something else."""
     dictionaries = sorted(path.name for path in folder.glob("dict.*.txt"))
     binaries = sorted(path.name for path in folder.glob("*.bin") if path.with_suffix(".idx").is_file())
     if not dictionaries and not binaries:
@@ -53,7 +54,7 @@ def corpus_of_fairseq(folder: Path) -> str | None:
 
 
 def is_dictionary_of_fairseq(path: Path) -> bool:
-    """Whether a file has a piece and its count on each line, as far as one looks."""
+    """Whether each of the first lines of a file has a token and its count."""
     try:
         with open(path, encoding="utf-8", newline="\n") as file:
             lines = list(itertools.islice(file, _LINES))
@@ -63,7 +64,7 @@ def is_dictionary_of_fairseq(path: Path) -> bool:
 
 
 def _pickle(path: Path) -> bytes:
-    """The beginning of the pickle: the file itself, or what torch.save put into a zip archive."""
+    """Return the beginning of the pickle: of the file itself, or of the member of a zip archive of torch.save."""
     try:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
@@ -76,23 +77,9 @@ def _pickle(path: Path) -> bytes:
             return file.read(_LOOKED_AT)
 
 
-def _imports(content: bytes) -> Iterator[str]:
-    """The functions and classes that a pickle names, as far as it can be read; its operations are only listed."""
-    pushed: list[str] = []
-    memo: dict[int, str] = {}
-    try:
-        for operation, argument, _ in pickletools.genops(io.BytesIO(content)):
-            if operation.name in ("GLOBAL", "INST"):
-                yield str(argument).replace(" ", ".")
-            elif operation.name == "STACK_GLOBAL" and len(pushed) > 1:
-                yield ".".join(pushed[-2:])
-            elif operation.name == "MEMOIZE":
-                memo[len(memo)] = pushed[-1] if pushed else ""
-            elif operation.name in ("BINPUT", "LONG_BINPUT", "PUT"):
-                memo[int(str(argument))] = pushed[-1] if pushed else ""
-            elif operation.name in ("BINGET", "LONG_BINGET", "GET"):
-                pushed.append(memo.get(int(str(argument)), "?"))
-            elif isinstance(argument, str):
-                pushed.append(argument)
-    except Exception:
-        return
+def _imports(content: bytes) -> list[str]:
+    """Return the functions and classes that a pickle names, up to the first operation that cannot be read."""
+    names: set[str] = set()
+    with contextlib.suppress(Exception):
+        read_pickle(io.BytesIO(content), names.add)
+    return sorted(names)

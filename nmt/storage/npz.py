@@ -1,4 +1,4 @@
-"""Archives of numpy (``numpy.savez``) as plain arrays. Nothing of them is run, and no array is larger than its file."""
+"""Read archives of ``numpy.savez`` without running anything in them; no array is larger than its file."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from pathlib import Path
 from numpy.lib import format as numpy_format
 
 from nmt.errors import DataError
-from nmt.storage.arrays import FAULTS
-from nmt.storage.pickles import Malformed
-from nmt.storage.stored_archive import BEGINNING, StoredArchive, map_file
-from nmt.storage.torch_values import Numbers
+from nmt.storage.arrays import FAULTS, Numbers
+from nmt.storage.reading import Malformed, map_file
+from nmt.storage.stored_archive import BEGINNING, StoredArchive
 
 _ENDING = ".npy"
 _LONGEST_HEADER = 10_000  # bytes
 
 
 def read_npz(path: Path) -> dict[str, Numbers]:
-    """The arrays by their names. They are views of the mapped file and cannot be written to."""
+    """Return the arrays by name, as read-only views of the mapped file."""
     content = map_file(path)
     if content[:4] != BEGINNING:
-        raise DataError(f"{path} is no archive of numpy (.npz)")
+        raise DataError(f"{path} is not an archive of numpy (.npz)")
     try:
         archive = StoredArchive(path, content)
         return {name.removesuffix(_ENDING): _array(archive.content(name), name) for name in archive.names}
     except FAULTS as error:
-        raise DataError(f"{path} is damaged, or no archive of numpy: {error}") from None
+        raise DataError(f"{path} is damaged, or not an archive of numpy: {error}") from None
 
 
 def _array(content: Numbers, name: str) -> Numbers:

@@ -1,4 +1,4 @@
-"""Where the checkpoints of a run stand, which one is meant, and with what configuration it was made; read without torch."""
+"""Find the checkpoints of a run folder, and read the configuration of one. Does not import torch."""
 
 from __future__ import annotations
 
@@ -6,39 +6,46 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.storage.files import MANIFEST, read_json, write_json
+from nmt.storage.files import MANIFEST, write_json
 from nmt.storage.foreign import describe
+from nmt.storage.reading import read_json, read_yaml
 
 LAST, BEST = "last", "best"
 MODEL, CONFIG = "model.safetensors", "config.yaml"
-_NAME = re.compile(r"checkpoint-(?P<epoch>\d{4,})-(?P<update>\d{8,})")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_NAME = re.compile(r"checkpoint-\d{4,}-\d{8,}")  # epoch, update
 
 
 def checkpoint_name(epoch: int, update: int) -> str:
     return f"checkpoint-{epoch:04d}-{update:08d}"
 
 
-def checkpoints_in(run: Path) -> list[Path]:
-    """The complete checkpoints of a run folder, oldest first."""
-    if not run.is_dir():
-        return []
-    found: dict[Path, tuple[int, int]] = {}
-    for path in run.iterdir():
-        if (match := _NAME.fullmatch(path.name)) and (path / MANIFEST).is_file():
-            found[path] = int(match["update"]), int(match["epoch"])
-    return sorted(found, key=found.__getitem__)
+def update_of(checkpoint: Path) -> int:
+    """Return the update in the name of a checkpoint."""
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def progress_of(checkpoint: Path) -> tuple[int, int]:
+    """Return update and epoch in the name of a checkpoint; those of a newer checkpoint are larger. An update has a
+    checkpoint of a second epoch if all updates between the two were skipped."""
+    _, epoch, update = checkpoint.name.rsplit("-", 2)
+    return int(update), int(epoch)
+
+
+def checkpoints_in(*runs: Path) -> list[Path]:
+    """Return the complete checkpoints of run folders, oldest first."""
+    paths = [path for run in runs if run.is_dir() for path in run.iterdir() if _NAME.fullmatch(path.name)]
+    return sorted((path for path in paths if (path / MANIFEST).is_file()), key=progress_of)
 
 
 def set_pointer(run: Path, name: str, checkpoint: Path) -> None:
-    """Say which checkpoint is the last or the best."""
+    """Write the pointer ``last`` or ``best`` of a run folder."""
     write_json(run / f"{name}.json", {"checkpoint": checkpoint.name})
 
 
 def pointed(run: Path, name: str) -> Path | None:
-    """The checkpoint that a pointer names, or None if there is no pointer or nothing where it points."""
+    """Return the checkpoint of a pointer. None: the pointer or its checkpoint is missing."""
     if not (run / f"{name}.json").is_file():
         return None
     target = read_json(run / f"{name}.json")
@@ -49,13 +56,13 @@ def pointed(run: Path, name: str) -> Path | None:
 
 
 def resolve(path: str | Path) -> Path:
-    """The checkpoint that a user's path means: itself, or the best (else the last) one of a run folder."""
+    """Return the checkpoint at a path: the path itself, or the best (else the last) checkpoint of a run folder."""
     folder = Path(path)
     if not folder.exists():
         beside = pointed(folder.parent, LAST) if folder.suffix == ".pt" else None  # as another toolkit names them
         hint = "" if beside is None else f"; the checkpoints in {folder.parent} are folders: name it, or one of them"
-        raise MissingInputError(f"{folder} does not exist (working directory: {Path.cwd()}){hint}")
-    recognise(folder)
+        raise MissingInputError(f"{folder} does not exist (working directory: {Path.cwd()}){hint or hub_advice(path)}")
+    refuse_file(folder)
     if (folder / MODEL).is_file() or (folder / MANIFEST).is_file():
         return folder
     for name in (BEST, LAST):
@@ -66,12 +73,22 @@ def resolve(path: str | Path) -> Path:
     if stored:
         return stored[-1]
     for file in sorted(folder.glob("*.pt")):  # of another toolkit
-        recognise(file)
+        refuse_file(file)
     raise MissingInputError(f"{folder} holds no checkpoint; give a run folder of nmt-train, or a checkpoint in it")
 
 
+def hub_advice(path: str | Path) -> str:
+    """Return advice to append to a message, if a missing path may be the name of a model on the Hugging Face Hub."""
+    if _HUB_NAME.fullmatch(str(path)) is None or Path(path).parent.exists():
+        return ""
+    return (
+        f"; a model of the Hugging Face Hub has to be downloaded first: hf download {path} --local-dir DIR, then "
+        f"nmt-import --from huggingface --path DIR --output MODEL"
+    )
+
+
 def tokenizer_folder(checkpoint: Path) -> Path:
-    """Where a checkpoint's tokenizer stands: in itself, or in its run folder."""
+    """Return the tokenizer folder of a checkpoint: its own, or that of its run folder."""
     for folder in (checkpoint / "tokenizer", checkpoint.resolve().parent / "tokenizer"):
         if folder.is_dir():
             return folder
@@ -79,7 +96,7 @@ def tokenizer_folder(checkpoint: Path) -> Path:
 
 
 def split_paths(path: str) -> list[str]:
-    """The models that ``--path`` names."""
+    """Return the model folders in the value of ``--path``."""
     if not path:
         raise UsageError("name the model: --path FOLDER (a run folder or checkpoint; several joined by ':')")
     paths = [path] if Path(path).exists() else [part for part in path.split(":") if part]
@@ -88,13 +105,19 @@ def split_paths(path: str) -> list[str]:
     return paths
 
 
+def require_models(*paths: str | None) -> None:
+    """Refuse models that are missing, before anything is loaded. A path may name several, joined by ':'."""
+    for path in (one for several in paths if several is not None for one in split_paths(several)):
+        if not Path(path).exists():
+            resolve(path)  # names what is missing
+
+
 def read_config(checkpoint: Path) -> dict[str, Any]:
-    """The configuration of a checkpoint alone."""
+    """Read the configuration of a checkpoint."""
     path = checkpoint / CONFIG
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise DataError(f"{path} is damaged: {error}") from None
+    if not path.is_file():
+        raise DataError(f"{path} is missing, or is not a regular file")
+    tree = read_yaml(path)
     if not isinstance(tree, dict):
         raise DataError(f"{path} is damaged: it holds no mapping")
     if _names_code(tree):
@@ -103,23 +126,13 @@ def read_config(checkpoint: Path) -> dict[str, Any]:
 
 
 def _names_code(tree: Any) -> bool:
-    """Whether a mapping in it says what to call, as Hydra's do. A text may be about anything."""
-    waiting, seen = [tree], set[int]()
-    while waiting:
-        part = waiting.pop()
-        if id(part) in seen:  # YAML can write a list that holds itself
-            continue
-        seen.add(id(part))
-        if isinstance(part, dict):
-            if "_target_" in part:
-                return True
-            waiting += part.values()
-        elif isinstance(part, list):
-            waiting += part
-    return False
+    """Whether a mapping in the tree has Hydra's key ``_target_``."""
+    if isinstance(tree, dict):
+        return "_target_" in tree or any(map(_names_code, tree.values()))
+    return isinstance(tree, list) and any(map(_names_code, tree))
 
 
-def recognise(path: Path) -> None:
-    """Say what a file is, where a checkpoint folder was expected."""
+def refuse_file(path: Path) -> None:
+    """Refuse a file in the place of a checkpoint folder; the error describes the file."""
     if path.is_file():
         raise DataError(f"{path} is {describe(path)}; a checkpoint is a folder written by nmt-train")

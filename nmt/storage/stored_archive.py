@@ -1,6 +1,6 @@
-"""Zip archives whose members are stored as they are, as torch and numpy write them: their content is part of the file.
+"""Read zip archives of uncompressed members, as torch and numpy write them.
 
-Members are views of the mapped file, so nothing is ever larger than it.
+Members are views of the mapped file, so nothing becomes larger than the file.
 """
 
 from __future__ import annotations
@@ -13,32 +13,20 @@ from pathlib import Path
 
 import numpy as np
 
-from nmt.errors import DataError, MissingInputError
-from nmt.storage.pickles import Malformed
-from nmt.storage.torch_values import Numbers
+from nmt.storage.arrays import Numbers
+from nmt.storage.reading import Malformed
 
 BEGINNING = b"PK\x03\x04"
 
-_LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, and the lengths of the name and of what follows it
+_LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, length of the name, length of the extra field
 _ENCRYPTED = 0x1
-
-
-def map_file(path: Path) -> mmap.mmap:
-    """The whole content of a file, of which nothing is read before it is looked at."""
-    try:
-        with open(path, "rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except ValueError:
-        raise DataError(f"{path} is damaged: it is empty") from None
-    except OSError as error:
-        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
 
 
 class StoredArchive:
     """The members of an archive by their names."""
 
     def __init__(self, path: Path, content: mmap.mmap) -> None:
-        """``content``: the whole file. Malformed, or an error of ``zipfile``, says that it is no such archive."""
+        """``content``: the whole file. Raises Malformed, or an error of ``zipfile``, for any other file."""
         self._bytes = np.frombuffer(content, dtype=np.uint8)
         with zipfile.ZipFile(path) as archive:
             members, self._end = archive.infolist(), archive.start_dir
@@ -52,20 +40,20 @@ class StoredArchive:
         return list(self._members)
 
     def content(self, name: str) -> Numbers:
-        """Its bytes, whose checksum is right."""
+        """Return the bytes of a member, after checking them against its checksum."""
         if name not in self._members:
             raise Malformed(f"the archive lacks the member {name[:80]!r}")
         member, begin = self._members[name], self._places[name]
         stored = member.compress_type == zipfile.ZIP_STORED and member.compress_size == member.file_size
         if not stored or member.flag_bits & _ENCRYPTED:
-            raise Malformed(f"member {name[:80]!r} is compressed or encrypted, and should be stored as it is")
+            raise Malformed(f"member {name[:80]!r} is compressed or encrypted; only plain members are read")
         content = self._bytes[begin : begin + member.file_size]
         if zlib.crc32(content.data) != member.CRC:
             raise Malformed(f"the checksum of member {name[:80]!r} is wrong")
         return content
 
     def _find(self, members: list[zipfile.ZipInfo]) -> dict[str, int]:
-        """Where the content of each member begins, after a look at whether they lie one behind the other in the file."""
+        """Return where the content of each member begins. Members that overlap or exceed the file are refused."""
         places: dict[str, int] = {}
         ends = [*(member.header_offset for member in members[1:]), self._end]
         for member, end in zip(members, ends):

@@ -1,8 +1,8 @@
-"""What a pickle of torch, fairseq or omegaconf means: plain dicts, lists, numbers and strings, and numpy arrays.
+"""Turn a pickle of torch, fairseq or omegaconf into plain dicts, lists, numbers, strings and numpy arrays.
 
-Every name that may occur stands here. None of them is imported: tensors are views of the numbers that lie beside the
-pickle, ``argparse.Namespace`` is a dict of its attributes, a configuration of omegaconf the tree that it holds, and an
-object of fairseq (a choice of an enum, a meter) what it was made from or its state.
+This file lists every allowed name; none is imported. A tensor becomes a view of the numbers stored beside the pickle, an
+``argparse.Namespace`` a dict of its attributes, and a configuration of omegaconf its tree. An object of fairseq becomes
+its state (a meter) or its value (a member of an enum).
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from nmt.storage.pickles import SIMPLE, Made, Malformed, Name, Persistent
+from nmt.storage.arrays import BFLOAT16, Numbers
+from nmt.storage.pickles import SIMPLE, Call, Name, Persistent
+from nmt.storage.reading import Malformed, require_levels, require_parts
 
-Numbers = npt.NDArray[Any]
-
-BFLOAT16 = "bfloat16"  # the upper half of a float32; numpy has no such type
 _TYPES = {  # numpy's, by the beginning of the name of a storage
     "Float": "<f4",
     "Double": "<f8",
@@ -39,56 +37,56 @@ _TYPED_LATER = {"torch.uint16": "<u2", "torch.uint32": "<u4", "torch.uint64": "<
 _STORAGE = re.compile(rf"torch\.(?:cuda\.|storage\.)?(?P<type>{'|'.join(_TYPES)})Storage")
 _SCALARS = frozenset("f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1".split())  # numpy's codes
 _FOREIGN_CLASS = re.compile(r"(?:fairseq|omegaconf)(?:\.[a-z_0-9]+)+\.[A-Z]\w*")
-_NAMES = frozenset(  # mentioned, as a rule in what omegaconf notes about types; what they mean is not asked
+_NAMES = frozenset(  # allowed as values, mostly types that omegaconf stores; never called
     [f"builtins.{name}" for name in "bool bytes dict float int list long object set str tuple type unicode".split()]
     + [f"typing.{name}" for name in "Any Dict List Optional Sequence Tuple Union".split()]
     + [f"torch.{name}" for name in "float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 bool".split()]
     + ["operator.getitem", "types.NoneType", *_TYPED_LATER]
 )
-_DEPTH = 100  # of lists within lists; no checkpoint comes near it
 _MOST, _MOST_DIMENSIONS = 2**62, 32
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Numbers that lie beside the pickle."""
+    """The numbers of a tensor, stored beside the pickle."""
 
     type: str
     key: str
-    begin: int  # the first number, where another storage is meant in part
+    begin: int  # index of the first number: a storage may be part of another
     count: int
-
-    @property
-    def itemsize(self) -> int:
-        return 2 if self.type == BFLOAT16 else np.dtype(self.type).itemsize
 
 
 def is_known(name: str) -> bool:
-    """Whether a pickle may mention a function or class."""
+    """Whether a pickle may name a function or class."""
     return (
         name in _NAMES or name in _CALLS or _STORAGE.fullmatch(name) is not None or bool(_FOREIGN_CLASS.fullmatch(name))
     )
 
 
 def storage_of(persistent: Persistent) -> Storage:
-    """What torch notes in a pickle about numbers that stand outside."""
+    """Return the storage that torch describes in a pickle."""
     match persistent.identity:
         case ("storage", Name(text=name), str(key), _, int(count), *view) if len(view) <= 1:
             begin = 0
             if view and isinstance(view[0], tuple) and len(view[0]) == 3:  # of torch before 0.4: a key, begin and count
                 begin, count = view[0][1:]
-            if (found := _STORAGE.fullmatch(name)) is not None:
-                return Storage(_TYPES[found["type"]], key, *_whole([begin, count]))
+            if (match := _STORAGE.fullmatch(name)) is not None:
+                return Storage(_TYPES[match["type"]], key, *_whole([begin, count]))
     raise Malformed("it describes the numbers of a tensor in a way that torch.save does not")
 
 
 class Plain:
-    """Turns what ``read_pickle`` found into a plain tree. What stands in it twice is the same object in the tree."""
+    """Turn the value of ``read_pickle`` into a plain tree. A part that occurs twice is one object in the tree.
+
+    Such a part counts twice towards the maximum number of values, because ``str`` and numpy expand it.
+    """
 
     def __init__(self, numbers: Callable[[Storage], Numbers]) -> None:
         self._numbers = numbers
-        self._done: dict[int, Any] = {}  # by identity
+        self._done: dict[int, tuple[Any, int, int]] = {}  # by identity: the plain part, its values, its levels
         self._busy: set[int] = set()
+        self._parts = 0  # values so far
+        self._deepest = 0  # level within the part that is being read
 
     def root(self, value: Any, skip: Collection[str]) -> Any:
         if isinstance(value, dict):
@@ -97,20 +95,34 @@ class Plain:
 
     def of(self, value: Any) -> Any:
         if isinstance(value, SIMPLE):
+            self._parts += 1
             return value
         if isinstance(value, Name):
             return value.text
-        if id(value) in self._done:
-            return self._done[id(value)]
         if id(value) in self._busy:
             raise Malformed("a part of it contains itself")
-        if len(self._busy) >= _DEPTH:
-            raise Malformed(f"it is nested more than {_DEPTH} levels deep")
+        if id(value) not in self._done:
+            self._done[id(value)] = self._measured(value)
+        else:
+            self._parts += self._done[id(value)][1]
+        found, _, levels = self._done[id(value)]
+        self._deepest = max(self._deepest, len(self._busy) + levels)
+        require_levels(self._deepest)
+        require_parts(self._parts)
+        return found
+
+    def _measured(self, value: Any) -> tuple[Any, int, int]:
+        """Translate a part for the first time. Return it with its numbers of values and of levels."""
+        parts, deepest, level = self._parts, self._deepest, len(self._busy)
+        self._parts += 1
         self._busy.add(id(value))
+        require_levels(len(self._busy))
+        self._deepest = len(self._busy)
         found = self._new(value)
         self._busy.remove(id(value))
-        self._done[id(value)] = found
-        return found
+        levels = self._deepest - level
+        self._deepest = max(deepest, self._deepest)
+        return found, self._parts - parts, levels
 
     def _new(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -119,7 +131,7 @@ class Plain:
             return [self.of(part) for part in value]
         if isinstance(value, Persistent):
             return self._numbers(storage_of(value))
-        assert isinstance(value, Made)
+        assert isinstance(value, Call)
         if value.name in _CALLS:
             return _CALLS[value.name](self, value)
         if _FOREIGN_CLASS.fullmatch(value.name):
@@ -132,7 +144,7 @@ class Plain:
     def _key(self, key: Any) -> Any:
         found = tuple(map(self.of, key)) if isinstance(key, tuple) else self.of(key)
         if not all(isinstance(part, SIMPLE) for part in (found if isinstance(found, tuple) else (found,))):
-            raise Malformed("it has a key that is no text and no number")
+            raise Malformed("it has a key that is neither text nor a number")
         return found
 
     def tensor(self, storage: Any, offset: Any, size: Any, stride: Any, type_name: Any = None) -> Numbers:
@@ -140,25 +152,24 @@ class Plain:
             raise Malformed("it has a tensor without numbers")
         numbers = self._numbers(storage_of(storage))
         if isinstance(type_name, Name) and type_name.text in _TYPED_LATER:
-            wanted = np.dtype(_TYPED_LATER[type_name.text])
-            if numbers.dtype != np.uint8 or numbers.size % wanted.itemsize:
+            dtype = np.dtype(_TYPED_LATER[type_name.text])
+            if numbers.dtype != np.uint8 or numbers.size % dtype.itemsize:
                 raise Malformed(f"it has a tensor of {type_name.text} whose numbers are of another type")
-            numbers = numbers.view(wanted)
-        shape, steps = _whole(size), _whole(stride)
-        return _view(numbers, offset, shape, steps)
+            numbers = numbers.view(dtype)
+        return _view(numbers, offset, _whole(size), _whole(stride))
 
 
 def _whole(values: Any) -> list[int]:
-    """Sizes or strides."""
-    if isinstance(values, Made) and values.name == "torch.Size" and len(values.arguments) == 1:
+    """Check sizes or strides."""
+    if isinstance(values, Call) and values.name == "torch.Size" and len(values.arguments) == 1:
         values = values.arguments[0]
     if not isinstance(values, (tuple, list)) or not all(type(size) is int and 0 <= size < _MOST for size in values):
-        raise Malformed("it has a tensor whose sizes or strides are no whole numbers")
+        raise Malformed("it has a tensor whose sizes or strides are not whole numbers")
     return list(values)
 
 
 def _view(numbers: Numbers, offset: int, shape: list[int], steps: list[int]) -> Numbers:
-    """The part of a storage that a tensor shows, after a look at whether it lies within."""
+    """Return the part of a storage that a tensor shows, and refuse a tensor that exceeds its storage."""
     if len(shape) != len(steps) or len(shape) > _MOST_DIMENSIONS:
         raise Malformed("it has a tensor whose sizes and strides do not fit each other")
     if 0 in shape:
@@ -170,90 +181,90 @@ def _view(numbers: Numbers, offset: int, shape: list[int], steps: list[int]) -> 
     return np.lib.stride_tricks.as_strided(numbers[offset:], shape, strides, writeable=False)
 
 
-def _tensor(plain: Plain, made: Made) -> Numbers:
-    if len(made.arguments) < 4:
-        raise _lacking(made)
-    return plain.tensor(*made.arguments[:4])
+def _tensor(plain: Plain, call: Call) -> Numbers:
+    if len(call.arguments) < 4:
+        raise _lacking(call)
+    return plain.tensor(*call.arguments[:4])
 
 
-def _typed_tensor(plain: Plain, made: Made) -> Numbers:
-    match made.arguments:
+def _typed_tensor(plain: Plain, call: Call) -> Numbers:
+    match call.arguments:
         case (storage, offset, size, stride, _, _, type_name, *_):
             return plain.tensor(storage, offset, size, stride, type_name)
-    raise _lacking(made)
+    raise _lacking(call)
 
 
-def _lacking(made: Made) -> Malformed:
-    return Malformed(f"it calls {made.name} with other arguments than torch.save writes")
+def _lacking(call: Call) -> Malformed:
+    return Malformed(f"it calls {call.name} with other arguments than torch.save writes")
 
 
-def _first(plain: Plain, made: Made) -> Any:
-    if not made.arguments:
-        raise _lacking(made)
-    return plain.of(made.arguments[0])
+def _first(plain: Plain, call: Call) -> Any:
+    if not call.arguments:
+        raise _lacking(call)
+    return plain.of(call.arguments[0])
 
 
-def _mapping(plain: Plain, made: Made) -> dict[Any, Any]:
-    """An OrderedDict or a defaultdict; the factory of the latter makes nothing here."""
-    given = made.arguments[0] if made.arguments else None
-    if not isinstance(given, (list, Name, type(None))):
-        raise _lacking(made)
-    pairs = given if isinstance(given, list) else []
+def _mapping(plain: Plain, call: Call) -> dict[Any, Any]:
+    """Return an OrderedDict or a defaultdict as a dict; the factory of the latter is ignored."""
+    argument = call.arguments[0] if call.arguments else None
+    if not isinstance(argument, (list, Name, type(None))):
+        raise _lacking(call)
+    pairs = argument if isinstance(argument, list) else []
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
-        raise Malformed(f"it calls {made.name} with what are no pairs")
-    return {plain._key(key): plain.of(value) for key, value in pairs} | plain.dict(made.items)
+        raise Malformed(f"it calls {call.name} with arguments that are not pairs")
+    return {plain._key(key): plain.of(value) for key, value in pairs} | plain.dict(call.items)
 
 
-def _state(plain: Plain, made: Made) -> Any:
-    return {} if made.state is None else plain.of(made.state)
+def _state(plain: Plain, call: Call) -> Any:
+    return {} if call.state is None else plain.of(call.state)
 
 
-def _foreign(plain: Plain, made: Made) -> Any:
-    """An object with a state is that; a choice of an enum is its value."""
-    if made.state is not None or not made.arguments:
-        return _state(plain, made)
-    return plain.of(made.arguments[0] if len(made.arguments) == 1 else made.arguments)
+def _foreign(plain: Plain, call: Call) -> Any:
+    """Return the state of an object, or the value of a member of an enum, which has no state."""
+    if call.state is not None or not call.arguments:
+        return _state(plain, call)
+    return plain.of(call.arguments[0] if len(call.arguments) == 1 else call.arguments)
 
 
-def _configuration(plain: Plain, made: Made) -> Any:
-    state = made.state
+def _configuration(plain: Plain, call: Call) -> Any:
+    state = call.state
     for name in ("_content", "_val"):  # of a container, of a single value
         if isinstance(state, dict) and name in state:
             return plain.of(state[name])
-    raise Malformed(f"it has a {made.name} without content")
+    raise Malformed(f"it has a {call.name} without content")
 
 
-def _members(plain: Plain, made: Made) -> list[Any]:
-    inside = made.arguments[0] if made.arguments else []
-    if not isinstance(inside, (list, tuple)):
-        raise _lacking(made)
-    return [plain.of(part) for part in inside]
+def _members(plain: Plain, call: Call) -> list[Any]:
+    members = call.arguments[0] if call.arguments else []
+    if not isinstance(members, (list, tuple)):
+        raise _lacking(call)
+    return [plain.of(member) for member in members]
 
 
-def _path(plain: Plain, made: Made) -> str:
-    if not all(isinstance(part, str) for part in made.arguments):
-        raise Malformed(f"it calls {made.name} with what is no text")
-    return str(PurePosixPath(*made.arguments))
+def _path(plain: Plain, call: Call) -> str:
+    if not all(isinstance(part, str) for part in call.arguments):
+        raise Malformed(f"it calls {call.name} with arguments that are not text")
+    return str(PurePosixPath(*call.arguments))
 
 
-def _bytes(plain: Plain, made: Made) -> bytes:
-    match made.arguments:  # as protocol 2 writes bytes
+def _bytes(plain: Plain, call: Call) -> bytes:
+    match call.arguments:  # as protocol 2 writes bytes
         case (str(text), "latin1" | "latin-1") if all(ord(character) < 256 for character in text):
             return text.encode("latin-1")
     raise Malformed("it has bytes in a form that Python does not write")
 
 
-def _scalar(plain: Plain, made: Made) -> Any:
-    """A single number of numpy, in the byte order of nearly all machines."""
-    match made.arguments:
-        case (Made(name="numpy.dtype", arguments=(str(code), *_)), content) if code in _SCALARS:
+def _scalar(plain: Plain, call: Call) -> Any:
+    """Return a single number of numpy, stored in little-endian order."""
+    match call.arguments:
+        case (Call(name="numpy.dtype", arguments=(str(code), *_)), content) if code in _SCALARS:
             content = plain.of(content)
             if isinstance(content, bytes) and len(content) == np.dtype(code).itemsize:
                 return np.frombuffer(content, np.dtype(code).newbyteorder("<"))[0].item()
-    raise Malformed("it has a number of numpy that is none")
+    raise Malformed("it has a damaged number of numpy")
 
 
-_CALLS: dict[str, Callable[[Plain, Made], Any]] = {
+_CALLS: dict[str, Callable[[Plain, Call], Any]] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor_v3": _typed_tensor,
@@ -268,6 +279,7 @@ _CALLS: dict[str, Callable[[Plain, Made], Any]] = {
     "argparse.Namespace": _state,
     "pathlib.Path": _path,
     "pathlib.PosixPath": _path,
+    "pathlib._local.PosixPath": _path,  # its name in files that Python 3.13 wrote
     "_codecs.encode": _bytes,
     "numpy.dtype": _first,
     "numpy.core.multiarray.scalar": _scalar,

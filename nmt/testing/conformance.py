@@ -1,13 +1,13 @@
-"""The laws that every model obeys, as tests. For a plugin's author:
+"""Laws that every model must obey, as tests for authors of plugins:
 
     from nmt.testing import conformance
 
-    @pytest.mark.parametrize("law", conformance.LAWS, ids=str)
-    def test_my_model(law):
-        law(conformance.subject("my_model"))        # a registered name, or a preset
+    def test_my_model():
+        conformance.check("my_model")        # a registered model or a preset
 
-or ``conformance.check("my_model")`` for all of them at once. The configuration's ``shrink()`` gives the small sizes.
-A model that breaks a law works in some tests and fails in some searches, batches or resumed runs: mend the model.
+The error names every broken law. ``conformance.LAWS`` lists the laws; call each with ``conformance.subject("my_model")``.
+The configuration's ``shrink()`` returns small sizes. A model that breaks a law fails in some searches, batches or resumed
+runs: correct the model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import ModuleType
 from nmt.testing import model_laws, training_laws
 from nmt.testing.subjects import Subject, subject, subjects
 
-__all__ = ["LAWS", "Law", "Subject", "check", "subject", "subjects"]
+__all__ = ["LAWS", "Law", "Subject", "broken_laws", "check", "subject", "subjects"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Law:
 
 
 def _laws_of(module: ModuleType) -> list[Law]:
-    """Every public function of a module: its name, and the first line of its docstring."""
+    """Return a law for every public function of a module; the statement is the first line of its docstring."""
     functions = [f for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module.__name__]
     return [Law(f.__name__, (f.__doc__ or "").split("\n")[0], f) for f in functions if not f.__name__.startswith("_")]
 
@@ -47,14 +47,22 @@ def _laws_of(module: ModuleType) -> list[Law]:
 LAWS = tuple(law for module in (model_laws, training_laws) for law in _laws_of(module))
 
 
-def check(name: str) -> None:
-    """Examine a registered model or a preset under every law; raises AssertionError that lists the broken ones."""
-    examined = subject(name)
-    broken = []
+def broken_laws(examined: Subject) -> dict[Law, str]:
+    """Return the broken laws of a subject, each with its error. Any exception breaks the law."""
+    broken = {}
     for law in LAWS:
         try:
             law(examined)
-        except Exception as error:  # a model that stops with an error breaks the law as well
-            said = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-            broken.append(f"{law}: {law.statement}\n    {said}")
-    assert not broken, f"{name} breaks {len(broken)} of {len(LAWS)} laws\n" + "\n".join(broken)
+        except AssertionError as error:
+            broken[law] = str(error)
+        except Exception as error:
+            broken[law] = f"{type(error).__name__}: {error}"
+    return broken
+
+
+def check(model: str | Subject) -> None:
+    """Check a registered model, a preset or a subject by every law; an AssertionError lists the broken laws."""
+    examined = subject(model) if isinstance(model, str) else model
+    broken = broken_laws(examined)
+    lines = [f"{law}: {law.statement}\n    {error}" for law, error in broken.items()]
+    assert not broken, "\n".join([f"{examined} breaks {len(broken)} of {len(LAWS)} laws", *lines])

@@ -1,5 +1,5 @@
-"""Laws of a model by itself (teacher forcing, steps, states, memories) and of translating with it: what search finds depends
-on the sentence and the model, on nothing else.
+"""Laws of a model (teacher forcing, steps, states, memories) and of search: a translation depends only on the sentence and
+the model.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, V vocabulary.
 """
@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.batch import collate
+from nmt.data.batching.batch import collate
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints
 from nmt.interface import Batch, DecoderState, EncoderDecoder, Hypothesis, Memory, VocabularySizes
 from nmt.search import Search, searches
 from nmt.search.config import BeamConfig, GreedyConfig, StopRule
-from nmt.search.forced import score_targets
 from nmt.testing.subjects import (
     JOINT,
     TOLERANCE,
@@ -25,23 +24,25 @@ from nmt.testing.subjects import (
     all_log_probabilities,
     alone,
     assert_close,
+    forced_scores,
+    search_with,
     step_scores,
     target_log_probabilities,
     toy_batch,
 )
 
-# Sentences of equal lengths, so that a test of something else never meets padding.
+# Sentences of equal lengths, for laws that are not about padding.
 EVEN_SOURCE, EVEN_TARGET = (6, 6, 6), (9, 9, 9)
 UNEVEN_SOURCE, UNEVEN_TARGET = (2, 9, 5, 1, 12), (6, 3, 11, 8, 1)
 SOURCE_LENGTHS = (2, 9, 5, 1, 12, 7)
-FOUR_WORDS = VocabularySizes(source=8, target=8, shared=True)  # unk counts as a word: it may be produced
+FOUR_WORDS = VocabularySizes(source=8, target=8, shared=True)  # with unk, five words that search can produce
 LONGEST = 3  # words of the exhaustive search: 5 + 25 + 125 translations
-BEST = 10  # that many of them are compared
+BEST = 10  # translations that are compared
 
 
 def padding_never_matters(subject: Subject) -> None:
-    """The log-probabilities of a batch are those of its sentences alone."""
-    model = subject.model()
+    """Padding changes no log-probability: each sentence has the same ones in a batch and alone."""
+    model = subject.built
     batch = toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET)
     together = target_log_probabilities(model, batch)
     for sentence, scores in enumerate(together):
@@ -51,10 +52,10 @@ def padding_never_matters(subject: Subject) -> None:
 def the_future_is_hidden(subject: Subject) -> None:
     """Changing y_t leaves the scores of earlier positions bit-identical.
 
-    A model whose operators take shapes that depend on token values (experts) says so with a class attribute
-    ``shapes_depend_on_tokens = True``; then 1e-5 is allowed.
+    A model whose shapes depend on token values, as with experts, has the class attribute ``shapes_depend_on_tokens = True``;
+    then differences up to 1e-5 are allowed.
     """
-    model = subject.model()
+    model = subject.built
     allowed = 1e-5 if model.shapes_depend_on_tokens else 0.0
     batch = toy_batch(model, EVEN_SOURCE, EVEN_TARGET)
     before = torch.stack(all_log_probabilities(model, batch))  # [B, T, V]
@@ -65,8 +66,8 @@ def the_future_is_hidden(subject: Subject) -> None:
 
 
 def steps_equal_teacher_forcing(subject: Subject) -> None:
-    """``step`` over t gives what ``decode`` gives at t, for every hypothesis of a beam."""
-    model = subject.model()
+    """``step`` over t equals ``decode`` at t, for every hypothesis of a beam."""
+    model = subject.built
     batch, beam = toy_batch(model, EVEN_SOURCE, EVEN_TARGET), 2
     expected = torch.stack(all_log_probabilities(model, batch)).repeat_interleave(beam, 0)  # [N, T, V]
     memory, state = _start(model, batch, beam)
@@ -78,7 +79,7 @@ def steps_equal_teacher_forcing(subject: Subject) -> None:
 
 def rows_commute_with_steps(subject: Subject) -> None:
     """A step after ``rows(p)`` is ``rows(p)`` after the step: p within sentences, or dropping whole sentences."""
-    model = subject.model()
+    model = subject.built
     batch, beam = toy_batch(model, UNEVEN_SOURCE[:3], UNEVEN_TARGET[:3]), 3
     within = torch.tensor([2, 0, 0, 4, 4, 5, 7, 8, 6])
     dropping = torch.tensor([0, 1, 2, 6, 7, 8])
@@ -92,8 +93,8 @@ def rows_commute_with_steps(subject: Subject) -> None:
 
 
 def attention_is_a_distribution(subject: Subject) -> None:
-    """The attention of a step, where a model has any, sums to 1 over the real source positions and is 0 at padding."""
-    model = subject.model()
+    """The attention of a step, if any, sums to 1 over the real source positions and is 0 at padding."""
+    model = subject.built
     batch, beam = toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET), 2
     memory, state = _start(model, batch, beam)
     padding = torch.arange(batch.source.size(1)) >= batch.source_lengths.repeat_interleave(beam)[:, None]  # [N, S]
@@ -108,8 +109,8 @@ def attention_is_a_distribution(subject: Subject) -> None:
 
 
 def a_shortlist_selects_columns(subject: Subject) -> None:
-    """``start`` with a vocabulary gives the scores of these ids alone, in their order."""
-    model = subject.model()
+    """``start`` with a vocabulary shortlist restricts scores to these ids, in their order."""
+    model = subject.built
     batch = toy_batch(model, EVEN_SOURCE, EVEN_TARGET)
     shortlist = torch.tensor([EOS, 17, 5, 11, 6])
     memory, state = _start(model, batch, 1)
@@ -123,8 +124,8 @@ def a_shortlist_selects_columns(subject: Subject) -> None:
 
 
 def sentences_have_shortlists_of_their_own(subject: Subject) -> None:
-    """``start`` with a vocabulary for each sentence: its ids' scores alone, and -inf at the pads that fill up a row."""
-    model, beam = subject.model(), 2
+    """``start`` with a vocabulary shortlist for each sentence restricts its scores to these ids; padding has -inf."""
+    model, beam = subject.built, 2
     batch = toy_batch(model, EVEN_SOURCE, EVEN_TARGET)
     sentences = batch.num_sentences
     lists = (
@@ -148,17 +149,17 @@ def sentences_have_shortlists_of_their_own(subject: Subject) -> None:
             assert_close(
                 own.scores.softmax(-1), expected.softmax(-1), "probabilities over each sentence's own shortlist"
             )
-            assert (own.scores[absent] == -torch.inf).all(), "a pad that fills up a shortlist is possible"
+            assert (own.scores[absent] == -torch.inf).all(), "the padding of a shortlist has a score"
             state, own_state = full.state, own.state
 
 
 def batch_mates_never_matter(subject: Subject) -> None:
-    """A sentence is translated alike alone and in any batch.
+    """A sentence has the same translation alone and in any batch.
 
-    Rounding may decide between two translations of the same probability: a difference is accepted if both score the
-    same within 1e-4.
+    Rounding may decide between translations of equal probability: different translations are accepted if their scores
+    differ by at most 1e-4.
     """
-    model = subject.model()
+    model = subject.built
     batch = toy_batch(model, SOURCE_LENGTHS, SOURCE_LENGTHS)
     search = searches.build(BeamConfig(beam_size=4, lenpen=0.0, max_len_b=5))
     for sentence, together in enumerate(_best(search, model, batch)):
@@ -176,13 +177,14 @@ def batch_mates_never_matter(subject: Subject) -> None:
 
 
 def forced_scoring_equals_search(subject: Subject) -> None:
-    """Scoring a translation step by step gives the beam's own log-probabilities, token by token."""
-    model = subject.model()
+    """Forced scoring of a hypothesis gives the log-probabilities of beam search, token by token."""
+    model = subject.built
     batch = toy_batch(model, SOURCE_LENGTHS, SOURCE_LENGTHS)
     search = searches.build(BeamConfig(beam_size=4, max_len_b=5), nbest=3)
-    for found in zip(*search(model, batch.source, batch.source_lengths)):  # all best ones, all second ones ...
+    # By rank: the best hypotheses of all sentences, the second ones, ...
+    for found in zip(*search_with(search, model, batch.source, batch.source_lengths)):
         targets = [torch.from_numpy(hypothesis.tokens) for hypothesis in found]
-        forced = score_targets(model, batch.source, batch.source_lengths, targets)
+        forced = forced_scores(model, batch.source, batch.source_lengths, targets)
         for hypothesis, scores in zip(found, forced):
             own = torch.from_numpy(hypothesis.token_scores)
             assert_close(own, scores, "token scores of the beam and of forced scoring")
@@ -191,19 +193,35 @@ def forced_scoring_equals_search(subject: Subject) -> None:
 
 
 def a_beam_of_one_is_greedy(subject: Subject) -> None:
-    """Beam search with one hypothesis finds what greedy search finds; asking for attention changes nothing."""
-    model = subject.model()
+    """Greedy search and a beam of one take the most probable token of each step, with or without attention."""
+    model = subject.built
     batch = toy_batch(model, SOURCE_LENGTHS, SOURCE_LENGTHS)
     beam = _best(searches.build(BeamConfig(beam_size=1, max_len_b=5)), model, batch)
-    greedy = searches.build(GreedyConfig(max_len_b=5))(model, batch.source, batch.source_lengths, attention=True)
-    for one, (other,) in zip(beam, greedy):
+    search = searches.build(GreedyConfig(max_len_b=5))
+    greedy = search_with(search, model, batch.source, batch.source_lengths, attention=True)
+    most_probable = _most_probable(model, batch, max(len(one.tokens) for one in beam))
+    for one, (other,), tokens in zip(beam, greedy, most_probable):
         assert one.tokens.tolist() == other.tokens.tolist(), "beam 1 and greedy search find different translations"
+        length = len(one.tokens) - (0 if one.finished else 1)  # without the eos at the length limit
+        assert one.tokens[:length].tolist() == tokens[:length], "greedy search takes less probable tokens"
         scores = torch.from_numpy(one.token_scores), torch.from_numpy(other.token_scores)
         assert_close(*scores, "token scores of beam 1 and of greedy search")
 
 
+def _most_probable(model: EncoderDecoder, batch: Batch, steps: int) -> list[list[int]]:
+    """Return the most probable token of each step, by sentence; tokens after eos are arbitrary."""
+    memory, state = _start(model, batch, 1)
+    tokens, found = torch.full((len(batch.source_lengths),), BOS), list[Tensor]()
+    for step in range(steps):
+        with torch.inference_mode():
+            scores, state = step_scores(model, tokens, memory, state)
+        scores = scores.index_fill(1, torch.tensor([PAD, BOS] + [EOS] * (step == 0)), -torch.inf)  # min_len=1
+        found.append(tokens := scores.argmax(1))
+    return torch.stack(found, 1).tolist()
+
+
 def a_wide_beam_is_exhaustive(subject: Subject) -> None:
-    """On a toy vocabulary a beam wider than all prefixes finds the most probable of all translations, best first."""
+    """On a toy vocabulary, a beam wider than all prefixes finds the most probable translations, best first."""
     model = subject.model(sizes=FOUR_WORDS)
     source = np.array([4, 6, 5, 7, EOS])
     limits = model.max_target_lengths(torch.tensor([len(source)]))
@@ -217,11 +235,11 @@ def a_wide_beam_is_exhaustive(subject: Subject) -> None:
     batch = collate([source] * len(every), every)
     totals = torch.stack([scores.sum() for scores in target_log_probabilities(model, batch)])
     best = totals.topk(BEST).values
-    # Ends count among the first K continuations only: there is room for each word and the end after each prefix.
+    # Only the first K continuations can end, so K includes each word and eos after each prefix.
     wide = BeamConfig(
         beam_size=(len(words) + 1) ** longest, lenpen=0.0, max_len_a=0, max_len_b=longest, stop=StopRule.bound
     )
-    found = searches.build(wide, nbest=BEST)(model, batch.source[:1], batch.source_lengths[:1])[0]
+    found = search_with(searches.build(wide, nbest=BEST), model, batch.source[:1], batch.source_lengths[:1])[0]
     scores = torch.tensor([hypothesis.log_probability for hypothesis in found])
     assert_close(scores, best, f"the {BEST} best of a wide beam and of all translations")
 
@@ -229,7 +247,7 @@ def a_wide_beam_is_exhaustive(subject: Subject) -> None:
 def _assert_commutes(
     model: EncoderDecoder, words: Tensor, memory: Memory, kept_memory: Memory, state: DecoderState, index: Tensor
 ) -> None:
-    """Two steps of all rows, then ``rows``; and ``rows`` before, between and after them."""
+    """Require equal scores for ``rows`` before, between and after two steps."""
     first, second = words
     before_scores, before = step_scores(model, first[index], kept_memory, state.clone().rows(index))
     after_scores, after = step_scores(model, first, memory, state.clone())
@@ -247,22 +265,22 @@ def _start(model: EncoderDecoder, batch: Batch, beam_size: int) -> tuple[Memory,
 
 
 def _words(steps: int, rows: int) -> Tensor:
-    """[steps, rows] random words; every row starts from bos."""
+    """Return random words [steps, rows]; every row starts with bos."""
     words = torch.randint(len(SPECIALS), JOINT.target, (steps, rows), generator=torch.Generator().manual_seed(3))
     words[0] = BOS
     return words
 
 
 def _with_other_words(batch: Batch, position: int) -> Batch:
-    """The same batch with another word at one position of every target."""
+    """Return the batch with another word at one position of every target."""
     target_in = batch.target_in.clone()
     target_in[:, position] = len(SPECIALS) + (target_in[:, position] + 1) % (JOINT.target - len(SPECIALS))
     return Batch(**{**vars(batch), "target_in": target_in})
 
 
 def _best(search: Search, model: EncoderDecoder, batch: Batch) -> list[Hypothesis]:
-    return [ranked[0] for ranked in search(model, batch.source, batch.source_lengths)]
+    return [ranked[0] for ranked in search_with(search, model, batch.source, batch.source_lengths)]
 
 
 def _forced(model: EncoderDecoder, batch: Batch, tokens: Ints) -> float:
-    return float(score_targets(model, batch.source, batch.source_lengths, [torch.from_numpy(tokens)])[0].sum())
+    return float(forced_scores(model, batch.source, batch.source_lengths, [torch.from_numpy(tokens)])[0].sum())

@@ -1,35 +1,43 @@
-"""What the conformance suite examines: every registered model, and every preset, in small sizes; on small random batches.
+"""Subjects of the conformance suite: every registered model and preset in small sizes, and small random batches.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, V vocabulary.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from nmt.config.composing.composition import preset
+from nmt.config.composing.presets import preset_names
 from nmt.config.plain import component_from_plain
-from nmt.config.presets import preset_names, read_preset
-from nmt.data.batch import Batch, collate
+from nmt.data.batching.batch import Batch, collate
 from nmt.data.vocabulary import EOS, SPECIALS
+from nmt.engines.ensemble import EnsembleEngine
+from nmt.engines.model_engine import ModelEngine
 from nmt.errors import UsageError
-from nmt.interface import Decodable, DecoderState, EncoderDecoder, Memory, VocabularySizes
+from nmt.interface import Decodable, DecoderState, EncoderDecoder, Hypothesis, Memory, VocabularySizes
 from nmt.models import models
 from nmt.plugins import preset_folders
+from nmt.search import Search
+from nmt.search.decoding import Engine
+from nmt.search.forced import score_targets
+from nmt.search.requests import Sentences
 
 JOINT = VocabularySizes(source=23, target=23, shared=True)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A small model that can be built again and again."""
+    """A small model that can be built repeatedly."""
 
     name: str
     config: Any
@@ -38,18 +46,23 @@ class Subject:
     def __str__(self) -> str:
         return self.name
 
+    @functools.cached_property
+    def built(self) -> EncoderDecoder:
+        """The model that ``model()`` builds, built once; do not change it."""
+        return self.model()
+
     def model(self, seed: int = 1, sizes: VocabularySizes = JOINT) -> EncoderDecoder:
-        """A fresh model in eval mode; equal seeds give equal models."""
+        """Build a model in eval mode; equal seeds give equal models."""
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             model = self.builder(self.config, sizes)
-            for parameter in model.parameters():  # where they start, zeros and even distributions hide mistakes
+            for parameter in model.parameters():  # initial zeros and uniform attention would hide mistakes
                 parameter.add_(torch.randn_like(parameter), alpha=0.3)
         return model.eval()
 
 
 def subject(name: str) -> Subject:
-    """The subject of a registered model (its defaults) or of a preset, shrunk."""
+    """Return the subject of a registered model with its defaults, or of a preset, in small sizes."""
     config = models.config_class(name)() if name in models.names() else load_preset(name)
     if not hasattr(config, "shrink"):
         raise UsageError(
@@ -60,71 +73,96 @@ def subject(name: str) -> Subject:
 
 
 def subjects() -> tuple[Subject, ...]:
-    """Every registered model and every preset, those of loaded plugins included."""
+    """Return every registered model and every preset, including those of loaded plugins."""
     return tuple(subject(name) for name in (*models.names(), *preset_names("model", preset_folders())))
 
 
 def kinds() -> tuple[Subject, ...]:
-    """The same, with one subject in place of presets that only differ in sizes or in how much is dropped out."""
+    """Return ``subjects``, with one subject for all presets that differ only in sizes or dropout probabilities."""
     first: dict[str, Subject] = {}
-    for one in subjects():
-        first.setdefault(re.sub(r"dropout=0\.\d*[1-9]\d*", "dropout=some", repr(one.config)), one)
+    for subject in subjects():
+        first.setdefault(re.sub(r"dropout=0\.\d*[1-9]\d*", "dropout=some", repr(subject.config)), subject)
     return tuple(first.values())
 
 
 def load_preset(name: str) -> Any:
-    """The configuration of a model preset, read without Hydra: its own values over those that it extends."""
+    """Return the configuration of a model preset, or of a model with its defaults."""
     if name not in [*models.names(), *preset_names("model", preset_folders())]:
         raise UsageError(
             f"there is no model or preset '{name}'; models: {', '.join(models.names())}; presets of a plugin are known "
             f"after nmt.plugins.load_plugins(FOLDER)"
         )
-    preset = read_preset("model", name, preset_folders())
-    return component_from_plain("model", {"name": preset.component, **preset.values}, origin=f"preset {name}")
+    return component_from_plain("model", preset("model", name, preset_folders()), origin=f"preset {name}")
 
 
 TOLERANCE = 1e-4  # of log-probabilities in float32; operators round differently for different shapes
 
 
 def toy_batch(model: EncoderDecoder, source_lengths: Sequence[int], target_lengths: Sequence[int]) -> Batch:
-    """Random sentences of these lengths (eos included), cut to what the model can read and write."""
+    """Return random sentences of these lengths, eos included, shortened to the limits of the model."""
     generator = np.random.default_rng(7)
     longest = model.max_source_length() or max(source_lengths)
     sources = [_sentence(generator, min(length, longest), JOINT.source) for length in source_lengths]
     limits = model.max_target_lengths(torch.tensor([len(source) for source in sources]))
-    wanted = target_lengths if limits is None else [min(pair) for pair in zip(target_lengths, limits.tolist())]
-    return collate(sources, [_sentence(generator, length, JOINT.target) for length in wanted])
+    lengths = target_lengths if limits is None else [min(pair) for pair in zip(target_lengths, limits.tolist())]
+    return collate(sources, [_sentence(generator, length, JOINT.target) for length in lengths])
 
 
 def alone(batch: Batch, sentence: int) -> Batch:
-    """One sentence of a batch as a batch."""
+    """Return a batch of one sentence of a batch."""
     first, last = batch.target_offsets[sentence : sentence + 2].tolist()
     source = batch.source[sentence, : batch.source_lengths[sentence]]
     return collate([source.numpy()], [batch.targets[first:last].numpy()])
 
 
 def target_log_probabilities(model: EncoderDecoder, batch: Batch) -> list[Tensor]:
-    """By sentence, the log-probability of each target token, by teacher forcing."""
-    every = all_log_probabilities(model, batch)
-    chosen = torch.cat(every).gather(1, batch.targets[:, None]).squeeze(1)
+    """Return the log-probability of each target token, by sentence; by teacher forcing."""
+    chosen = torch.cat(all_log_probabilities(model, batch)).gather(1, batch.targets[:, None]).squeeze(1)
     return list(torch.split(chosen, batch.target_lengths.tolist()))
 
 
 def all_log_probabilities(model: EncoderDecoder, batch: Batch) -> list[Tensor]:
-    """By sentence, the log-probabilities [length, V] at each of its target positions, by teacher forcing."""
+    """Return the log-probabilities [length, V] of all tokens, by sentence; by teacher forcing."""
     with torch.inference_mode():
         scores = model.output.logits(model(batch).hidden).log_softmax(-1)
     return list(torch.split(scores, batch.target_lengths.tolist()))
 
 
 def step_scores(model: Decodable, tokens: Tensor, memory: Memory, state: DecoderState) -> tuple[Tensor, DecoderState]:
-    """One step: log-probabilities [N, V] and the next state."""
+    """Make one step; return log-probabilities [N, V] and the next state."""
     output = model.step(tokens, memory, state)
     return output.log_probabilities(), output.state
 
 
+def search_with(
+    search: Search, model: Decodable | Engine, source: Tensor, source_lengths: Tensor, **options: Any
+) -> list[list[Hypothesis]]:
+    """Search for translations of padded ids [B, S]; ``options``: options of ``Sentences``."""
+    return search.find(engine_of(model), Sentences.of_tensors(source, source_lengths, **options))
+
+
+def forced_scores(
+    model: Decodable | Engine, source: Tensor, source_lengths: Tensor, targets: Sequence[Tensor]
+) -> list[Tensor]:
+    """Return the log-probability of each token of ``targets``, by sentence, step by step; targets end in eos."""
+    sources = Sentences.of_tensors(source, source_lengths).sources
+    scores, _ = score_targets(engine_of(model), sources, [target.numpy() for target in targets])
+    return [torch.from_numpy(of_tokens) for of_tokens in scores]
+
+
+def ensemble_of(models: Sequence[Decodable], weights: Sequence[float] = ()) -> Engine:
+    """Return an ensemble of models as an engine on a CPU."""
+    return EnsembleEngine([engine_of(model) for model in models], weights)
+
+
+def engine_of(model: Decodable | Engine) -> Engine:
+    """Return an engine unchanged, or a model as an engine on a CPU."""
+    engine: Any = model if hasattr(model, "longest_targets") else ModelEngine(model, "cpu")
+    return cast(Engine, engine)
+
+
 def assert_close(found: Tensor, expected: Tensor, what: str) -> None:
-    """Both within the tolerance, -inf equal to -inf."""
+    """Require differences within the tolerance; -inf equals -inf."""
     difference = (found - expected).abs().masked_fill(found == expected, 0.0)
     assert found.shape == expected.shape, f"{what}: shapes {list(found.shape)} and {list(expected.shape)}"
     assert bool((difference <= TOLERANCE).all()), f"{what}: they differ by {difference.max().item():.3g}"

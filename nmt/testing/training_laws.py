@@ -1,4 +1,4 @@
-"""Laws of storing and training: a model is its configuration and its state, and nothing beside them."""
+"""Laws of storing and training: configuration and state dict determine a model."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_check
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
 from nmt.testing.subjects import JOINT, Subject, assert_close, target_log_probabilities, toy_batch
 
-HALF = 2  # updates before the interruption, and after it
+HALF = 2  # updates before the interruption, and again after it
 
 
 def a_checkpoint_holds_the_model(subject: Subject) -> None:
-    """Written and read again, configuration and parameters give the same model, bit for bit."""
-    model = subject.model(seed=1)
+    """A model restored from a checkpoint gives bit-identical scores."""
+    model = subject.built
     stored = _through_a_checkpoint(subject, model)
     config = component_from_plain("model", stored.config["model"], origin="checkpoint")
-    assert config == subject.config, "the configuration changed on its way through a checkpoint"
+    assert config == subject.config, "a checkpoint changed the configuration"
     other = Subject(subject.name, config, subject.builder).model(seed=2)
     other.load_state_dict(stored.model)
     batch = toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET)
     for before, after in zip(target_log_probabilities(model, batch), target_log_probabilities(other, batch)):
-        assert torch.equal(before, after), "the model read from a checkpoint gives other scores"
+        assert torch.equal(before, after), "the model restored from a checkpoint gives different scores"
 
 
 def every_parameter_learns(subject: Subject) -> None:
-    """Each parameter gets a gradient from every batch, if only of zeros: processes that train together wait for it."""
+    """Every batch gives each parameter a gradient, even if it is zero: in distributed training, ranks wait for it."""
     model = subject.model().train()
     _report(model).loss_sum.backward()
     without = [
@@ -53,9 +53,9 @@ def every_parameter_learns(subject: Subject) -> None:
 
 
 def layers_stand_alone(subject: Subject) -> None:
-    """Each layer of a ``Stack`` is called once in a pass, and its parameters are needed while it is called alone.
+    """Each layer of a ``Stack`` is called once in a pass, and its parameters are needed only during the call.
 
-    Processes that divide a model have the parameters of a layer at no other time.
+    Sharded training gathers the parameters of a layer only for its call.
     """
     model, calls = subject.model().train(), Counter[nn.Module]()
     layers = {layer: [parameter.detach().clone() for parameter in layer.parameters()] for layer in units(model)}
@@ -78,14 +78,14 @@ def layers_stand_alone(subject: Subject) -> None:
         layer.register_forward_hook(take)
     found = _loss(model)
     assert all(calls[layer] == 1 for layer in layers), f"the layers of stacks were called {list(calls.values())} times"
-    assert torch.equal(found, expected), "something needs the parameters of a layer outside of it"
+    assert torch.equal(found, expected), "the model uses the parameters of a layer outside the layer's call"
 
 
 def layers_can_run_again(subject: Subject) -> None:
-    """Losses and gradients are the same, bit for bit, if layers run again in the backward pass instead of being kept."""
+    """Losses and gradients are bit-identical if the backward pass recomputes layers."""
     kept, again = subject.model().train(), subject.model().train()
     recompute_layers(again)
-    assert again.state_dict().keys() == kept.state_dict().keys(), "parameters have other names"
+    assert again.state_dict().keys() == kept.state_dict().keys(), "the names of parameters changed"
     for model in (kept, again):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
@@ -94,11 +94,11 @@ def layers_can_run_again(subject: Subject) -> None:
     for name, parameter in kept.named_parameters():
         gradient, expected = found[name], parameter.grad
         same = gradient is expected if gradient is None or expected is None else torch.equal(gradient, expected)
-        assert same, f"{name} gets another gradient if layers run again"
+        assert same, f"{name} has a different gradient if layers are recomputed"
 
 
 def training_resumes_exactly(subject: Subject) -> None:
-    """Training 2k updates equals training k, restoring from a checkpoint, and training k more: bit for bit."""
+    """Training for 2k updates is bit-identical to training for k, restoring a checkpoint, and training for k more."""
     straight = subject.model(seed=1)
     _train(straight, _optimizer(straight), range(2 * HALF))
 
@@ -113,27 +113,27 @@ def training_resumes_exactly(subject: Subject) -> None:
 
     expected = straight.state_dict()
     for name, tensor in resumed.state_dict().items():
-        assert torch.equal(tensor, expected[name]), f"after the interruption {name} became another"
+        assert torch.equal(tensor, expected[name]), f"{name} differs after the interruption"
 
 
 def parameters_follow_the_pieces(subject: Subject) -> None:
-    """Exchanging pieces of a vocabulary, and with them what ``vocabulary_axes`` finds, exchanges their scores alone.
+    """Reordering tokens, together with the entries that ``vocabulary_axes`` finds for them, only reorders their scores.
 
-    Fine-tuning under another vocabulary relies on it. A model without a parameter for each piece has nothing to map.
+    Fine-tuning with another vocabulary relies on it. The law holds for a model without an entry for each token.
     """
     for sizes in (VocabularySizes(source=23, target=27, shared=False), JOINT):
         try:
             model = subject.model(seed=1, sizes=sizes)
-        except UsageError:  # some are made for one joint vocabulary
+        except UsageError:  # some models need a joint vocabulary
             assert not sizes.shared
             continue
         axes = vocabulary_axes(partial(subject.builder, subject.config), sizes)
         if not axes:
             continue
-        orders = {"source": _reversed_pieces(sizes.source), "target": _reversed_pieces(sizes.target)}
+        orders = {"source": _reversed_tokens(sizes.source), "target": _reversed_tokens(sizes.target)}
         state = model.state_dict()
-        for name, place in axes.items():
-            state[name] = state[name].index_select(place.axis, orders[place.side])
+        for name, entry in axes.items():
+            state[name] = state[name].index_select(entry.axis, orders[entry.side])
         exchanged = copy.deepcopy(model)
         exchanged.load_state_dict(state)
         batch = toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET)
@@ -145,11 +145,11 @@ def parameters_follow_the_pieces(subject: Subject) -> None:
         )
         after = target_log_probabilities(exchanged, words)
         for sentence, scores in enumerate(target_log_probabilities(model, batch)):
-            assert_close(after[sentence], scores, f"sentence {sentence} of exchanged pieces")
+            assert_close(after[sentence], scores, f"sentence {sentence} with reordered tokens")
 
 
-def _reversed_pieces(size: int) -> Tensor:
-    """[V] ids: the specials, then the pieces in reverse. It is its own inverse."""
+def _reversed_tokens(size: int) -> Tensor:
+    """Return ids [V]: the special tokens, then the others in reverse. The order is its own inverse."""
     return torch.cat([torch.arange(len(SPECIALS)), torch.arange(size - 1, len(SPECIALS) - 1, -1)])
 
 
@@ -162,7 +162,7 @@ def _through_a_checkpoint(subject: Subject, model: EncoderDecoder) -> StoredChec
 
 
 def _report(model: EncoderDecoder, first: int = 0) -> Any:
-    """The ``LossReport`` of random sentences, the first few left out."""
+    """Return the ``LossReport`` of random sentences, without the ``first`` ones."""
     batch = toy_batch(model, UNEVEN_SOURCE[first:], UNEVEN_TARGET[first:])
     return criterions.build(LabelSmoothedCrossEntropyConfig())(model, batch)
 
@@ -180,7 +180,7 @@ def _optimizer(model: EncoderDecoder) -> torch.optim.Optimizer:
 
 
 def _train(model: EncoderDecoder, optimizer: torch.optim.Optimizer, updates: range) -> None:
-    """The randomness of an update depends on its number alone."""
+    """Train; the random numbers of an update depend only on its number."""
     model.train()
     with torch.random.fork_rng(devices=[]):
         for update in updates:

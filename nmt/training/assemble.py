@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,111 +16,135 @@ from nmt.allocator import keep_few_kernels, keep_freed_memory
 from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
 from nmt.config.sections import Span, TrainConfig
+from nmt.data.corpus.frequencies import unigram_entropy
 from nmt.devices import choose_device, make_current, own_device, require_precision, set_threads
 from nmt.distributed.joining import join
 from nmt.distributed.world import World
-from nmt.errors import UsageError
+from nmt.errors import UsageError, quantity
 from nmt.interface import EncoderDecoder
+from nmt.keywords import configured
 from nmt.models import models
 from nmt.optim import Horizon, default_warmup
-from nmt.reporting.reporter import Reporter, Unheard
+from nmt.reporting.reporter import FirstUpdate, Reporter, SilentReporter
 from nmt.reporting.resources import Profiler, peak_memory
 from nmt.reporting.run_record import Cost, RunRecord
+from nmt.reporting.sinks import require_sinks
 from nmt.scoring import Scorer
 from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
-from nmt.storage.lock import one_writer, remove_leftovers
+from nmt.storage.run_status import recorded
 from nmt.training.checkpoints import resume
-from nmt.training.checkpoints.keeper import Keeper, Saver
-from nmt.training.checkpoints.optimizer_state import training_mode
-from nmt.training.checkpoints.resume import Facts, Past
-from nmt.training.checkpoints.store import Cadence, CheckpointStore
-from nmt.training.loop.batches import DataPosition, TrainingBatches, batch_reader
+from nmt.training.checkpoints.fingerprint import Fingerprint, fingerprint, validation_fingerprint
+from nmt.training.checkpoints.resume import ResumePoint
+from nmt.training.checkpoints.run_lock import RunLock
+from nmt.training.checkpoints.run_state import DataPosition, RunSettings
+from nmt.training.checkpoints.store import CheckpointStore, fallback_folder
+from nmt.training.checkpoints.writer import CheckpointWriter
+from nmt.training.loop.batches import TrainingBatches, batch_reader
+from nmt.training.loop.compilation import compile_layers
+from nmt.training.loop.divergence import LearningWatch, References
 from nmt.training.loop.learner import Arithmetic, Learner, Step
-from nmt.training.loop.trainer import Pulse, StopRequest, Trainer
+from nmt.training.loop.optimizer_state import training_mode
+from nmt.training.loop.trainer import StopRequest, Trainer
 from nmt.training.loop.updater import BadUpdates, Updater
+from nmt.training.loop.validation import BestScore, Validation, build_validators
 from nmt.training.setup import parts
-from nmt.training.setup.compilation import compile_layers
-from nmt.training.setup.datasets import Datasets, open_datasets, readable, stages_of
-from nmt.training.setup.description import (
-    describe_model,
-    describe_run,
-    number_of_updates,
-    tell,
+from nmt.training.setup.announcements import (
+    dry_run_in_words,
+    tell_forecast,
     tell_limits,
+    tell_sizes,
     tell_update,
     update_in_words,
 )
-from nmt.training.setup.options import (
-    Fingerprint,
-    build_scorers,
-    check,
-    fingerprint,
-    higher_is_better,
-    validation_fingerprint,
-)
-from nmt.training.setup.rehearsal import described, rehearse
-from nmt.training.setup.trials import decide_token_budget, known_cost
-from nmt.training.validation import BestScore, Validation, build_validators
+from nmt.training.setup.contradictions import check
+from nmt.training.setup.datasets import Datasets, open_datasets, readable, stages_of
+from nmt.training.setup.description import describe_model, describe_run
+from nmt.training.setup.disk import expected_checkpoint, require_disk
+from nmt.training.setup.forecast import LEAST_UPDATES, EpochSizes, Forecast, forecast_by_largest, try_forecast
+from nmt.training.setup.length import number_of_updates
+from nmt.training.setup.metrics import build_scorers, higher_is_better
+from nmt.training.setup.operations import known_cost
+from nmt.training.setup.token_budget import decide_token_budget
 
 logger = logging.getLogger("nmt.training")
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a finished run leaves."""
+    """The outcome of a run."""
 
     folder: Path
     update: int
     epoch: int
-    ending: str  # why it is the end
+    ending: str  # the reason
     metric: str
     best: float | None  # the best value of `metric`; None: never validated
     checkpoint: Path | None  # the best one, else the last
     failures: Mapping[str, str] = field(default_factory=dict)  # metrics that could not be computed, and why
 
 
-def train(config: TrainConfig) -> TrainingResult:
-    """Train as ``config`` says. The same call goes on where an interrupted one stopped."""
+@dataclass(frozen=True)
+class RunSetup:
+    """What is known of a run before there is a model."""
+
+    config: TrainConfig
+    datasets: Datasets
+    batches: TrainingBatches
+    max_update: int | None  # None: unknown when the limits are reached
+    scorers: Mapping[str, Scorer]
+    higher_is_better: bool  # of the metric that decides which checkpoint is best
+    device: torch.device
+    world: World
+    folder: Path
+    fingerprint: Fingerprint
+
+
+def train(config: TrainConfig | None = None, **options: Any) -> TrainingResult:
+    """Train by ``config``, or by options of nmt-train as keywords. The same call resumes an interrupted run."""
+    config = configured(TrainConfig, config, options, "train")
     if config.dry_run:
         raise UsageError("dry_run=true trains nothing; call nmt.training.assemble.dry_run, or leave it out")
-    with _planned(config) as plan, _holding(plan.folder, plan.world), StopRequest() as stop:
-        config, metric = plan.config, plan.config.validation.best_metric
-        better = higher_is_better(metric, plan.scorers)
+    recording = recorded(Path(config.checkpoint.save_dir))
+    with recording, _set_up(config) as setup, RunLock(setup.folder, setup.world) as lock, StopRequest() as stop:
+        config, metric = setup.config, setup.config.validation.best_metric
+        stored = config.checkpoint, to_plain(config), setup.datasets.tokenizer, metric, setup.higher_is_better
+        fallback = fallback_folder(config.checkpoint)
         store = CheckpointStore(
-            plan.folder, config.checkpoint, to_plain(config), plan.datasets.tokenizer, metric, better
+            setup.folder, *stored, fallback=None if fallback is None else CheckpointStore(fallback, *stored)
         )
-        with Saver(store, asynchronous=config.checkpoint.asynchronous) as saver:
-            return _train(plan, store, saver, stop)  # the block ends before another process may write
+        with CheckpointWriter(store, asynchronous=config.checkpoint.asynchronous) as checkpoints:
+            return _train(setup, lock, checkpoints, stop)  # the block ends before another process may write
 
 
 def dry_run(config: TrainConfig) -> dict[str, str]:
-    """What batches, memory and time a new run would take, in words, from the first process; nothing is written."""
-    uncounted = replace(config, report=replace(config.report, count_flops=False))  # nobody would see the count
-    with _planned(uncounted) as plan:
-        learner, _ = _learner(plan, None)
-        updater = _updater(plan, learner, default_warmup(plan.max_update))
+    """Return the batches, memory and time of a new run, in words; empty on ranks but 0. Nothing is written."""
+    uncounted = replace(config, report=replace(config.report, count_flops=False))  # the count would not be shown
+    with _set_up(uncounted) as setup:
+        learner, _, _ = _learner(setup, None, 0)
+        updater = _updater(setup, learner, _horizon(setup, learner, default_warmup(setup.max_update)))
         training_mode(learner.optimizer)
-        copies = config.checkpoint.asynchronous and plan.world.main and plan.device.type == "cpu"
-        found = rehearse(updater, plan.batches, copies_checkpoints=copies)
-        if not plan.world.main:
+        copies = config.checkpoint.asynchronous and setup.world.main and setup.device.type == "cpu"
+        epoch = EpochSizes.first(setup.batches)
+        forecast = forecast_by_largest(updater, setup.batches, epoch, copies_checkpoints=copies)
+        if not setup.world.main:
             return {}
-        facts = describe_model(learner.step.model, models.name_of(type(config.model)))
-        parts = ", ".join(f"{name} {count:,}" for name, count in facts["parts"].items())
-        pair, pairs = plan.datasets.pair, len(plan.datasets.train)
-        given = plan.config.batching.tokens_per_update
-        return described(
-            found,
-            model=f"{facts['name']}, {facts['parameters']:,} parameters ({parts})",
-            data=f"{pairs:,} pairs from {pair.source_lang} to {pair.target_lang}",
-            limits=plan.config.training,
-            max_update=plan.max_update,
-            made_of=None if given is None else update_in_words(plan.config.batching, plan.world.size),
+        model = describe_model(learner.step.model, models.name_of(type(config.model)))
+        sizes = ", ".join(f"{name} {count:,}" for name, count in model["parts"].items())
+        pair, pairs, batching = setup.datasets.pair, len(setup.datasets.train), setup.config.batching
+        return dry_run_in_words(
+            epoch,
+            forecast,
+            model=f"{model['name']}, {model['parameters']:,} parameters ({sizes})",
+            data=f"{quantity(pairs, 'pair')} from {pair.source_lang} to {pair.target_lang}",
+            limits=setup.config.training,
+            max_update=setup.max_update,
+            made_of=None if batching.tokens_per_update is None else update_in_words(batching, setup.world.size),
         )
 
 
 @contextlib.contextmanager
-def _planned(config: TrainConfig) -> Iterator[Plan]:
-    """What is known of a run before there is a model, among the processes that share it."""
+def _set_up(config: TrainConfig) -> Iterator[RunSetup]:
+    """Join the ranks, open the data and check the options."""
     if not config.data or config.seed < 0 or config.criterion is None:
         check(config, longest=None, max_update=config.training.last_update)
     keep_freed_memory()
@@ -127,10 +153,12 @@ def _planned(config: TrainConfig) -> Iterator[Plan]:
     device = choose_device(own_device(config.device.name))
     make_current(device)
     require_precision(device, config.device.precision)
-    scorers = build_scorers(config.validation)  # whatever all these refuse is said before anything is opened
+    scorers = build_scorers(config.validation)  # refused here, before any corpus is opened
+    better = higher_is_better(config.validation.best_metric, scorers)
     with join(config.distributed, device) as world:
         if config.training.cuda_graphs and world.size > 1:
             raise UsageError("training.cuda_graphs=true is for one process; leave --cuda-graphs out")
+        world.on_main(lambda: require_sinks(config.report))
         datasets = open_datasets(config)
         stages = stages_of(config, datasets)
         config = decide_token_budget(config, datasets, device, world)
@@ -138,59 +166,51 @@ def _planned(config: TrainConfig) -> Iterator[Plan]:
         batches = TrainingBatches(
             datasets.train, config.batching, config.seed, world.size, stages, datasets.variation, readers
         )
-        with batches.readers:  # copies of this process: made now, they hold neither the run folder nor a model
+        with batches.readers:  # copies of this process: at this point they hold neither the run folder nor a model
             max_update = number_of_updates(config, batches, datasets)
             check(config, datasets.longest, max_update)
             tell_limits(config)
             tell_update(config.batching, world.size)
             mark = fingerprint(config, datasets.identities, datasets.valid_identities)
             folder = Path(config.checkpoint.save_dir)
-            yield Plan(config, datasets, batches, max_update, scorers, device, world, folder, mark)
+            yield RunSetup(config, datasets, batches, max_update, scorers, better, device, world, folder, mark)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is known of a run before there is a model."""
-
-    config: TrainConfig
-    datasets: Datasets
-    batches: TrainingBatches
-    max_update: int | None  # None: nobody knows when the limits are reached
-    scorers: Mapping[str, Scorer]
-    device: torch.device
-    world: World
-    folder: Path
-    fingerprint: Fingerprint
-
-
-def _train(plan: Plan, store: CheckpointStore, saver: Saver, stop: StopRequest) -> TrainingResult:
-    config, datasets, world = plan.config, plan.datasets, plan.world
-    reporter, profiler = _watching(plan)
-    past = _past(plan, store)
+def _train(setup: RunSetup, lock: RunLock, checkpoints: CheckpointWriter, stop: StopRequest) -> TrainingResult:
+    store = checkpoints.store
+    setup, point = _resumed(setup, store)
+    config, world = setup.config, setup.world
+    reporter, profiler = _reporter_and_profiler(setup)
+    left = None if setup.max_update is None else setup.max_update - (0 if point is None else point.state.update)
+    learner, cost, forecast = _learner(setup, point, left)
+    world.on_main(lambda: _tell_and_check(setup, learner, forecast, left, is_new=point is None))
+    lock.create()
     world.on_main(store.prepare)
-    learner, cost = _learner(plan, past)
-    facts = _facts(plan, learner.arithmetic, past)
-    validation = _validation(plan, learner, reporter)
+    settings = _settings(setup, learner.arithmetic, point)
+    horizon = _horizon(setup, learner, settings.warmup_updates)
+    validation = _validation(setup, learner, reporter)
     trainer = Trainer(
-        batches=plan.batches,
-        updater=_updater(plan, learner, facts.warmup_updates),
+        batches=setup.batches,
+        updater=_updater(setup, learner, horizon),
         validation=validation,
-        keeper=Keeper(learner, saver, Cadence(config.checkpoint), facts),
+        checkpoints=checkpoints,
+        settings=settings,
         reporter=reporter,
-        bad_updates=BadUpdates(plan.folder, datasets.pair),
-        pulse=Pulse(stop, world),
+        bad_updates=BadUpdates(setup.folder, setup.datasets.pair),
+        stop=stop,
         limits=config.training,
-        around_update=profiler or contextlib.nullcontext,
+        around_update=FirstUpdate(profiler or contextlib.nullcontext, config.report.progress if world.main else None),
+        watch=_watch(setup, horizon),
     )
-    if past is not None:
-        other = resume.other_scores(past, facts.validated_as, config.validation)
-        trainer.restore(past, resume.due_resets(config.checkpoint, past, other))
+    if point is not None:
+        other = resume.other_scores(point, settings.validated_as, config.validation)
+        trainer.restore(point, resume.due_resets(config.checkpoint, point, other))
         if not trainer.complete:
-            resume.compare_validations(past, config)
-        world.on_main(lambda: store.mend_pointers(past.stored, validation.best.update))
-    _run(plan, trainer, profiler, cost)
+            resume.compare_validations(point, config)
+        world.on_main(lambda: store.mend_pointers(point.stored, validation.best.update))
+    _run(setup, trainer, profiler, cost, point)
     return TrainingResult(
-        folder=plan.folder,
+        folder=setup.folder,
         update=trainer.state.update,
         epoch=trainer.state.epoch,
         ending=trainer.ending() or "",
@@ -201,55 +221,9 @@ def _train(plan: Plan, store: CheckpointStore, saver: Saver, stop: StopRequest) 
     )
 
 
-def _learner(plan: Plan, past: Past | None) -> tuple[Learner, Cost | None]:
-    """What is trained, and what that costs: the first process says it."""
-    config, datasets, device, world = plan.config, plan.datasets, plan.device, plan.world
-    model = parts.build_model(config, datasets)
-    plan.batches.limits = readable(model)
-    tell(config, datasets, plan.batches, model)
-    arithmetic = _arithmetic(plan, model, past)
-    if past is None and config.checkpoint.finetune_from_model is not None:
-        parts.start_from(config, model, datasets.pair)
-    step = parts.build_step(config, datasets, model, device, world)
-    cost = known_cost(config, step, datasets.train, arithmetic, world.size) if world.main else None
-    _prepare(plan, step, arithmetic)
-    return Learner(step, parts.build_optimizer(config, step), arithmetic, world), cost
-
-
-def _updater(plan: Plan, learner: Learner, warmup_updates: int) -> Updater:
-    config = plan.config
-    better = higher_is_better(config.validation.best_metric, plan.scorers)
-    horizon = Horizon(plan.max_update, learner.step.model.width, 1.0, warmup_updates, better)
-    schedule = parts.build_schedule(config, learner.optimizer, horizon)
-    reader = batch_reader(plan.batches.batch, plan.device, plan.batches.readers)
-    return Updater(learner, schedule, reader, config.training, config.seed)
-
-
-@contextlib.contextmanager
-def _holding(folder: Path, world: World) -> Iterator[None]:
-    """The run folder belongs to this run alone, and what an interrupted process left in it is gone."""
-    with contextlib.ExitStack() as held:
-
-        def take() -> None:
-            held.enter_context(one_writer(folder))
-            for name in remove_leftovers(folder):
-                logger.info("removed %s, which an interrupted process left", name)
-
-        world.on_main(take)
-        yield
-
-
-def _watching(plan: Plan) -> tuple[Reporter, Profiler | None]:
-    """What shows and records the run: the first process's."""
-    if not plan.world.main:
-        return Unheard(), None
-    options, total, traced = plan.config.report, plan.max_update, plan.config.report.profile
-    reporter = Reporter(plan.folder, options, total_updates=total, memory=lambda: peak_memory(plan.device))
-    return reporter, Profiler(Span.parse(traced, "report.profile"), plan.folder, plan.device) if traced else None
-
-
-def _past(plan: Plan, store: CheckpointStore) -> Past | None:
-    """What a run goes on from, if the user means that; None for a new one. The first process finds it for all."""
+def _resumed(setup: RunSetup, store: CheckpointStore) -> tuple[RunSetup, ResumePoint | None]:
+    """Return the setup with the update rule that the run began with, and the checkpoint to resume from (None: a new run).
+    Rank 0 chooses the checkpoint for all ranks."""
     stored: StoredCheckpoint | None = None
 
     def find() -> Path | None:
@@ -257,84 +231,157 @@ def _past(plan: Plan, store: CheckpointStore) -> Past | None:
         stored = store.restore()
         return None if stored is None else stored.path
 
-    path = plan.world.on_main(find)
+    path = setup.world.on_main(find)
     if path is None:
-        return None
-    past = resume.past_of(
-        stored or read_checkpoint(path, training=True),
-        plan.fingerprint,
-        vocabularies=plan.datasets.pair.digest(),
-        batches_in_update=plan.batches.batches_in_update,
-        options=plan.config.checkpoint,
+        return setup, None
+    stored = stored or read_checkpoint(path, training=True)
+    config, datasets = resume.with_first_update_rule(setup.config, stored), setup.datasets
+    mark = fingerprint(config, datasets.identities, datasets.valid_identities)
+    setup = replace(setup, config=config, fingerprint=mark)
+    point = resume.resume_point(
+        stored,
+        mark,
+        vocabularies=datasets.pair.digest(),
+        batches_in_update=setup.batches.batches_in_update,
+        options=config.checkpoint,
     )
-    checkpoint = {**store.config["checkpoint"], "finetune_from_model": resume.origin(plan.config.checkpoint, past)}
-    store.config = {**store.config, "checkpoint": checkpoint}
-    if not past.changes("scheduler."):
-        resume.compare_length(past, plan.config, plan.max_update)
-    return past
+    checkpoint = {**store.config["checkpoint"], "finetune_from_model": resume.origin(config.checkpoint, point)}
+    for each in filter(None, (store, store.fallback)):
+        each.config = {**store.config, "optimizer": to_plain(config.optimizer), "checkpoint": checkpoint}
+    if not point.changes("scheduler."):
+        resume.compare_length(point, config, setup.max_update)
+    return setup, point
 
 
-def _arithmetic(plan: Plan, model: EncoderDecoder, past: Past | None) -> Arithmetic:
-    before = None if past is None else Precision[past.facts.precision]
-    arithmetic = parts.build_arithmetic(plan.config, plan.datasets, model, plan.device, before)
-    automatic = plan.config.device.precision is Precision.auto
+def _learner(
+    setup: RunSetup, point: ResumePoint | None, left: int | None
+) -> tuple[Learner, Cost | None, Forecast | None]:
+    """Return what is trained, the cost of an update, and a forecast for the ``left`` updates; None on ranks but 0."""
+    config, datasets, device, world = setup.config, setup.datasets, setup.device, setup.world
+    model = parts.new_model(config, datasets)
+    parts.check_ignored(model, resumes=point is not None)
+    setup.batches.limits = readable(model)
+    tell_sizes(config, datasets, setup.batches, model)
+    arithmetic = _arithmetic(setup, model, point)
+    if point is None and config.checkpoint.finetune_from_model is not None:
+        parts.start_from(config, model, datasets.pair)
+    step = parts.build_step(config, datasets, model, device, world)
+    cost = known_cost(config, step, datasets.train, arithmetic, world.size) if world.main else None
+    forecast = None
+    if world.main and (left is None or left >= LEAST_UPDATES):
+        forecast = try_forecast(config, step, setup.batches, datasets.train, arithmetic, world)
+    parts.save_memory(config, step.model)
+    if config.training.compile:
+        _compile(setup, step, arithmetic)
+    world.divide(step)
+    return Learner(step, parts.build_optimizer(config, step), arithmetic, world), cost, forecast
+
+
+def _arithmetic(setup: RunSetup, model: EncoderDecoder, point: ResumePoint | None) -> Arithmetic:
+    before = None if point is None else Precision[point.settings.precision]
+    arithmetic = parts.build_arithmetic(setup.config, setup.datasets, model, setup.device, before)
+    automatic = setup.config.device.precision is Precision.auto
     logger.info("training on %s%s", arithmetic, " (chosen by --precision auto)" if automatic else "")
-    if past is not None and past.facts.computed_on != str(arithmetic):
-        logger.info("the run goes on on %s, after %s", arithmetic, past.facts.computed_on)
+    if point is not None and point.settings.computed_on != str(arithmetic):
+        logger.info("the run resumes on %s, after %s", arithmetic, point.settings.computed_on)
     return arithmetic
 
 
-def _prepare(plan: Plan, step: Step, arithmetic: Arithmetic) -> None:
-    """What makes a model smaller or faster while it is trained; afterwards each process has its part of it."""
-    parts.save_memory(plan.config, step.model)
-    if plan.config.training.compile:
-        graphs = plan.config.training.cuda_graphs
-        first = plan.batches.at(DataPosition()).batches[0]
-        tried = plan.batches.batch(first if graphs else first[:2])  # a graph is of one shape: one that will come
-        compile_layers(step, tried, arithmetic, plan.config.seed, graphs=graphs)
-    plan.world.divide(step)
+def _compile(setup: RunSetup, step: Step, arithmetic: Arithmetic) -> None:
+    graphs = setup.config.training.cuda_graphs
+    first = setup.batches.at(DataPosition()).batches[0]
+    trial = setup.batches.batch(first if graphs else first[:2])  # a graph has one shape: that of a batch to come
+    compile_layers(step, trial, arithmetic, setup.config.seed, graphs=graphs)
 
 
-def _facts(plan: Plan, arithmetic: Arithmetic, past: Past | None) -> Facts:
-    return Facts(
-        vocabularies=plan.datasets.pair.digest(),
-        fingerprint=plan.fingerprint,
-        # derived from the length of the run: it stays, although the run may have become longer
-        warmup_updates=default_warmup(plan.max_update) if past is None else past.facts.warmup_updates,
-        max_update=plan.max_update,
-        batches_in_update=plan.batches.batches_in_update,
+def _tell_and_check(
+    setup: RunSetup, learner: Learner, forecast: Forecast | None, left: int | None, *, is_new: bool
+) -> None:
+    """Log the forecast. Refuse a new run without room on the disk; its folder does not exist yet."""
+    if forecast is not None:
+        tell_forecast(setup.config, forecast, left, setup.device)
+    if is_new:
+        folders = filter(None, (setup.folder, fallback_folder(setup.config.checkpoint)))
+        checkpoint = forecast.checkpoint if forecast else expected_checkpoint(setup.config, learner.step)
+        require_disk(list(folders), checkpoint)
+
+
+def _settings(setup: RunSetup, arithmetic: Arithmetic, point: ResumePoint | None) -> RunSettings:
+    return RunSettings(
+        vocabularies=setup.datasets.pair.digest(),
+        fingerprint=setup.fingerprint,
+        # derived from the length of the run; it stays, although the run may have become longer
+        warmup_updates=default_warmup(setup.max_update) if point is None else point.settings.warmup_updates,
+        max_update=setup.max_update,
+        batches_in_update=setup.batches.batches_in_update,
         precision=arithmetic.precision.name,
         computed_on=str(arithmetic),
-        validated_as=validation_fingerprint(plan.config, plan.datasets.valid_identities, str(arithmetic)),
+        validated_as=validation_fingerprint(setup.config, setup.datasets.valid_identities, str(arithmetic)),
     )
 
 
-def _validation(plan: Plan, learner: Learner, reporter: Reporter) -> Validation:
-    config, datasets = plan.config, plan.datasets
+def _horizon(setup: RunSetup, learner: Learner, warmup_updates: int) -> Horizon:
+    """Return what is known of the run, without the optimizer's rate, which ``build_schedule`` fills in."""
+    width, better = learner.step.model.width, setup.higher_is_better
+    return Horizon(setup.max_update, width, warmup_updates=warmup_updates, higher_is_better=better)
+
+
+def _updater(setup: RunSetup, learner: Learner, horizon: Horizon) -> Updater:
+    config = setup.config
+    schedule = parts.build_schedule(config, learner.optimizer, horizon)
+    readers = setup.batches.readers if setup.batches.readers.count else None
+    reader = batch_reader(setup.batches.batch, setup.device, readers)
+    return Updater(learner, schedule, reader, config.training, config.seed)
+
+
+def _reporter_and_profiler(setup: RunSetup) -> tuple[Reporter, Profiler | None]:
+    """Return what shows and records the run; only on rank 0 do they have an effect."""
+    if not setup.world.main:
+        return SilentReporter(), None
+    options, total, traced = setup.config.report, setup.max_update, setup.config.report.profile
+    reporter = Reporter(setup.folder, options, total_updates=total, memory=lambda: peak_memory(setup.device))
+    return reporter, Profiler(Span.parse(traced, "report.profile"), setup.folder, setup.device) if traced else None
+
+
+def _watch(setup: RunSetup, horizon: Horizon) -> LearningWatch:
+    config, targets = setup.config, setup.datasets.train.targets
+    assert targets is not None, "datasets without targets are refused"
+    vocabulary, warmup = len(setup.datasets.pair.target.vocabulary), config.scheduler.warmup_of_run(horizon)
+    references = References(vocabulary, math.log(vocabulary), unigram_entropy(targets))
+    return LearningWatch(references, warmup, config.training.divergence_patience)
+
+
+def _validation(setup: RunSetup, learner: Learner, reporter: Reporter) -> Validation:
+    config, datasets = setup.config, setup.datasets
     options = config.validation
-    better = higher_is_better(options.best_metric, plan.scorers)
-    best = BestScore(options.best_metric, higher_is_better=better, patience=options.patience)
+    best = BestScore(options.best_metric, higher_is_better=setup.higher_is_better, patience=options.patience)
     step, arithmetic, world = learner.step, learner.arithmetic, learner.world
     validators = build_validators(
-        config, step, arithmetic, world, datasets.pair, datasets.valid, plan.scorers, reporter.samples
+        config, step, arithmetic, world, datasets.pair, datasets.valid, setup.scorers, reporter.samples
     )
     return Validation(validators, best, options, learner, config.seed)
 
 
-def _run(plan: Plan, trainer: Trainer, profiler: Profiler | None, cost: Cost | None) -> None:
+def _run(
+    setup: RunSetup, trainer: Trainer, profiler: Profiler | None, cost: Cost | None, point: ResumePoint | None
+) -> None:
     state, reporter = trainer.state, trainer.reporter
     if trainer.complete:
-        logger.info("%s holds a finished run: %s. Raise the limit to train on", plan.folder, trainer.ending())
-        # its log may not be, where a process died between checkpoint and log
-        if plan.world.main and RunRecord.read(plan.folder).last("end").get("update") != state.update:
+        logger.info("%s holds a finished run: %s. Raise the limit to train on", setup.folder, trainer.ending())
+        # its log may not have ended, if a process died between checkpoint and log
+        if setup.world.main and RunRecord.read(setup.folder).last("end").get("update") != state.update:
             reporter.start(state.update, None, cost, skipped=state.skipped)
             reporter.end(ending=trainer.ending() or "", **state.spent())
             reporter.close()
+        trainer.require_learned()
         return
-    if state.update:
-        logger.info("going on after update %d of %s", state.update, plan.folder)
-    made_of = describe_run(plan.config, plan.datasets, trainer.updater.learner.step.model, plan.device)
-    reporter.start(state.update, made_of, cost, state.seconds, state.skipped)
+    if point is not None:
+        following = f"batch {state.position.batch + 1} of epoch {state.position.epoch}"
+        logger.info(
+            f"resumed after update {state.update} of {setup.folder}, from {point.stored.path}: next is {following}"
+        )
+    description = describe_run(setup.config, setup.datasets, trainer.learner.step.model, setup.device)
+    reporter.start(state.update, description, cost, state.seconds, state.skipped)
     try:
         ending = trainer.run()
         reporter.end(ending=ending, **state.spent())

@@ -1,4 +1,4 @@
-"""Translating text with trained models: the Python API, and what nmt-generate runs.
+"""Translate text with trained models: the Python API behind nmt-generate.
 
 import nmt
 nmt.load("checkpoints").translate(["Ein Hund läuft."], beam=4)
@@ -6,9 +6,10 @@ nmt.load("checkpoints").translate(["Ein Hund läuft."], beam=4)
 
 from __future__ import annotations
 
+from nmt.translation.attention_view import attention
 from nmt.translation.lines import Line, TranslatedText, Translation
-from nmt.translation.looking import attention
-from nmt.translation.translator import Translator, best_texts, translation_options
+from nmt.translation.options import translation_options
+from nmt.translation.translator import Translator, best_texts
 from nmt.translation.word_alignment import align
 
 __all__ = [
@@ -23,4 +24,4 @@ __all__ = [
     "translation_options",
 ]
 
-load = Translator.load  # by its short name
+load = Translator.load

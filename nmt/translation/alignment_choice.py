@@ -1,6 +1,7 @@
-"""Which layer and head of a model to read alignments from: the best by given alignments, or by those of the other direction.
+"""Choose the layer and head that alignments are read from: the best by gold alignments, or by agreement with the reverse
+model.
 
-Chen et al. 2020 choose the layer by the agreement of both directions, for which nobody has to align words by hand.
+Chen et al. 2020 choose the layer by the agreement of both directions, which needs no alignments by hand.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from nmt.data.text.words import words
 from nmt.data.vocabulary import Ints
-from nmt.data.words import words
 from nmt.errors import DataError
 from nmt.scoring.aer import Links, read_gold
 from nmt.translation.aligning import Pair
@@ -21,7 +22,7 @@ Scores = npt.NDArray[np.float64]
 
 
 def read_gold_lines(lines: Sequence[str], pairs: Sequence[Pair], where: str) -> list[Gold]:
-    """Given alignments, a line for each pair; ``where`` they stand, for messages."""
+    """Read gold alignments, one line per pair. ``where``: their file, for messages."""
     found = []
     for number, (line, pair) in enumerate(zip(lines, pairs, strict=True), 1):
         try:
@@ -40,15 +41,15 @@ def read_gold_lines(lines: Sequence[str], pairs: Sequence[Pair], where: str) -> 
 
 
 def turned(gold: Gold) -> Gold:
-    """The same of the other direction."""
+    """Return the gold alignment of the other direction."""
     sure, possible = (frozenset((target, source) for source, target in links) for links in gold)
     return sure, possible
 
 
 def error_rates(found: Sequence[Ints], gold: Sequence[Gold]) -> Scores:
-    """The alignment error rate (Och and Ney 2003) of each place, from 0 to 1.
+    """Return the alignment error rate (Och and Ney 2003) of each head, from 0 to 1.
 
-    ``found``: of each pair the source word of each target word [places, V], or -1.
+    ``found``: for each pair, the source word of each target word [heads, V], or -1.
     """
     hits = np.zeros(len(found[0]))
     links = np.zeros(len(found[0]))
@@ -64,11 +65,11 @@ def error_rates(found: Sequence[Ints], gold: Sequence[Gold]) -> Scores:
 
 
 def agreements(forward: Sequence[Ints], backward: Sequence[Ints]) -> Scores:
-    """F1 of the links of each place of one direction and each of the other [places, places], from 0 to 1."""
+    """Return F1 of the links of each head of one direction and each of the other [heads, heads], from 0 to 1."""
     common = np.zeros((len(forward[0]), len(backward[0])))
     count, other = np.zeros(len(forward[0])), np.zeros(len(backward[0]))
     for ahead, back in zip(forward, backward):
-        padded = np.pad(back, ((0, 0), (0, 1)), constant_values=-2)  # what -1 finds is no word
+        padded = np.pad(back, ((0, 0), (0, 1)), constant_values=-2)  # index -1 finds -2, which is not a word
         common += (padded[:, ahead] == np.arange(ahead.shape[1])).sum(2).T
         count += (ahead >= 0).sum(1)
         other += (back >= 0).sum(1)

@@ -1,8 +1,7 @@
-"""Choosing among the translations that a search found, by what a model of the other direction says, or by how alike every
-two of them are: sacreBLEU's sentence chrF2 and BLEU, for all pairs at once.
+"""Choose among the hypotheses of a search: by a reverse model, or by minimum Bayes risk with sentence chrF2 or BLEU.
 
-sacreBLEU compares two sentences in about a millisecond; choosing one of a hundred translations takes ten thousand
-comparisons. Here the n-grams of all sentences are counted once, in a matrix of sentences by n-grams.
+sacreBLEU compares two sentences in about a millisecond, and choosing among 100 hypotheses takes 10,000 comparisons. Here the
+n-grams of all sentences are counted once, in a matrix of sentences by n-grams; the figures are those of sacreBLEU.
 """
 
 from __future__ import annotations
@@ -15,26 +14,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nmt.config.choices import AlignmentKind, LongLines
-from nmt.config.commands import GenerateConfig
+from nmt.config.translation import TranslationOptions
 from nmt.data.language_pair import LanguagePair
-from nmt.data.tags import tags_of
-from nmt.data.text import PAUSE
+from nmt.data.language_tags import tags_of
+from nmt.data.text.lines import PAUSE
 from nmt.errors import UsageError
 from nmt.scoring import TextOptions, bleu_metric
-from nmt.translation.lines import Given, Line, TranslatedText, Translation
+from nmt.translation.lines import Line, LineOrPause, TranslatedText, Translation
 
 
 def minimum_bayes_risk(
     translations: Iterable[Translation], metric: str, nbest: int, *, posterior: bool
 ) -> Iterator[Translation]:
-    """The translation that is most like all the others: Kumar and Byrne 2004; of samples, Eikema and Aziz 2020.
+    """Rank hypotheses by minimum Bayes risk: Kumar and Byrne 2004; for samples, Eikema and Aziz 2020.
 
-    Each hypothesis' score becomes its expected similarity, 0 .. 100: the mean over all hypotheses of the line, itself
-    included, of how good it is if that one is right. Hypotheses that a search found (``posterior``) weigh as much as the
-    model finds them probable among each other; samples weigh alike, since they come as often as they are probable.
-    ``nbest``: how many are shown of a line.
-    """
+    The score of a hypothesis becomes its expected similarity, 0 .. 100: the mean of its metric against all hypotheses of
+    the line, itself included, as references. ``posterior``: references are weighted by their normalized probabilities;
+    samples have equal weights. ``nbest``: number of hypotheses of a line that are kept."""
     for translation in translations:
         hypotheses = translation.hypotheses
         totals = np.array([one.log_probability for one in hypotheses])
@@ -48,8 +44,10 @@ def minimum_bayes_risk(
 
 
 def tag_of_reverse(ours: LanguagePair, other: LanguagePair, called: str) -> str | None:
-    """The language tag by which a model of the other direction translates back, if it has tags; any other model is
-    refused. ``called``: the model, for messages."""
+    """Return the language tag with which a reverse model translates back, if it has tags. Any other model is refused.
+
+    ``called``: the model, for messages.
+    """
     if (other.source_lang, other.target_lang) != (ours.target_lang, ours.source_lang):
         raise UsageError(
             f"{called} translates from {other.source_lang} to {other.target_lang}; a model from {ours.target_lang} to "
@@ -58,46 +56,39 @@ def tag_of_reverse(ours: LanguagePair, other: LanguagePair, called: str) -> str 
     return ours.source_lang if ours.source_lang in tags_of(other.source.vocabulary) else None
 
 
-# Of lines with references and these numbers: their scores, one translation a line.
-Score = Callable[[Iterator[Given], Iterator[int], GenerateConfig], Iterator[Translation]]
+# Scores lines with references, which have these numbers: one translation per line.
+Score = Callable[[Iterator[LineOrPause], Iterator[int], TranslationOptions], Iterator[Translation]]
 
 
 class ReverseModel:
-    """What a model of the other direction finds the source probable of comes first: the noisy channel's view,
-    log p(y|x) + weight * log p(x|y), each under the length penalty of the search (Yee et al. 2019, arXiv:1908.05731).
+    """Rerank hypotheses by the probability of the source given the hypothesis (noisy channel): log p(y|x) + weight * log
+    p(x|y), each under the length penalty of the search (Yee et al. 2019, arXiv:1908.05731).
 
-    A line that was translated in parts keeps its order: neither side of it can be read at once. So does one whose end was
-    left out, of which the translations say nothing.
+    Lines that were translated in parts or truncated keep their order: no hypothesis can be scored against the whole line.
     """
 
     def __init__(
-        self, score: Score, weight: float, config: GenerateConfig, *, in_pieces: bool = False, tag: str | None = None
+        self,
+        score: Score,
+        weight: float,
+        options: TranslationOptions,
+        *,
+        in_pieces: bool = False,
+        tag: str | None = None,
     ) -> None:
-        """``config``: how the translations were found; the same searching options score the sources. ``in_pieces``: the
-        other model reads pieces as they are, which the texts of translations have joined. ``tag``: of the language that
-        it is to translate back into; None: that of its corpus."""
+        """``options``: those of the translations; sources are scored with the same search and batches. ``in_pieces``: the
+        reverse model reads pieces, not joined text. ``tag``: the language that the reverse model translates into; None: that
+        of its corpus."""
         self._score = score
         self._in_pieces = in_pieces
         self._weight = weight
-        self._nbest = config.nbest
-        self._config = dataclasses.replace(
-            config,
-            score_reference=True,
-            tag=tag,
-            rerank=None,
-            rerank_weight=1.0,
-            choose_among=None,
-            nbest=1,
-            print_alignment=AlignmentKind.none,
-            long_lines=LongLines.truncate,
-            replace_unk=False,
-            unk_dictionary=None,
-        )
+        self._nbest = options.nbest
+        self._options = options.scoring(tag)
 
     def __call__(self, translations: Iterable[Translation]) -> Iterator[Translation]:
         waiting, numbers = deque[Translation](), deque[int]()
 
-        def lines() -> Iterator[Given]:
+        def lines() -> Iterator[LineOrPause]:
             for translation in translations:
                 waiting.append(translation)
                 backward = self._backward(translation)
@@ -110,14 +101,14 @@ class ReverseModel:
             while True:
                 yield numbers.popleft()
 
-        scored = self._score(lines(), numbered(), self._config)
+        scored = self._score(lines(), numbered(), self._options)
         for first in scored:
             translation = waiting.popleft()
             others = itertools.islice(scored, len(self._backward(translation)) - 1)
             yield self._ranked(translation, [first, *others])
 
     def _ranked(self, translation: Translation, backward: list[Translation]) -> Translation:
-        """What says nothing cannot be read back: it comes last."""
+        """Rank the hypotheses. Empty ones cannot be scored and come last."""
         if not translation.at_once:
             return dataclasses.replace(translation, hypotheses=translation.hypotheses[: self._nbest])
         saying, silent = list[TranslatedText](), list[TranslatedText]()
@@ -131,7 +122,7 @@ class ReverseModel:
         return dataclasses.replace(translation, hypotheses=ranked[: self._nbest])
 
     def _backward(self, translation: Translation) -> list[Line]:
-        """What the other direction is to score: nothing, in a line of its own, of what keeps its order."""
+        """Return the lines that the reverse model scores: one empty line if the order is kept."""
         if not translation.at_once:
             return [Line("")]
         texts = [" ".join(one.pieces) if self._in_pieces else one.text for one in translation.hypotheses]
@@ -149,7 +140,7 @@ WORDS = 4  # BLEU
 
 
 def chrf(texts: Sequence[str]) -> Matrix:
-    """Popovic 2015; spaces do not count."""
+    """Popovic 2015, without spaces."""
     letters = ["".join(one.split()) for one in texts]
     precisions, recalls, orders = (np.zeros((len(texts), len(texts))) for _ in range(3))
     for order in range(1, CHARACTERS + 1):
@@ -185,12 +176,12 @@ def bleu(texts: Sequence[str]) -> Matrix:
     return result
 
 
-# Of some texts [n, n]: how good text i is if text j is right, 0 .. 100.
+# Metrics [n, n]: text i against text j as the reference, 0 .. 100.
 SIMILARITIES: dict[str, Callable[[Sequence[str]], Matrix]] = {"chrf": chrf, "bleu": bleu}
 
 
 def _matches(texts: Sequence[Sequence[str]], order: int) -> tuple[Matrix, Matrix]:
-    """For every two texts the n-grams that both have (the smaller count of each), and how many each text has."""
+    """Return the clipped n-gram matches of every two texts, and the number of n-grams of each text."""
     counts = [Counter(zip(*(text[start:] for start in range(order)))) for text in texts]
     columns = {ngram: column for column, ngram in enumerate({ngram: None for one in counts for ngram in one})}
     matrix = np.zeros((len(texts), len(columns)))

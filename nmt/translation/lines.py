@@ -1,4 +1,4 @@
-"""What goes into a translator, and what comes out; long lines cut into parts, and these put together; unknown words."""
+"""Lines to translate and their translations; dividing long lines and joining their parts; replacing unknown words."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 
 import numpy as np
 
+from nmt.config.choices import WORD_START
 from nmt.data.language_pair import LanguagePair
-from nmt.data.tags import is_tag
-from nmt.data.text import Pause, Reading
+from nmt.data.language_tags import is_tag
+from nmt.data.text.lines import Pause, Reading
 from nmt.data.vocabulary import UNK, Floats, Hypothesis, Ids
 from nmt.errors import DataError, UsageError, did_you_mean
+from nmt.search.config import MOST_PIECES
 
-_MOST_PIECES = 10**9  # nobody waits for more
 _ENDS = (".", "!", "?", "…", "。", "！", "？", "।", "؟")  # of sentences
-_WORD_BEGINS = "\u2581"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line to translate, and what is asked of its translation, as text."""
+    """A line to translate, with constraints on its translation as text."""
 
     text: str
     prefix: str = ""  # the translation begins with it
     include: tuple[str, ...] = ()  # and contains each of these
     exclude: tuple[str, ...] = ()  # and none of these
-    reference: str = ""  # what it is, where references are scored
+    reference: str = ""  # the translation, if references are scored
     min_length: int | None = None  # pieces at least; None: as the options of the search say
     max_length: int | None = None  # and at most
-    tag: str = ""  # of the language that it is to be translated into; none: as the options say, or the model
+    tag: str = ""  # target language; empty: that of the options, or of the model
 
     def __post_init__(self) -> None:
         for name, phrases in (("include", self.include), ("exclude", self.exclude)):
@@ -39,22 +39,22 @@ class Line:
                 raise UsageError(f"{name}={phrases!r} of a line must be several phrases: {name}=[{phrases!r}]")
         lengths = {"min_length": self.min_length, "max_length": self.max_length}
         for name, length in lengths.items():
-            if length is not None and (type(length) is not int or not 1 <= length <= _MOST_PIECES):
-                raise UsageError(f"{name}={length!r} must be a whole number of pieces, from 1 to {_MOST_PIECES:,}")
+            if length is not None and (type(length) is not int or not 1 <= length <= MOST_PIECES):
+                raise UsageError(f"{name}={length!r} must be a whole number of pieces, from 1 to {MOST_PIECES:,}")
         if self.min_length and self.max_length and self.min_length > self.max_length:
             raise UsageError(f"min_length={self.min_length} is more than max_length={self.max_length}; lower it")
 
 
 _TEXT, _TEXTS, _LENGTH = "a text", "a list of texts", "a whole number of pieces"
-# Of an object of JSON, and what each must be.
+# Keys of a JSON object that describes a line, with the kinds of their values.
 LINE_KEYS = {"text": _TEXT, "prefix": _TEXT, "include": _TEXTS, "exclude": _TEXTS, "reference": _TEXT}
 LINE_KEYS |= {"min_length": _LENGTH, "max_length": _LENGTH, "tag": _TEXT}
 
 
 def line_of(tree: object, where: str) -> Line:
-    """The line that an object of JSON describes; ``where`` it stands, for messages."""
+    """Return the line that a JSON object describes. ``where``: its position, for messages."""
     if not isinstance(tree, dict) or not isinstance(tree.get("text"), str):
-        raise DataError(f'{where} is no object with a "text"')
+        raise DataError(f'{where} is not an object with a "text"')
     for key, value in tree.items():
         if key not in LINE_KEYS:
             near = did_you_mean(key, LINE_KEYS)
@@ -65,27 +65,27 @@ def line_of(tree: object, where: str) -> Line:
     fields: dict[str, Any] = {key: tuple(value) if LINE_KEYS[key] == _TEXTS else value for key, value in tree.items()}
     try:
         line = Line(**fields)
-    except UsageError as error:  # which does not know where the line stands
+    except UsageError as error:  # whose message has no position
         raise DataError(f"{where}: {error}") from None
     if not all(phrase.strip() for phrase in (*line.include, *line.exclude)):
         raise DataError(f"{where} has an empty phrase; leave it out")
     return line
 
 
-Given = str | Line | Pause | None
+LineOrPause = str | Line | Pause | None
 
 
 @dataclass(frozen=True)
 class TranslatedText:
-    """One hypothesis as text. An empty line has one too, with empty fields."""
+    """A hypothesis as text. An empty line has one too, with empty fields."""
 
     text: str
     pieces: list[str]
     score: float  # what the search ranks by, natural logarithm
     token_scores: list[float]  # natural log-probabilities of the pieces and of eos
-    attention: Floats | None  # [pieces + eos, source pieces + eos], when asked for
+    attention: Floats | None  # [pieces + eos, source pieces + eos], if requested
     finished: bool  # False: the length limit cut it off
-    ends_of_parts: float = 0.0  # log-probabilities that ``token_scores`` of a line in parts leave out
+    ends_of_parts: float = 0.0  # log-probabilities of the eos of all parts but the last, which ``token_scores`` omit
 
     @property
     def log_probability(self) -> float:
@@ -93,8 +93,8 @@ class TranslatedText:
 
     @property
     def alignment(self) -> list[tuple[int, int]]:
-        """(source, target) positions: the most attended source piece of each target piece, the ends left out on both
-        sides. Empty if attention was not asked for, or the model has none."""
+        """(source, target) positions: the source token that each target token attends to most, without eos. Empty without
+        attention."""
         if self.attention is None:
             return []
         pieces = self.attention[:-1, :-1]
@@ -103,29 +103,30 @@ class TranslatedText:
 
 @dataclass(frozen=True)
 class Translation:
-    """One line and its translations, best first."""
+    """A line and its translations, best first."""
 
     number: int  # counted from 0
     source: str
     source_pieces: list[str]  # those that were translated: fewer than the line has if it was cut
     hypotheses: list[TranslatedText]
     parts: int = 1  # that it was translated in
-    closes: bool = False  # what was read together with it ends here: somebody may be waiting for it
-    cut: bool = False  # the end of the line was left out
+    closes: bool = False  # the last line of its window: a client may be waiting for it
+    cut: bool = False  # the line was truncated
 
     @property
     def at_once(self) -> bool:
-        """Whether the line was translated whole, and not in parts."""
+        """Whether the line was translated whole, neither in parts nor truncated."""
         return self.parts <= 1 and not self.cut
 
 
 def divided(ids: Ids, pieces: Sequence[str], limit: int) -> tuple[Ids, ...]:
-    """Parts of at most ``limit`` pieces: after a sentence that ends in the second half, or before a word, or anywhere."""
+    """Divide a line into parts of at most ``limit`` tokens: after a sentence that ends in the second half, else before a
+    word, else anywhere."""
     parts, begin = [], 0
     while len(ids) - begin > limit:
         half = range(begin + limit, begin + max((limit + 1) // 2, 1) - 1, -1)  # where a part may end
         sentence = next((end for end in half if pieces[end - 1].endswith(_ENDS)), None)
-        word = next((end for end in half if pieces[end].startswith(_WORD_BEGINS)), begin + limit)
+        word = next((end for end in half if pieces[end].startswith(WORD_START)), begin + limit)
         end = word if sentence is None else sentence
         parts.append(ids[begin:end])
         begin = end
@@ -133,11 +134,10 @@ def divided(ids: Ids, pieces: Sequence[str], limit: int) -> tuple[Ids, ...]:
 
 
 def together(found: Sequence[Sequence[TranslatedText]], *, drawn: bool = False) -> list[TranslatedText]:
-    """The translations of a line from those of its parts, best first: the best of each make the best of all, and so on.
+    """Join the hypotheses of the parts of a line by rank: the best of all parts are joined first, and so on.
 
-    Where they are ``drawn``, the samples of the parts, which come in the order of their probability, are put together
-    without regard to that, so that those of the line are independent too.
-    """
+    ``drawn``: hypotheses are samples. They are joined in random order instead, so that the samples of the line are
+    independent."""
     if not found:
         return [TranslatedText("", [], 0.0, [], None, True)]
     if len(found) == 1:
@@ -151,7 +151,7 @@ def together(found: Sequence[Sequence[TranslatedText]], *, drawn: bool = False) 
 
 
 def _joined(parts: Sequence[TranslatedText]) -> TranslatedText:
-    """The ends of all parts but the last are left out of what is told of single pieces."""
+    """Join one hypothesis of each part. Facts about single tokens omit the eos of all parts but the last."""
     attention = [part.attention for part in parts if part.attention is not None]
     return TranslatedText(
         text=" ".join(part.text for part in parts if part.text),
@@ -165,7 +165,7 @@ def _joined(parts: Sequence[TranslatedText]) -> TranslatedText:
 
 
 def _diagonal(blocks: Sequence[Floats]) -> Floats:
-    """What each part looked at, in its own part of the source."""
+    """Join the attention of the parts as blocks on the diagonal: each part attends to its own source."""
     blocks = [*(block[:-1, :-1] for block in blocks[:-1]), blocks[-1]]
     whole = np.zeros(np.sum([block.shape for block in blocks], axis=0), dtype=np.float32)
     row = column = 0
@@ -184,17 +184,16 @@ def with_known_words(
     tags: int = 0,
     of: int = 0,
 ) -> str:
-    """A hypothesis' text, in which an unknown piece is what the dictionary says of the source piece that it attends to most,
-    else that piece: Luong et al. 2015, "Addressing the Rare Word Problem in Neural Machine Translation" (PosUnk), with
-    attention in place of pointers.
+    """Return the text of a hypothesis. An unknown token is replaced by the dictionary's translation of the source word that
+    it attends to most, or by that word: Luong et al. 2015, "Addressing the Rare Word Problem in Neural Machine Translation"
+    (PosUnk), with attention instead of pointers.
 
-    What it translates begins at piece ``first`` of the ``of`` pieces of the line, after so many ``tags``, which stand for no
-    word. A tag that was typed is part of the text, and none of these. Of a line whose own text is lost, as in a training
-    split, unknown words remain unknown.
-    """
+    The source of the hypothesis has ``tags`` language tags, and then the tokens of the line from number ``first`` on; the
+    line has ``of`` tokens. A tag in the text of the line is not one of them. If the text of the line is not stored, as in a
+    training split, unknown words remain unknown."""
     ids = hypothesis.tokens.tolist()[:-1]
     if hypothesis.attention is None:
-        raise UsageError("the model has no attention, which unknown words are replaced by; leave out --replace-unk")
+        raise UsageError("the model has no attention to find the source of unknown words; leave out --replace-unk")
     unknown = [place for place, number in enumerate(ids) if number == UNK]
     surfaces = pair.source.surfaces(line) if unknown else []
     typed = len(surfaces) - of
@@ -210,7 +209,7 @@ def with_known_words(
 
 
 def read_dictionary(path: Path) -> dict[str, str]:
-    """Lines of a source word, a space or tab, and what it becomes; of several lines for a word the first one holds."""
+    """Read lines of a source word, a space or tab, and its translation. The first line of a word is used."""
     found: dict[str, str] = {}
     for number, line in enumerate(Reading().lines(path), 1):
         if not (line or "").strip():

@@ -1,9 +1,9 @@
-"""Word alignments of sentence pairs, by one model or by the models of both directions: nmt-align and ``nmt.align``."""
+"""Word alignments of sentence pairs, by one model or by models of both directions: nmt-align and ``nmt.align``."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import tee
 from pathlib import Path
@@ -13,35 +13,36 @@ import numpy as np
 
 from nmt.config.aligning import AlignConfig
 from nmt.config.choices import Symmetrization
-from nmt.config.plain import from_keywords
-from nmt.data.links import Link, symmetrized
+from nmt.config.composing.composition import from_keywords
+from nmt.data.text.links import Link, symmetrized
 from nmt.data.vocabulary import Ints
-from nmt.errors import DataError, UsageError
-from nmt.translation.aligning import MEAN, UNALIGNED, Aligner, Pair, Place, Wanted
+from nmt.devices import set_threads
+from nmt.errors import DataError, UsageError, quantity
+from nmt.progress import Count
+from nmt.translation.aligning import MEAN, UNALIGNED, Aligner, AlignmentHead, HeadChoice, Pair
 from nmt.translation.alignment_choice import Gold, agreements, error_rates, read_gold_lines, turned
 from nmt.translation.choosing import tag_of_reverse
 from nmt.translation.translator import Translator
 
 logger = logging.getLogger("nmt.align")
 
-Count = Callable[[int], None]  # called with the number of pairs that were just compared
-Places = tuple[Place, Place | None]  # of the model, and of that of the other direction
-REVERSE = "reverse-"  # stands in the flags of the other direction
+HeadPair = tuple[AlignmentHead, AlignmentHead | None]  # of the model, and of that of the other direction
+REVERSE = "reverse-"  # prefix of the flags of the other direction
 _OF_FILES = "src ref valid_src valid_ref output overwrite on_invalid_utf8 max_line_bytes progress".split()
 
 
 @dataclass(frozen=True)
-class Validation:
+class SelectionPairs:
     """Pairs by which a layer and a head are chosen."""
 
     pairs: Sequence[Pair]
-    gold: Sequence[Gold] | None  # their given alignments; None: the directions are to agree
-    called: str  # where they come from, for the log
+    gold: Sequence[Gold] | None  # gold alignments; None: choose by the agreement of both directions
+    called: str  # their origin, for the log
 
 
 @dataclass(frozen=True)
 class Directions:
-    """A model, and maybe one of the other direction."""
+    """A model, and optionally one of the other direction."""
 
     forward: Aligner
     backward: Aligner | None = None
@@ -51,6 +52,7 @@ class Directions:
         def translator(path: str) -> Translator:
             return Translator.load(path, config.device, user_dir=config.user_dir, engine="torch")
 
+        set_threads(config.threads)
         options = {"max_tokens": config.max_tokens, "max_source_length": config.max_source_length}
         ahead = translator(config.path)
         forward = Aligner(ahead, config.path, tag=config.tag, **options)
@@ -61,69 +63,76 @@ class Directions:
         return cls(forward, Aligner(back, config.reverse, tag=tag, **options))
 
     def choose(
-        self, config: AlignConfig, validation: Validation | None, progress: Count = lambda count: None
-    ) -> Places:
-        """Where to read alignments, and a line in the log that says it. Without ``validation`` nothing is compared."""
-        wanted = Wanted(config.layer, config.head, config.shift)
-        wanted_back = Wanted(config.reverse_layer, config.reverse_head, config.reverse_shift)
-        ahead = self.forward.places(wanted)
-        back = [] if self.backward is None else self.backward.places(wanted_back, REVERSE)
-        one_place = len(ahead) == 1 and (len(back) <= 1 or config.rule is Symmetrization.none)
-        if one_place and (
+        self, config: AlignConfig, validation: SelectionPairs | None, progress: Count = lambda count: None
+    ) -> HeadPair:
+        """Return the heads to read alignments from, and log them. Without ``validation``, no heads are compared."""
+        choice = HeadChoice(config.layer, config.head, config.shift)
+        reverse_choice = HeadChoice(config.reverse_layer, config.reverse_head, config.reverse_shift)
+        ahead = self.forward.candidate_heads(choice)
+        back = [] if self.backward is None else self.backward.candidate_heads(reverse_choice, REVERSE)
+        one_head = len(ahead) == 1 and (len(back) <= 1 or config.rule is Symmetrization.none)
+        if one_head and (
             validation is None or validation.gold is None
         ):  # of given alignments the log has the error rate
             return ahead[0], back[0] if back else None
         if validation is None:
             assert self.backward is None, "there is something to compare"
-            return self._usual(wanted), None
+            return self._usual(choice), None
         if validation.gold is not None:
             return self._by_gold(ahead, back, validation, validation.gold, progress)
         return self._by_agreement(ahead, back, validation, progress)
 
-    def _usual(self, wanted: Wanted) -> Place:
-        place = self.forward.usual(wanted)
-        if wanted.layer is None and wanted.head in (None, MEAN):
+    def _usual(self, choice: HeadChoice) -> AlignmentHead:
+        head = self.forward.usual(choice)
+        if choice.layer is None and choice.head in (None, MEAN):
             logger.info(
-                f"aligning by the mean of the heads of the last layer ({place.flags()}); another layer or head may do it "
+                f"aligning by the mean of the heads of the last layer ({head.flags()}); another layer or head may do it "
                 f"far better: with --reverse MODEL or --gold FILE the best is chosen"
             )
-        return place
+        return head
 
     def _by_gold(
-        self, ahead: Sequence[Place], back: Sequence[Place], by: Validation, gold: Sequence[Gold], progress: Count
-    ) -> Places:
-        """Each direction by its own error rate."""
+        self,
+        ahead: Sequence[AlignmentHead],
+        back: Sequence[AlignmentHead],
+        by: SelectionPairs,
+        gold: Sequence[Gold],
+        progress: Count,
+    ) -> HeadPair:
+        """Choose the head of each direction by its error rate."""
         chosen = []
-        for aligner, places, prefix in ((self.forward, ahead, ""), (self.backward, back, REVERSE)):
+        for aligner, heads, prefix in ((self.forward, ahead, ""), (self.backward, back, REVERSE)):
             if aligner is None:
                 continue
             pairs, links = (by.pairs, gold) if not prefix else (_turned(by.pairs), [turned(one) for one in gold])
-            rates = error_rates(list(_counted(aligner.align(pairs, places), progress)), links)
+            rates = error_rates(list(_counted(aligner.align(pairs, heads), progress)), links)
             best = int(rates.argmin())
-            flags = places[best].flags(prefix)
+            flags = heads[best].flags(prefix)
             logger.info(f"{aligner.path}: {flags} (alignment error rate {100 * rates[best]:.2f} % {by.called})")
-            chosen.append(places[best])
+            chosen.append(heads[best])
         return chosen[0], chosen[1] if len(chosen) > 1 else None
 
-    def _by_agreement(self, ahead: Sequence[Place], back: Sequence[Place], by: Validation, progress: Count) -> Places:
+    def _by_agreement(
+        self, ahead: Sequence[AlignmentHead], back: Sequence[AlignmentHead], by: SelectionPairs, progress: Count
+    ) -> HeadPair:
         assert self.backward is not None, "there is nobody to agree with"
         forward = list(_counted(self.forward.align(by.pairs, ahead), progress))
         backward = list(_counted(self.backward.align(_turned(by.pairs), back), progress))
         f1 = agreements(forward, backward)
-        one, other = (int(place) for place in np.unravel_index(f1.argmax(), f1.shape))
+        one, other = (int(head) for head in np.unravel_index(f1.argmax(), f1.shape))
         flags = f"{ahead[one].flags()} {back[other].flags(REVERSE)}"
         logger.info(f"both directions agree best with {flags} (F1 {100 * f1[one, other]:.2f} % {by.called})")
         return ahead[one], back[other]
 
-    def links(self, pairs: Iterable[Pair], places: Places, rule: Symmetrization) -> Iterator[list[Link]]:
-        """The links of each pair, in their order, by source and target word; both counted from 0."""
-        place, place_back = places
-        if self.backward is None or place_back is None or rule is Symmetrization.none:
-            for aligned in self.forward.align(pairs, [place]):
+    def links(self, pairs: Iterable[Pair], heads: HeadPair, rule: Symmetrization) -> Iterator[list[Link]]:
+        """Yield the links of each pair, in order, sorted by source and target word, both counted from 0."""
+        head, reverse_head = heads
+        if self.backward is None or reverse_head is None or rule is Symmetrization.none:
+            for aligned in self.forward.align(pairs, [head]):
                 yield sorted(_links(aligned[0]))
             return
         ahead, back = tee(pairs)
-        both = zip(self.forward.align(ahead, [place]), self.backward.align(_turned(back), [place_back]))
+        both = zip(self.forward.align(ahead, [head]), self.backward.align(_turned(back), [reverse_head]))
         for forward, backward in both:
             turned_back = {(source, target) for target, source in _links(backward[0])}
             yield sorted(symmetrized(_links(forward[0]), turned_back, rule))
@@ -138,12 +147,11 @@ def align(
     gold: Sequence[str] | None = None,
     **options: Any,
 ) -> list[list[Link]]:
-    """The links (source word, target word), counted from 0, of each line and its translation.
+    """Return the links (source word, target word), counted from 0, of each line and its translation.
 
-    ``options`` are those of nmt-align: ``reverse``, ``symmetrize="grow-diag"``, ``layer``, ``head``, ``shift``, ... A layer
-    and a head are chosen on ``validation``, sentences and their translations, or else on the first pairs: by ``gold``, a
-    line of links in Pharaoh's format for each of them, or by the agreement with ``reverse``.
-    """
+    ``options`` are those of nmt-align: ``reverse``, ``symmetrize="grow-diag"``, ``layer``, ``head``, ``shift``, ... The
+    layer and head are chosen on ``validation`` (sentences and their translations), or on the first pairs: by ``gold``, a
+    line of links in Pharaoh's format for each pair, or by the agreement with ``reverse``."""
     if isinstance(sources, str) or isinstance(references, str):
         raise UsageError("align takes lists of lines; put a single one in brackets: align(path, [line], [translation])")
     if of_files := [name for name in _OF_FILES if name in options]:
@@ -155,7 +163,7 @@ def align(
         rule = rule.replace("-", "_")
     given = {"path": path, "symmetrize": rule, **options}
     config = from_keywords(AlignConfig, given, "align")
-    pairs = _paired(sources, references, "sources", "translations")
+    pairs = _paired(sources, references, "source", "translation")
     chosen_on = None
     if validation is not None and gold is None and config.reverse is None:
         raise UsageError("validation pairs are to choose by: give gold=LINES or reverse=MODEL too, or leave them out")
@@ -167,7 +175,7 @@ def align(
         if pairs and not those:
             raise DataError("validation has no pairs to choose by; give some, or leave it out")
         called = None if validation is None else "validation"
-        chosen_on = validation_of(those[: config.valid_count], gold, "gold", called)
+        chosen_on = selection_pairs(those[: config.valid_count], gold, "gold", called)
     if not pairs:
         return []
     directions = Directions.load(config)
@@ -176,23 +184,28 @@ def align(
 
 def _paired(sources: Sequence[str], references: Sequence[str], one: str, other: str) -> list[Pair]:
     if len(sources) != len(references):
-        raise DataError(f"there are {len(sources)} {one} and {len(references)} {other}; each line needs its own")
+        raise DataError(
+            f"{quantity(len(sources), one)} and {quantity(len(references), other)}; each line needs its own"
+        )
     return list(zip(sources, references))
 
 
-def validation_of(
+def selection_pairs(
     pairs: Sequence[Pair], gold: Sequence[str] | None, called_gold: str, called: str | None
-) -> Validation:
-    """``pairs`` with their given alignments, a line for each; ``called``: where they come from, None: from the text."""
+) -> SelectionPairs:
+    """Return ``pairs`` with their gold alignments, one line per pair. ``called``: their origin; None: the text."""
     links = None if gold is None else read_gold_lines(gold, pairs, called_gold)
-    where = f"the first {len(pairs):,} pairs of the text" if called is None else f"{len(pairs):,} pairs of {called}"
-    return Validation(pairs, links, f"on {where}")
+    count = quantity(len(pairs), "pair")
+    where = f"the first {count} of the text" if called is None else f"{count} of {called}"
+    return SelectionPairs(pairs, links, f"on {where}")
 
 
 def require_line_each(gold: int, pairs: int, called_gold: str, called: str) -> None:
-    """Refuse given alignments that are more or fewer than the pairs."""
+    """Refuse a number of gold alignments that differs from the number of pairs."""
     if gold != pairs:
-        raise DataError(f"{called_gold} has {gold} lines, but {called} has {pairs}; each sentence pair needs its own")
+        raise DataError(
+            f"{called_gold} has {quantity(gold, 'line')}, but {called} has {pairs}; each sentence pair needs its own"
+        )
 
 
 def _turned(pairs: Iterable[Pair]) -> Iterator[Pair]:

@@ -17,6 +17,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import tokenizers
 from nmt.models.stored import load_model
 from nmt.plugins import load_plugins
+from nmt.storage.files import MANIFEST
 from tests.commands import run_copy
 from tests.documents import ROOT, fenced_blocks, write_files
 from tests.tiny_models import in_english, some_lines, write_tiny_model
@@ -180,5 +181,8 @@ def test_the_format_gives_a_model_back(folder: Path) -> None:
     before, after = (load_model(path, "cpu") for path in (model, folder / "again"))
     np.testing.assert_equal(dict(after.arrays), dict(before.arrays))
     (folder / "x.npz/model.npz").write_bytes(b"PK")
+    done = run_copy("import_", *line, "--overwrite", "--user-dir", "npz.py", cwd=folder)
+    assert done.returncode == 65 and b"model.npz is damaged" in done.stderr  # its checksum is in the manifest
+    (folder / "x.npz" / MANIFEST).unlink()
     done = run_copy("import_", *line, "--overwrite", "--user-dir", "npz.py", cwd=folder)
     assert done.returncode == 65 and b"model.npz cannot be read" in done.stderr

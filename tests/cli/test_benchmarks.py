@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import shutil
@@ -157,3 +158,13 @@ def test_training_on_one_device(tmp_path: Path) -> None:
     ]
     shares = [row[4] for row in rows if row[1] in ("`fp32`", "`bf16_output`")]
     assert all(re.fullmatch(r"\d+%", share) for share in shares)
+
+
+@pytest.mark.nightly
+def test_the_files_of_an_update_and_of_a_line(tmp_path: Path) -> None:
+    output = tmp_path / "files.json"
+    run("files_of_an_update.py", "--output", output)
+    counted = json.loads(output.read_text())
+    assert {"nmt/training/loop/trainer.py", "nmt/models/transformer/attention.py"} <= set(counted["one update"])
+    assert {"nmt/translation/translator.py", "nmt/search/beam.py"} <= set(counted["one line translated"])
+    assert all((BENCHMARKS.parent / name).is_file() for names in counted.values() for name in names)

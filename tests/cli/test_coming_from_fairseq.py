@@ -76,7 +76,7 @@ def test_a_scheduler_of_fairseq_is_answered_with_ours_in_every_spelling(spelling
     done = run_copy("train", "x", *spelling.format("reduce_lr_on_plateau").split(), cwd=place)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode() == (
-        "nmt-train: scheduler 'reduce_lr_on_plateau' of fairseq is not here under that name: use plateau; its --lr-shrink "
+        "nmt-train: scheduler 'reduce_lr_on_plateau' of fairseq has another name here: use plateau; its --lr-shrink "
         "is 0.5 unless given (fairseq's is 0.1)\n"
     )
 

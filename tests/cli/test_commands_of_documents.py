@@ -14,7 +14,6 @@ import importlib.util
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ from typing import Any
 import pytest
 import yaml
 
+from nmt.config.composing.programs import COMMANDS, program_of
 from nmt.config.plain import to_plain
-from nmt.config.presets import COMMANDS, program_of
 from tests.documents import (
     DOCUMENTS,
     ROOT,
@@ -34,8 +33,8 @@ from tests.documents import (
     fenced_blocks,
     shell_lines,
 )
-from tests.literally.copies import PYTHONS, Shims
 from tests.literally.folder import GIVEN, furnish, prepare
+from tests.literally.shims import PYTHONS, Shims
 
 SUITES = "starts whole suites of tests, or the demo, for minutes"
 INSTALLS = "would change the environment that these tests run in; an installation comes before them"
@@ -181,10 +180,8 @@ def run(lines: list[str], folder: Path, shims: Shims, notes: Path) -> list[Done]
 
 
 @pytest.fixture(scope="module")
-def shims(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shims]:
-    made = Shims(tmp_path_factory.mktemp("shims"))
-    yield made
-    made.close()
+def shims(tmp_path_factory: pytest.TempPathFactory) -> Shims:
+    return Shims(tmp_path_factory.mktemp("shims"))
 
 
 @pytest.fixture(scope="module")

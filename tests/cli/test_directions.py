@@ -11,9 +11,9 @@ from nmt.averaging import average_checkpoints
 from nmt.config.commands import AverageConfig, GenerateConfig, ShortlistConfig
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import TrainConfig, TrainingConfig
-from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.errors import DataError, UsageError
+from nmt.preprocessing.preprocess import preprocess
 from nmt.search.config import GreedyConfig
 from nmt.training.assemble import train
 from nmt.translation import Translator

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from nmt.config.option import flags_of
-from nmt.config.presets import default_choices
-from nmt.data.batch import Batch
-from nmt_cli.flags import FOREIGN, grammar
+from nmt.data.batching.batch import Batch
+from nmt_cli.command_line.flags import FOREIGN, grammar_of
 from tests.commands import run_copy
 from tests.documents import (
     COMMANDS,
@@ -100,8 +99,8 @@ def flags_of_fairseq() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("program", "flag"), sorted(set(flags_of_fairseq())))
 def test_a_flag_of_the_fairseq_tables_is_understood_or_answered_with_advice(program: str, flag: str) -> None:
     """By the command of the table."""
-    name, config = COMMANDS[program]
-    known = grammar(config, default_choices(name))
+    _, config = COMMANDS[program]
+    known = grammar_of(config)
     assert flag in {*known.flags, *known.aliases, *known.foreign, *known.advice}
 
 
@@ -166,7 +165,7 @@ def test_the_readme_counts_the_commands_of_its_table() -> None:
 def test_the_configuration_document_names_every_command_with_bare_arguments() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     (named,) = re.findall(r"^- A bare argument of (.*) is a corpus folder", text, flags=re.MULTILINE)
-    bare = {program: grammar(config_class, []).bare for program, (_, config_class) in COMMANDS.items()}
+    bare = {program: grammar_of(config_class).bare for program, (_, config_class) in COMMANDS.items()}
     assert set(re.findall(r"`([\w-]+)`", named)) == {program for program, key in bare.items() if key == "data"}
     others = {program: key for program, key in bare.items() if key in ("sys", "runs")}
     assert others == {"nmt-score": "sys", "nmt-compare": "sys", "nmt-visualize": "runs"}

@@ -13,9 +13,11 @@ import pytest
 
 from nmt.config.sections import ReportConfig, TrainConfig, ValidationConfig
 from nmt.errors import DeviceError, Interrupted
+from nmt.storage.checkpoints import read_info
+from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
 from nmt.training.loop.trainer import Trainer
-from nmt.training.validation import LossValidator
+from nmt.training.loop.validation import LossValidator
 from tests.commands import run_copy
 from tests.html_pages import Page, read
 
@@ -24,6 +26,11 @@ MakeConfig = Callable[..., TrainConfig]
 TINY = (
     "model=lstm model.embedding_size=16 model.hidden_size=16 --max-tokens 200 --log-interval 10 --valid-samples 0 "
     "--warmup-updates 5 --clip-norm 0 optimizer=sgd"
+).split()
+GETS_TOO_FAST = (  # from update 101 on, gradient descent at a rate that is far too large; all losses are finite
+    "--optimizer adam_then_sgd --lr 0.02 --switch-update 100 --sgd-lr 300 --lr-scheduler constant --max-update 300 "
+    "training.divergence_patience=500 --save-interval-updates 50 --keep-interval-updates 1 "
+    "checkpoint.save_interval=null validation.interval=null report.html=false"
 ).split()
 TOO_FAST = (
     "--lr 100 --weight-decay 0.1 --max-update 500 training.max_bad_updates=3".split()
@@ -47,6 +54,18 @@ def events(run: Path, kind: str) -> list[dict[str, Any]]:
 def card(page: Page, name: str) -> str:
     """The figure above a name at the head of the page."""
     return page.texts[page.texts.index(name) - 1]
+
+
+def test_a_run_whose_finite_loss_explodes_ends_with_status_1_and_keeps_its_last_good_checkpoint(
+    copy_corpus: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    done = run_copy("train", copy_corpus, *TINY, *GETS_TOO_FAST, "--save-dir", run)
+    assert done.returncode == 1 and not events(run, "skipped")
+    said = "the model is worse than a random guess .* the last good checkpoint is .*-00000100 .*; a lower --lr"
+    assert re.match(f"nmt-train: since update [0-9]+ {said}", done.stderr.decode().splitlines()[-1])
+    assert [read_info(path).update for path in checkpoints_in(run)] == [100, 150]
+    assert [event["cause"] for event in events(run, "stopped")] == ["diverged"]
 
 
 def test_the_page_of_a_diverged_run_says_so_in_the_words_of_the_command(diverged: tuple[Path, str]) -> None:
@@ -130,7 +149,7 @@ def test_whatever_stops_a_run_stands_on_its_page(
     def fails(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(Trainer, "_validation_due", fails)
+    monkeypatch.setattr(Trainer, "_due", fails)
     with pytest.raises(type(error)):
         train(tiny_run(report=ReportConfig()))
     page = read(tmp_path / "run")

@@ -9,21 +9,24 @@ import logging
 import lzma
 import math
 import subprocess
-import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+import nmt.progress
 from nmt.config.choices import AlignmentKind, InputFormat, MbrMetric, OutputFormat
 from nmt.config.commands import GenerateConfig
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.data.corpus import Split
-from nmt.data.preprocess import preprocess
+from nmt.data.corpus.folder import Split
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.distributed.world import World
 from nmt.errors import DataError, NMTError, UsageError
 from nmt.native.library import library
+from nmt.preprocessing.preprocess import preprocess
+from nmt.search import searches
 from nmt.search.config import BeamConfig, GreedyConfig
 from nmt.translation import Translator
 from nmt_cli import generate_job
@@ -87,6 +90,15 @@ def generated(capsys: pytest.CaptureFixture[str], **options: object) -> list[str
     return capsys.readouterr().out.split("\n")[:-1]
 
 
+def test_the_search_is_built_once(model, tmp_path, monkeypatch):
+    built, build = [], searches.build
+    monkeypatch.setattr(searches, "build", lambda *parts: built.append(parts) or build(*parts))
+    source = tmp_path / "source.de"
+    source.write_text("ein mann\n")
+    run(GenerateConfig(path=str(model), input=str(source), output=str(tmp_path / "out"), search=BeamConfig()))
+    assert len(built) == 1 and (tmp_path / "out").read_text() == "a man\n"
+
+
 def test_lines_on_standard_input_become_lines_on_standard_output(model):
     result = nmt_generate(
         "--path", model, "--beam", "4", "--lenpen", "0.6", stdin="ein mann\n\nzwei hunde laufen\nrot\n"
@@ -94,12 +106,7 @@ def test_lines_on_standard_input_become_lines_on_standard_output(model):
     assert result.stdout == "a man\n\ntwo dogs run\nred\n"
 
 
-WITHOUT_TORCH = """
-import sys
-from nmt_cli.generate import main
-main()
-assert "torch" not in sys.modules
-"""
+WITHOUT_TORCH = "import atexit, os, sys; atexit.register(lambda: 'torch' in sys.modules and os._exit(3))"
 
 
 @pytest.mark.skipif(library() is None, reason="the C part was not built: no C compiler")
@@ -115,10 +122,10 @@ assert "torch" not in sys.modules
     ],
 )
 def test_the_native_engine_needs_no_torch(transformer: Path, options: list[str]) -> None:
-    command = [sys.executable, "-c", WITHOUT_TORCH, "--path", str(transformer), "--cpu", *options]
-    result = subprocess.run(command, input="ein mann\n\nrot\n", capture_output=True, encoding="utf-8", check=False)
-    assert result.returncode == 0, result.stderr
-    assert "a man" in result.stdout and "red" in result.stdout
+    line = ("--path", transformer, "--cpu", *options)
+    done = run_copy("generate", *line, stdin=b"ein mann\n\nrot\n", before=WITHOUT_TORCH, torch=False)
+    assert done.returncode == 0, done.stderr
+    assert b"a man" in done.stdout and b"red" in done.stdout
 
 
 def test_output_file_appears_and_standard_output_stays_empty(model, tmp_path):
@@ -299,7 +306,7 @@ def test_translations_cut_off_at_the_limit_are_flagged(tmp_path, capsys, caplog)
     with caplog.at_level(logging.WARNING, "nmt"):
         lines = generated(capsys, path=str(path), input=str(source), search=search, format=OutputFormat.jsonl)
     assert json.loads(lines[1])["hypotheses"][0]["finished"] is False
-    assert "1 translations were cut off at the length limit, first that of line 2" in caplog.text
+    assert "the length limit cut off 1 translation, first that of line 2" in caplog.text
 
 
 def test_lines_may_say_what_is_asked_of_their_translations(model: Path, tmp_path: Path) -> None:
@@ -319,9 +326,8 @@ def test_lines_may_say_how_long_their_translations_become(model: Path, tmp_path:
     found = nmt_generate(*command, "--workers", "2", "--batch-size", "1")
     long, usual, short = found.stdout.splitlines()
     assert len(long.split()) == 6 and usual == "a man" and len(short.split()) == 1
-    assert (
-        "2 translations were cut off at the length limit, first that of line 1; raise --max-len-a or --max-len-b "
-        in (found.stderr)
+    assert "the length limit cut off 2 translations, first that of line 1; raise --max-len-a or --max-len-b " in (
+        found.stderr
     )
     assert "(or max_length in the line) if they should go on" in found.stderr
 
@@ -528,3 +534,40 @@ def test_similarities_are_no_logarithms(model: Path, tmp_path: Path, capsys: pyt
     (tree,) = generated(capsys, format=OutputFormat.jsonl, **options)
     shown = [line for line in generated(capsys, format=OutputFormat.fairseq, **options) if line.startswith("H-")]
     assert float(shown[0].split("\t")[1]) == pytest.approx(json.loads(tree)["hypotheses"][0]["score"])
+
+
+def test_progress_of_a_file_has_its_number_of_lines(model: Path, tmp_path: Path) -> None:
+    """Of standard input nobody knows it before its end."""
+    (tmp_path / "plain").write_text("\n".join(LINES), encoding="utf-8")
+    with gzip.open(tmp_path / "packed.gz", "wt", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in LINES)
+    for name in ("plain", "packed.gz"):
+        done = run_copy("generate", "--path", model, "--progress", "lines", "--input", tmp_path / name)
+        assert "translated 4 of 4 lines (" in done.stderr.decode() and " a second, 100 %)" in done.stderr.decode()
+    done = run_copy("generate", "--path", model, "--progress", "lines", stdin="\n".join(LINES).encode())
+    assert "translated 4 lines (" in done.stderr.decode()
+
+
+def test_a_file_whose_lines_take_long_to_count_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def blocks(*_: object, **options: object) -> Iterator[list[str]]:
+        yield ["one", "two"]
+        deadline = time.monotonic() + 10
+        while not caplog.text and time.monotonic() < deadline:
+            time.sleep(0.001)
+        yield ["three"]
+
+    monkeypatch.setattr(generate_job.Reading, "blocks", blocks)
+    monkeypatch.setattr(nmt.progress, "SECONDS_BETWEEN_LINES", 0.001)
+    file = write(tmp_path / "lines.de", LINES)
+    with caplog.at_level(logging.INFO, "nmt"):
+        assert generate_job._count_lines(GenerateConfig(input=str(file))) == 3
+    assert f"counting the lines of {file}: 0 seconds so far" in caplog.text
+
+
+def test_a_damaged_file_is_reported_where_it_is_read_not_where_it_is_counted(model: Path, tmp_path: Path) -> None:
+    packed = gzip.compress("".join(f"{line}\n" for line in LINES).encode())
+    (tmp_path / "short.gz").write_bytes(packed[:-9])
+    done = run_copy("generate", "--path", model, "--progress", "lines", "--input", tmp_path / "short.gz")
+    assert done.returncode == 65 and done.stderr.decode().count("unexpected end of compressed file") == 1

@@ -15,19 +15,19 @@ from nmt.config.option import flags_of
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import TrainConfig
 from nmt.data.language_pair import LanguagePair
-from nmt.data.preprocess import preprocess
-from nmt.data.text import joined
+from nmt.data.text.piece_marks import joined
 from nmt.data.tokenizers import tokenizers
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.tokenizers.sentencepiece import BpeConfig
 from nmt.errors import UsageError
+from nmt.preprocessing.preprocess import preprocess
 from nmt.search.beam import BeamConfig
 from nmt.search.greedy import GreedyConfig
 from nmt.translation import Translator
 from nmt.translation.choosing import ReverseModel, Score
 from nmt_cli import generate_job
-from nmt_cli.argv import rewrite
-from nmt_cli.flags import grammar
+from nmt_cli.command_line.argv import rewrite
+from nmt_cli.command_line.flags import grammar_of
 from nmt_cli.generate import run
 from tests.commands import run_copy
 from tests.tiny_models import WORDS, write_tiny_model
@@ -120,7 +120,7 @@ def test_the_command_joins_by_default_and_a_flag_leaves_pieces_apart(flags: list
     ],
 )
 def test_the_flag_is_written_as_fairseqs(arguments: list[str], value: str) -> None:
-    line = rewrite([*arguments, "bin"], grammar(GenerateConfig, ["search"]))
+    line = rewrite([*arguments, "bin"], grammar_of(GenerateConfig))
     assert f"remove_bpe={value}" in line.overrides and "data=['bin']" in line.overrides
 
 
@@ -190,4 +190,4 @@ def test_a_model_that_reranks_reads_pieces_where_they_are_joined(
 @pytest.mark.parametrize("flag", ["--remove-bpe", "--post-process"])
 def test_training_is_told_that_it_needs_no_such_flag(flag: str) -> None:
     with pytest.raises(UsageError, match="validation joins pieces where the corpus says so"):
-        rewrite(["bin", flag], grammar(TrainConfig, ["model"]))
+        rewrite(["bin", flag], grammar_of(TrainConfig))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config.presets import COMMANDS, program_of
+from nmt.config.composing.programs import COMMANDS, program_of
 from tests.commands import run_copy
 
 PLUGIN = Path(__file__).resolve().parent.parent.parent / "examples" / "plugin" / "bag_of_words"
@@ -40,9 +40,9 @@ def test_help_and_wrong_words_are_answered_without_torch(command: str, tmp_path:
         "    print(*line, file=sys.stderr)\n"
         "sys.exit(3 if 'torch' in sys.modules else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_copy(command, cwd=tmp_path, before=code, torch=False)
     assert done.returncode == 0, done.stderr
-    assert all(" ".join(line) in done.stderr for line in lines), done.stderr
+    assert all(" ".join(line) in done.stderr.decode() for line in lines), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,26 @@ def test_misspelt_values_are_answered_without_torch(
     command: str, line: list[str], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "here").mkdir()
-    code = (
-        f"import sys; from nmt_cli.{command} import main; sys.argv = ['x', *{line}]\n"
-        "try: main()\n"
-        "finally: assert 'torch' not in sys.modules"
+    end = "import atexit, os, sys; atexit.register(lambda: 'torch' in sys.modules and os._exit(3))"
+    done = run_copy(command, *line, cwd=tmp_path, before=end, torch=False)
+    said = done.stderr.decode()
+    assert said.startswith(f"{program_of(command)}: {message}"), said
+    assert said.count("\n") == 1 and done.returncode in (2, 66)
+
+
+def test_a_start_of_training_says_what_it_trains_before_torch_is_imported(copy_corpus: Path, tmp_path: Path) -> None:
+    """The import takes seconds. Here it ends the command."""
+    before = (
+        "import os, sys\n"
+        "class Torch:\n"
+        "    find_spec = staticmethod(lambda name, *_: name == 'torch' and os._exit(3) or None)\n"
+        "sys.meta_path.insert(0, Torch)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stderr.startswith(f"{program_of(command)}: {message}"), done.stderr
-    assert done.stderr.count("\n") == 1 and done.returncode in (2, 66)
+    line = [str(copy_corpus), "--arch", "transformer_tiny", "--save-dir", "runs/first"]
+    done = run_copy("train", *line, cwd=tmp_path, before=before, torch=False)
+    (said,) = done.stderr.decode().splitlines()
+    assert said.endswith(f" | INFO | training transformer on {copy_corpus}; run folder: runs/first")
+    assert done.returncode == 3 and list(tmp_path.iterdir()) == []
 
 
 def test_no_command_loads_torchs_compiler_unasked(tmp_path: Path) -> None:
@@ -97,7 +109,7 @@ def test_version_names_the_program(command: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"{program_of(command)} {nmt.__version__}\n")
 
 
-# Every kind of message is tested in tests/unit/cli/test_explain.py; here, that it reaches the user.
+# Every kind of message is tested in tests/unit/config/test_refusals.py; here, that it reaches the user.
 WRONG: list[tuple[str, str, list[str], str]] = [
     ("a misspelt flag", "generate", ["--baem", "4"], "unknown flag --baem (did you mean '--beam'?)"),
     ("a misspelt key", "train", ["seeed=1"], "unknown option seeed (did you mean 'seed'?)"),
@@ -121,12 +133,17 @@ WRONG: list[tuple[str, str, list[str], str]] = [
         "(2) optimizer.lr=-1.0 must be a finite number greater than zero; (3) batching.max_tokens=0 must be",
     ),
     ("an added key", "score", ["+colour=red"], "unknown option colour; there are: "),
-    ("an unknown interpolation", "score", ["sys=${nope}"], "sys: there is no option 'nope' whose"),
+    (
+        "an unknown interpolation",
+        "score",
+        ["sys=${nope}"],
+        "sys=${nope} cannot be resolved: Interpolation key 'nope' not found",
+    ),
     (
         "a number for a length penalty",
         "generate",
         ["--length-penalty", "0.6"],
-        "search.length_penalty=0.6 is none of gnmt, ",
+        "search.length_penalty=0.6 must be one of gnmt, ",
     ),
     (
         "a size as a flag",
@@ -162,9 +179,9 @@ WRONG: list[tuple[str, str, list[str], str]] = [
         "a swept run folder",
         "train",
         ["-m", "checkpoint.save_dir=a,b"],
-        "checkpoint.save_dir is the folder of the whole",
+        "checkpoint.save_dir is the folder of the sweep",
     ),
-    ("contradicting flags of Hydra", "score", ["--cfg", "job", "--info"], "Only one of --run, --multirun, --cfg"),
+    ("contradicting flags of Hydra", "score", ["--cfg", "job", "--info"], "--cfg and --info exclude each other"),
 ]
 
 

@@ -26,7 +26,7 @@ def test_a_sweep_says_nothing_of_memory_and_each_of_its_runs_notes_what_was_give
     done = run_copy("train", copy_corpus, *TINY, "--save-dir", "sweep", "-m", "seed=1,2", cwd=tmp_path, **GIVEN)
     assert done.returncode == 0, done.stderr.decode()
     assert "GLIBC" not in done.stderr.decode() and "memory is" not in done.stderr.decode()
-    for name in ("seed=1", "seed=2"):
+    for name in ("seed-1", "seed-2"):
         (start,) = starts(tmp_path / "sweep" / name)
         assert start["environment"]["GLIBC_TUNABLES"] == GIVEN["GLIBC_TUNABLES"]
 

@@ -110,7 +110,7 @@ def test_answers_on_a_terminal_stand_above_the_bar(model: Path, tmp_path: Path) 
     engine, *answers, bar = screen(written)
     assert "engine translates" in engine
     assert answers == [in_english(sentence) for sentence in SENTENCES]
-    assert bar.startswith("translated: 3 lines")
+    assert bar.startswith("translated: 100%") and " 3/3 " in bar
 
 
 def test_a_bar_that_is_the_only_thing_on_the_terminal_is_shown(model: Path, tmp_path: Path) -> None:
@@ -120,5 +120,5 @@ def test_a_bar_that_is_the_only_thing_on_the_terminal_is_shown(model: Path, tmp_
     with generating(model, "--input", str(tmp_path / "text"), **ends) as process:
         os.close(terminal.process)
         engine, bar = screen(terminal.until("\0"))
-        assert "engine translates" in engine and bar.split(" [")[0] == "translated: 1 lines"
+        assert "engine translates" in engine and bar.startswith("translated: 100%") and " 1/1 " in bar
         assert process.communicate()[0].decode() == f"{in_english('ein mann')}\n"

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from tests.commands import run_copy
-from tests.unit.data.test_fairseq_corpus import mapped
 from tests.unit.formats.stored import store
 from tests.unit.formats.test_fairseq import dictionaries, state_of, write
 from tests.unit.formats.test_huggingface import fsmt
+from tests.unit.preprocessing.test_fairseq_corpus import mapped
 
 
 class Runs:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from nmt.data.corpus import Corpus
+from nmt.data.corpus.folder import Corpus
 from nmt.storage.files import Verify
 from tests.commands import run_copy
 
@@ -57,7 +58,7 @@ def test_the_report_is_logged_to_stderr(prefix: str, tmp_path: Path) -> None:
     for said in (
         "train: 4 of 4 pairs kept",
         f"train en: {sum(map(len, SOURCE))} pieces, 0 unknown (0.00 %)",
-        "WARNING | valid overlaps train: 4 of its pairs and 4 of its sources stand there too",
+        "WARNING | valid overlaps train: 4 of its pairs and 4 of its sources are there too",
         f"wrote {tmp_path}/corpus",
     ):
         assert said in result.stderr
@@ -137,3 +138,21 @@ def test_four_shards_of_a_multirun_join_to_the_bytes_of_one_run_with_any_workers
         for name, contents in arrays.items():
             if name not in ("manifest.json", "report.html"):  # which hold the folder and the options
                 assert (tmp_path / folder / name).read_bytes() == contents, (folder, name)
+
+
+def test_repeated_shards_that_are_finished_are_left_as_they_are(prefix: str) -> None:
+    folder = Path(prefix).parent
+    (folder / "list").write_text("".join(f"{word}\n" for word in sorted({*" ".join(SOURCE + TARGET).split()})))
+    shards = ["--source-lang", "en", "--target-lang", "de", "tokenizer=words", "--srcdict", str(folder / "list")]
+    shards += ["--tgtdict", str(folder / "list"), "--trainpref", prefix, "--destdir", f"{folder}/parts"]
+    shards += ["-m", "shard=1/3,2/3,3/3"]
+    made = nmt_preprocess(*shards)
+    assert made.returncode == 0 and made.stderr.count("| wrote ") == 3, made.stderr
+    unchanged = {path: path.stat().st_ino for path in (folder / "parts").rglob("*.npy")}
+    shutil.rmtree(folder / "parts/shard-2-of-3")
+    again = nmt_preprocess(*shards)
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.count("already holds this shard, made from the same text with the same options") == 2
+    kept = {path for path, inode in unchanged.items() if path.stat().st_ino == inode}
+    assert {path for path in unchanged if "shard-2-of-3" not in path.parts} <= kept
+    assert (folder / "parts/shard-2-of-3/manifest.json").is_file()

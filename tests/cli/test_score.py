@@ -257,7 +257,7 @@ def test_the_longest_line_is_an_option(tmp_path: Path) -> None:
     lines = write(tmp_path / "long.txt", ["x" * 5_000_000])
     arguments = ["--sys", lines, "--ref", lines, "--metrics", "exact"]
     assert "--max-line-bytes" in complaint(*arguments, status=65)
-    assert "(1 of 1 lines)" in nmt_score(*arguments, "--max-line-bytes", "6000000").stdout
+    assert "(1 of 1 line)" in nmt_score(*arguments, "--max-line-bytes", "6000000").stdout
 
 
 def test_a_metric_in_capitals_is_recognised(sys_file: Path, ref_file: Path) -> None:

@@ -197,7 +197,7 @@ def test_parts_of_a_text_are_scored_as_texts_of_their_own(folder: Path) -> None:
         (
             ["--sys", "a", "--metrics", "word_overlap", "--user-dir", "plugin.py", "--confidence"],
             2,
-            "says nothing of single",
+            "has no scores of single lines",
         ),
     ],
 )
@@ -323,10 +323,10 @@ def test_a_line_that_is_no_alignment_is_named_by_file_and_line(tmp_path: Path) -
     asked = ("--metrics", "aer", "--paired", "bootstrap", "--resamples", "10")
     message = score(tmp_path, "--sys", "a", "b", "--ref", "gold", *asked, status=65)
     assert message.splitlines()[-1].endswith(
-        "b:2: '1:1' is no link: write 0-0 (a possible one of a reference: 0?0 or 0p0)"
+        "b:2: '1:1' is not a link; write 0-0 (in a reference, a possible link: 0?0 or 0p0)"
     )
     message = score(tmp_path, "--sys", "a", "--ref", "bad", "--metrics", "aer", status=65)
-    assert "bad:2: 'x' is no link" in message
+    assert "bad:2: 'x' is not a link" in message
     assert score(tmp_path, "--sys", "a", "--ref", "gold", "--metrics", "aer").startswith("AER|nrefs:1|links:pharaoh|")
 
 
@@ -469,17 +469,19 @@ def test_what_hinders_a_learned_metric_is_said_in_one_line(programs: Path) -> No
         return message.splitlines()[-1]
 
     src = ("--src", "src")
-    assert "the metric 'comet' reads the sources, too: --src FILE" in said("comet")
+    assert "the metric 'comet' needs the sources: --src FILE" in said("comet")
     assert "runs a command that NMT_METRICX names: install MetricX" in said("metricx", *src)
-    assert "takes one reference, and here are 2" in said("comet", *src, "--ref", "b")
+    assert "takes one reference, not 2" in said("comet", *src, "--ref", "b")
     absent = said("comet", *src, NMT_COMET="no-such-program")
-    assert "runs the program no-such-program, which is not here: pip install unbabel-comet" in absent
-    assert "NMT_COMET=a 'b is no command line" in said("comet", *src, NMT_COMET="a 'b")
+    assert "runs the program no-such-program, which is not installed: pip install unbabel-comet" in absent
+    assert "NMT_COMET=a 'b is not a valid command line" in said("comet", *src, NMT_COMET="a 'b")
     broken = said("comet", *src, status=1, NMT_COMET="broken")
     assert broken.endswith("broken ended with status 3: no GPU was found")
     silent = said("comet", *src, status=1, NMT_COMET="true")
-    assert silent.endswith("true has written no scores: it said nothing")
-    assert "cannot be read" in said("metricx", *src, status=1, NMT_METRICX="sh -c 'echo nonsense > $4' x")
+    assert silent.endswith("true wrote no scores: no output")
+    assert "cannot read the scores that sh" in said(
+        "metricx", *src, status=1, NMT_METRICX="sh -c 'echo nonsense > $4' x"
+    )
     (programs / "no-program").write_text("nonsense", encoding="utf-8")
     (programs / "no-program").chmod(0o755)
     unstarted = said("comet", *src, status=1, NMT_COMET=str(programs / "no-program"))
@@ -488,4 +490,4 @@ def test_what_hinders_a_learned_metric_is_said_in_one_line(programs: Path) -> No
     nowhere = said(
         "metricx", *src, status=1, NMT_METRICX=f"sh -c 'for i in $(seq {COUNT}); do echo \"{line}\"; done > $4' x"
     )
-    assert "cannot be read: ValueError('one of them is no number')" in nowhere
+    assert "cannot read the scores that sh wrote: ValueError('one of them is not finite')" in nowhere

@@ -11,12 +11,12 @@ import pytest
 from nmt.config.commands import GenerateConfig
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import BatchingConfig, TrainConfig, TrainingConfig, ValidationConfig
-from nmt.data.corpus import Corpus
-from nmt.data.preprocess import preprocess
+from nmt.data.corpus.folder import Corpus
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.models.recurrent.lstm import LSTMConfig
 from nmt.optim.config import AdamConfig
 from nmt.optim.schedules import ConstantConfig
+from nmt.preprocessing.preprocess import preprocess
 from nmt.search.config import BeamConfig
 from nmt.training.assemble import train
 from nmt.translation import Translator

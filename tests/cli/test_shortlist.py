@@ -66,13 +66,13 @@ def test_mistakes_are_told(corpus: Path, tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_learned(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nmt.data.shortlist.learn", lambda *_: pytest.fail("it was learned"))
+    monkeypatch.setattr("nmt.data.corpus.shortlist.learn", lambda *_: pytest.fail("it was learned"))
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     monkeypatch.setattr("os.access", lambda path, mode: path != closed)  # who runs the tests may write anywhere
     for output, complaint in (
-        (tmp_path / "missing" / "short", "missing is no folder; make it first"),
-        (closed / "short", "closed is closed to you"),
+        (tmp_path / "missing" / "short", "missing is not a folder; make it first"),
+        (closed / "short", "no permission to write to"),
         (tmp_path, "is a folder or a device"),
     ):
         with pytest.raises(OutputError, match=complaint):

@@ -57,8 +57,8 @@ def test_a_run_is_repeated_bit_for_bit_from_its_folder(place: Path) -> None:
 def test_a_sweep_from_a_file_has_its_runs_below_the_given_folder(place: Path) -> None:
     line = ["--config", "run/config.yaml", "--save-dir", "sweep", "seed=7,8", "--max-update", "2", "-m"]
     start("train", *line, cwd=place)
-    assert sorted(path.name for path in (place / "sweep").glob("seed=*")) == ["seed=7", "seed=8"]
-    assert stored(place / "sweep/seed=8")["model"] == stored(place / "run")["model"]
+    assert sorted(path.name for path in (place / "sweep").glob("seed-*")) == ["seed-7", "seed-8"]
+    assert stored(place / "sweep/seed-8")["model"] == stored(place / "run")["model"]
 
 
 def test_what_cfg_job_prints_is_read_again_with_the_plugin_that_it_names(tmp_path: Path) -> None:

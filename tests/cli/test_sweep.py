@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.commands import run_copy, start_copy
+from nmt.storage.lock import process_lives
+from tests.commands import Copy, start_copy
 
 TINY = (
     "model=transformer_tiny model.encoder_layers=1 model.decoder_layers=1 model.d_model=16 model.d_ff=16 "
@@ -65,12 +67,17 @@ os.environ["PYTHONPATH"] += os.pathsep + {folder!r}
 """
 
 
-def sweep(corpus: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def start_sweep(corpus: Path, folder: Path, *arguments: str) -> Copy:
     (folder / "listening.py").write_text(LISTENER, encoding="utf-8")
     listen = f"+hydra.callbacks.listen={{_target_: listening.Listener, folder: '{folder}'}}"
     imported = IMPORTED.format(folder=str(folder))
-    done = run_copy(*command(corpus, *arguments, listen), cwd=folder, before=imported)
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+    return start_copy(*command(corpus, *arguments, listen), cwd=folder, before=imported)
+
+
+def sweep(corpus: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    process = start_sweep(corpus, folder, *arguments)
+    output, log = process.communicate()
+    return subprocess.CompletedProcess(arguments, process.wait(), output.decode(), log.decode())
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -83,12 +90,19 @@ def validations(run: Path) -> list[float]:
     return [event["loss"] for event in events if event["event"] == "valid"]
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+# By day a killed job shows what other launchers return: each of their processes imports torch.
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        LAUNCHERS[0],
+        *(pytest.param(*one.values, id=one.id, marks=[*one.marks, pytest.mark.nightly]) for one in LAUNCHERS[1:]),
+    ],
+)
 def test_a_sweep_returns_the_best_score_of_each_run_and_survives_one_that_fails(
     copy_corpus: Path, tmp_path: Path, launcher: tuple[str, ...]
 ) -> None:
     done = sweep(copy_corpus, tmp_path, "optimizer.lr=0.01,-1,0.02", *launcher)
-    names = ["optimizer.lr=0.01", "optimizer.lr=-1", "optimizer.lr=0.02"]
+    names = ["optimizer.lr-0.01", "optimizer.lr--1", "optimizer.lr-0.02"]
     found = records(tmp_path)
     assert [record["folder"] for record in found] == names
     assert [record["status"] for record in found] == ["finished", "failed", "finished"], done.stderr
@@ -96,7 +110,7 @@ def test_a_sweep_returns_the_best_score_of_each_run_and_survives_one_that_fails(
     assert [found[job]["best"] for job in (0, 2)] == bests
     assert [float((tmp_path / f"returned-{job}").read_text()) for job in (0, 2)] == bests
     rows = [line.split() for line in done.stdout.splitlines()]
-    assert [row[1] for row in rows] == ["overrides", *names]
+    assert [row[1] for row in rows] == ["overrides", "optimizer.lr=0.01", "optimizer.lr=-1", "optimizer.lr=0.02"]
     assert [row[-1] for row in rows[1:]] == [f"sweep/{name}" for name in names]
     said = [line for line in done.stderr.splitlines() if "optimizer.lr=-1.0 must be" in line]
     assert len(said) == 1 and said[0].startswith("nmt-train: job 1")
@@ -106,7 +120,7 @@ def test_a_sweep_returns_the_best_score_of_each_run_and_survives_one_that_fails(
 
 def test_the_same_sweep_again_leaves_finished_runs_alone_and_adds_new_ones(copy_corpus: Path, tmp_path: Path) -> None:
     first = sweep(copy_corpus, tmp_path, "seed=1,2")
-    before = {run: (run / "log.jsonl").read_bytes() for run in (tmp_path / "sweep").glob("seed=*")}
+    before = {run: (run / "log.jsonl").read_bytes() for run in (tmp_path / "sweep").glob("seed-*")}
     assert (first.returncode, len(before)) == (0, 2)
     again = sweep(copy_corpus, tmp_path, "seed=1,2,3")
     assert again.returncode == 0
@@ -114,15 +128,66 @@ def test_the_same_sweep_again_leaves_finished_runs_alone_and_adds_new_ones(copy_
     assert again.stderr.count("holds a finished run") == 2
     assert again.stdout.splitlines()[1:3] == [line for line in again.stdout.splitlines() if line[:1] in "01"]
     assert [record["status"] for record in records(tmp_path)] == ["finished"] * 3
-    assert len(set(validations(tmp_path / "sweep/seed=3"))) > 1
+    assert len(set(validations(tmp_path / "sweep/seed-3"))) > 1
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS[1:])
+def test_a_killed_job_leaves_the_others_to_finish(copy_corpus: Path, tmp_path: Path, launcher: tuple[str, ...]) -> None:
+    """The process of the second job gets SIGKILL, as from a kernel that is short of memory."""
+    process = start_sweep(copy_corpus, tmp_path, "training.max_update=4,1000000,5", *launcher)
+    folder = tmp_path / "sweep/training.max_update-1000000"
+    while not (folder / "log.jsonl").exists() and process.poll() is None:
+        time.sleep(0.02)
+    (killed,) = [record for record in records(tmp_path) if record["folder"] == folder.name]
+    os.kill(killed["process"], signal.SIGKILL)
+    table, complaint = (text.decode() for text in process.communicate())
+    found = records(tmp_path)
+    assert [record["status"] for record in found] == ["finished", "failed", "finished"], complaint
+    bests = [min(validations(tmp_path / "sweep" / found[job]["folder"])) for job in (0, 2)]
+    assert [float((tmp_path / f"returned-{job}").read_text()) for job in (0, 2)] == bests
+    assert "died by SIGKILL; if memory was short" in found[1]["error"]
+    assert complaint.count("died by SIGKILL") == 1 and "Traceback" not in complaint
+    assert process.returncode == found[1]["exit_status"] == 69
+    assert not (tmp_path / "sweep/.submitit/%j").exists()
+
+
+@needs("submitit")
+@pytest.mark.nightly
+def test_a_killed_worker_of_submitit_leaves_the_others_to_finish(copy_corpus: Path, tmp_path: Path) -> None:
+    """The worker waits for the job; the launcher gives up when it dies, and the other job still runs."""
+    endless = command(copy_corpus, "training.max_update=1000000,200", "hydra/launcher=submitit_local")
+    process = start_copy(*endless, cwd=tmp_path)
+    folder = tmp_path / "sweep/training.max_update-1000000"
+    while not (folder / "log.jsonl").exists() and process.poll() is None:
+        time.sleep(0.02)
+    (killed,) = [record for record in records(tmp_path) if record["folder"] == folder.name]
+    os.kill(parent_of(killed["process"]), signal.SIGKILL)
+    _, complaint = (text.decode() for text in process.communicate())
+    found = records(tmp_path)
+    assert [record["status"] for record in found][1:] == ["finished"], complaint
+    assert found[0]["status"] in ("failed", "interrupted") and not process_lives(killed["process"])
+    assert process.returncode != 0 and "Traceback" not in complaint
+
+
+def test_a_sweep_goes_on_in_folders_that_an_earlier_version_named(copy_corpus: Path, tmp_path: Path) -> None:
+    sweep(copy_corpus, tmp_path, "seed=choice(1)")
+    (tmp_path / "sweep/seed-1").rename(tmp_path / "sweep/seed=1")
+    again = sweep(copy_corpus, tmp_path, "seed=1,2")
+    assert again.stderr.count("holds a finished run") == 1
+    assert [record["folder"] for record in records(tmp_path) if record["job"] == 1] == ["seed-2"]
+    assert not (tmp_path / "sweep/seed-1").exists()
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @needs("joblib")
 def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_goes_on_later(copy_corpus: Path, tmp_path: Path) -> None:
     endless = command(copy_corpus, "seed=1,2,3", *JOBLIB, "--max-update", "1000000", "--save-interval-updates", "2")
     process = start_copy(*endless, cwd=tmp_path)
-    while len(list(tmp_path.glob("sweep/seed=*/last.json"))) < 2 and process.poll() is None:
-        time.sleep(0.1)
+    while len(list(tmp_path.glob("sweep/seed-*/last.json"))) < 2 and process.poll() is None:
+        time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     table, complaint = (said.decode() for said in process.communicate())
     assert process.returncode == 75, complaint
@@ -131,8 +196,8 @@ def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_goes_on_later(copy_cor
     last = {path.parent.name: json.loads(path.read_bytes()) for path in tmp_path.glob("sweep/*/last.json")}
     updates = [int(pointer["checkpoint"].rpartition("-")[2]) for _, pointer in sorted(last.items())]
     done = sweep(copy_corpus, tmp_path, "seed=1,2", "--max-update", str(max(updates) + 2))
-    assert (done.returncode, done.stderr.count("going on after update")) == (0, 2)
-    assert all(f"going on after update {update} of" in done.stderr for update in updates)
+    assert (done.returncode, done.stderr.count("resumed after update")) == (0, 2)
+    assert all(f"resumed after update {update} of" in done.stderr for update in updates)
 
 
 @pytest.mark.parametrize("below", ["", "/deeper"])

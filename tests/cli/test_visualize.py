@@ -9,6 +9,7 @@ import pytest
 
 from nmt.config.visualizing import VisualizeConfig
 from tests.commands import run_copy
+from tests.html_pages import Page
 from tests.tiny_models import write_tiny_model
 from tests.unit.reporting.test_attention_page import data_of
 from tests.unit.reporting.test_curves import write_log
@@ -100,7 +101,7 @@ def test_what_is_asked_for_is_drawn(place, line):
         ("--path model --input two", 2, "name the file to write"),
         ("--path model --input two --output x.pdf", 2, "the name must end in .html, .svg or .png"),
         ("--path model --positions --output x.html", 2, "the name must end in .svg or .png"),
-        ("--path model --input two --output none/x.html", 73, "none is no folder"),
+        ("--path model --input two --output none/x.html", 73, "none is not a folder"),
         ("--path model --input none --output x.html", 66, "none"),
         ("--path none --input two --output x.html", 66, "none"),
         ("--path model --input empty --output x.html", 65, "is empty"),
@@ -131,9 +132,10 @@ def test_what_is_asked_for_is_drawn(place, line):
         ("run other ./run --output x.svg", 2, "named twice"),
         ("--path model:lstm --input two --member modle --output x.svg", 2, "did you mean 'model'"),
         ("--path model run --output x.svg", 2, "give one"),
+        ("run --threads 2 --output x.svg", 2, "--threads 2 is for computing with a model"),
         ("--path model --positions --embeddings --output x.svg", 2, "two pictures"),
         ("--path model:lstm --positions --output x.svg", 2, "name one of them"),
-        ("--path lstm --positions --output x.svg", 2, "adds no positions"),
+        ("--path lstm --positions --output x.svg", 2, "adds no position vectors"),
         ("--path model --translations - --output x.svg", 2, "cannot both be read from standard input"),
         ("run --translations one --output x.svg", 2, "is for attention"),
         ("run --smoothing 1 --output x.svg", 2, "smoothing=1.0 must be at least 0 and less than 1"),
@@ -144,6 +146,20 @@ def test_what_cannot_be_drawn_is_refused_in_one_sentence(place, line, status, sa
     found, _, log = visualize(place, line)
     complaints = [one for one in log if one.startswith("nmt-visualize: ")]
     assert found == status and len(complaints) == 1 and said in complaints[0], log
+
+
+def test_runs_of_an_old_sweep_whose_folders_are_named_like_assignments_are_drawn(place, tmp_path):
+    """The sweep's other files, which ``runs/sweep/*`` names too, are not part of the command line here."""
+    for name in ("optimizer.lr=0.0005", "optimizer.lr=0.001"):
+        write_log(tmp_path / "runs/sweep" / name, [4.0, 3.0])
+    (tmp_path / "runs/sweep/sweep.jsonl").write_text("{}\n")
+    for start in ("runs/sweep", "runs", "."):
+        here = tmp_path / start
+        named = sorted(str(folder.relative_to(here)) for folder in tmp_path.glob("runs/sweep/*"))
+        done = run_copy("visualize", *named, "--output", tmp_path / "x.html", "--overwrite", cwd=here)
+        assert done.returncode == 0, done.stderr.decode()
+        page = (tmp_path / "x.html").read_text(encoding="utf-8")
+        assert [cell for cell in Page(page).text("td") if "=" in cell] == ["optimizer.lr=0.0005", "optimizer.lr=0.001"]
 
 
 def test_a_file_that_exists_is_kept(place):

@@ -12,7 +12,7 @@ from nmt.criterions import criterions
 from nmt.criterions.config import ExpectedRewardConfig, MinimumRiskConfig
 from nmt.criterions.sentence_rewards import sentence_gleu
 from nmt.criterions.sequences import decode, draw
-from nmt.data.batch import with_targets
+from nmt.data.batching.batch import with_targets
 from nmt.models import models
 from nmt.testing.subjects import TOLERANCE, all_log_probabilities, subject, toy_batch
 from nmt.training.setup.parts import sampler
@@ -29,11 +29,19 @@ def test_scores_of_translations_are_those_of_each_beside_its_own_copy_of_the_sou
     with torch.no_grad():
         scores, _ = decode(model, model.encode(batch.source, batch.source_lengths), batch, drawn)
     expected = torch.cat(all_log_probabilities(model, many)).gather(1, many.targets[:, None]).squeeze(1)
-    real = torch.arange(drawn.tokens.size(2)) < drawn.lengths[:, :, None]  # [B, K, T]
-    torch.testing.assert_close(scores[real], expected, rtol=0.0, atol=TOLERANCE)
+    positions = torch.arange(drawn.tokens.size(2))
+    real = positions < drawn.lengths[:, :, None]  # [B, K, T]
+    forced = (positions == drawn.lengths[:, :, None] - 1) & ~drawn.finished[:, :, None]  # eos of the length limit
+    torch.testing.assert_close(scores[real], expected.where(~forced[real], 0.0), rtol=0.0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("config", [ExpectedRewardConfig(3, max_len_b=3), MinimumRiskConfig(3, max_len_b=3)])
+@pytest.mark.parametrize(
+    "config",
+    [
+        ExpectedRewardConfig(3, max_len_b=3),
+        pytest.param(MinimumRiskConfig(3, max_len_b=3), marks=pytest.mark.nightly),  # samples and decodes the same way
+    ],
+)
 @pytest.mark.parametrize("name", models.names())
 def test_every_model_has_gradients_that_repeat_under_the_same_seed(name: str, config: Any) -> None:
     model = subject(name).model().train()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -29,6 +30,7 @@ TINY = (
     "--validate-interval-updates 10 --valid-metrics bleu --valid-max-sentences 11 --search greedy --log-interval 1 "
     "--device cpu --seed 3 --no-html --no-count-flops"
 ).split()
+SCARCE = ["--user-dir", str(Path(__file__).parent / "scarce"), "--criterion", "scarce", "model.dropout=0"]
 
 
 def run_one(*arguments: str) -> str:
@@ -45,11 +47,10 @@ def run_two(*arguments: str, timeout: float = 300) -> str:
     return log
 
 
-def start_two(*arguments: str | Path, command: str = "train") -> list[Copy]:
+def start_two(*arguments: str | Path, command: str = "train", before: str = "") -> list[Copy]:
     """A command in two processes, as torchrun would start them, without the time that torchrun takes."""
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    surroundings = [{**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
-    return [start_copy(command, *arguments, before=f"import os; os.environ |= {given}") for given in surroundings]
+    return [start_copy(command, *arguments, before=before, **shared, RANK=rank, LOCAL_RANK=rank) for rank in "01"]
 
 
 def finish(processes: list[Copy], timeout: float = 300) -> tuple[int, str]:
@@ -89,6 +90,14 @@ def wait_for_updates(process: subprocess.Popen[str] | Copy, folder: Path) -> Non
         time.sleep(0.05)
 
 
+def read_until(process: Copy, pattern: str) -> None:
+    """Read the log up to the line that matches."""
+    lines: list[str] = []
+    while not re.search(pattern, "".join(lines[-1:])):
+        lines.append(process.stderr.readline().decode())
+        assert lines[-1], f"the log ended before {pattern!r}:\n" + "".join(lines)
+
+
 def second_of(launcher: subprocess.Popen[str]) -> int:
     """The number of the second process that torchrun started."""
     children = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True)
@@ -101,14 +110,19 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda event: int(event["update"]))
 
 
+def status_in(folder: Path) -> dict[str, Any]:
+    status: dict[str, Any] = json.loads((folder / "status.json").read_text(encoding="utf-8"))
+    return status
+
+
 def assert_alike(folder: Path, other: Path, tolerance: float = 1e-5) -> None:
     """All figures of both logs, and the weights at the end."""
     compared = 0
     ours, theirs = ([event for event in events(one) if event["event"] != "start"] for one in (folder, other))
     for event, expected in zip(ours, theirs, strict=True):
-        assert event.keys() == expected.keys()
+        assert event.keys() == expected.keys(), (event, expected)
         for name, value in expected.items():
-            if name in ("seconds", "tokens_per_second", "memory_mb"):
+            if name in ("seconds", "tokens_per_second", "memory_mb", "times", "processor_share"):
                 continue
             assert event[name] == (pytest.approx(value, rel=tolerance, abs=1e-7) if isinstance(value, float) else value)
             compared += isinstance(value, float)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.data.corpus import Corpus
-from nmt.data.preprocess import preprocess
+from nmt.data.corpus.folder import Corpus
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.errors import NMTError
+from nmt.preprocessing.preprocess import preprocess
 from tests.commands import run_copy
 
 SOURCE = [f"{a} {b} {c}" for a in ("one", "two", "three") for b in ("red", "green") for c in ("tree", "house", "car")]

@@ -61,7 +61,7 @@ def test_fault_51_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
     damage(last)
     said = nmt_train(copy_corpus, run)
     assert f"WARNING | {last}/" in said and "is damaged" in said
-    assert "going on from checkpoint-0001-00000004; the updates after 4 are lost" in said
+    assert "resuming from checkpoint-0001-00000004; the updates after 4 are lost" in said
     weights, expected = (read_checkpoint(checkpoints_in(folder)[-1]).model for folder in (run, sound))
     assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
 
@@ -112,7 +112,7 @@ def test_fault_54_a_file_that_is_no_checkpoint_is_recognised(content: bytes, say
 
 def test_fault_55_another_architecture_is_refused_by_the_option_that_differs(run: Path, copy_corpus: Path) -> None:
     wider = ("model.hidden_size=12", "--max-update", "8")
-    assert "(model.hidden_size: 8 -> 12); restore them, " in nmt_train(copy_corpus, run, *wider, status=2)
+    assert "(model.hidden_size: 8 -> 12); choose another --save-dir, " in nmt_train(copy_corpus, run, *wider, status=2)
     said = nmt_train(copy_corpus, run, *wider, "--reset", status=2)
     assert "holds another architecture" in said and "(32, 8) in the checkpoint, (48, 12) in the model" in said
 
@@ -140,8 +140,8 @@ def test_fault_57_a_run_with_other_settings_is_refused_with_the_flag_that_goes_o
 ) -> None:
     said = nmt_train(copy_corpus, run, *change, "--max-update", "7", status=2)
     assert all(one in said for one in listed), said
-    assert f"); restore them, choose another --save-dir, or go on nevertheless with {flag}\n" in said
-    assert "going on although" in nmt_train(copy_corpus, run, *change, "--max-update", "7", flag)
+    assert f"); choose another --save-dir, or resume with {flag}\n" in said
+    assert "resuming although" in nmt_train(copy_corpus, run, *change, "--max-update", "7", flag)
 
 
 def test_fault_57_a_run_with_other_sentences_is_refused(run: Path, make_copy_corpus: Callable[..., Path]) -> None:
@@ -152,7 +152,7 @@ def test_fault_57_a_run_with_other_sentences_is_refused(run: Path, make_copy_cor
 
 def test_fault_58_a_run_goes_on_in_another_number_format_with_a_notice(run: Path, copy_corpus: Path) -> None:
     said = nmt_train(copy_corpus, run, "--precision", "bf16", "--max-update", "7")
-    assert "the run goes on on cpu in bf16" in said and "after cpu in fp32" in said
+    assert "the run resumes on cpu in bf16" in said and "after cpu in fp32" in said
 
 
 def test_faults_59_and_60_a_lock_counts_as_long_as_its_process_lives(run: Path, copy_corpus: Path) -> None:

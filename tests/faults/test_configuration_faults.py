@@ -19,7 +19,11 @@ FAULTS: list[tuple[str, list[str], str]] = [
     ),
     ("40 a word for a number", ["--lr", "abc"], "optimizer.lr=abc is not a number (--lr)"),
     ("41 a value that is left open", ["checkpoint.save_dir=???"], "no value for checkpoint.save_dir; give checkpoint."),
-    ("42 an option that another names wrongly", ["seed=${sed}"], "seed: there is no option 'sed' whose value it could"),
+    (
+        "42 an option that another names wrongly",
+        ["seed=${sed}"],
+        "seed=${sed} cannot be resolved: Interpolation key 'sed' not found",
+    ),
     (
         "43 several values that contradict each other",
         ["--max-tokens", "2", "--warmup-updates", "100"],

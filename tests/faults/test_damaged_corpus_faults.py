@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt.data.corpus import Corpus, open_corpora
+from nmt.data.corpus.folder import Corpus, open_corpora
 from nmt.storage.files import Verify
 from tests.commands import run_copy
 from tests.faults.parallel_task import Task, outcome
@@ -27,15 +27,15 @@ TINY = (
 REPLACING_AT_UPDATE_3 = """
 import subprocess
 from nmt.training.loop.trainer import Trainer
-pauses = Trainer._pauses
+due = Trainer._due
 
-def pauses_and_replaces(self, batches):
+def replaces(self, batches, made):
     if self.state.update == 3:
         subprocess.run({preprocess}, check=True, capture_output=True)
         open({seen!r}, "w").close()
-    return pauses(self, batches)
+    return due(self, batches, made)
 
-Trainer._pauses = pauses_and_replaces
+Trainer._due = replaces
 """
 
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from nmt.data.language_pair import LanguagePair
+from nmt.data.tokenizers import Tokenizer
+from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig
+from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
+from nmt.data.tokenizers.sentencepiece import BpeConfig, SentencePieceBuilder, UnigramConfig
 from nmt.models.transformer.config import PositionKind
 from tests.commands import run_copy
 from tests.faults.tiny_runs import refused
@@ -31,13 +37,47 @@ def test_fault_77_translations_that_reach_the_limit_are_shown_and_flagged(learne
     found, said = answers(learned, "rot\nein mann\n", "--max-len-a", "0", "--max-len-b", "1", "search.min_len=1")
     flags = [hypothesis["finished"] for line in found for hypothesis in line["hypotheses"]]
     assert len(flags) == 2 and not all(flags)
-    assert "translations were cut off at the length limit, first that of line " in said
+    assert "the length limit cut off " in said
 
 
 def test_fault_79_a_line_beyond_the_learned_positions_is_translated_in_parts(learned: Path) -> None:
     found, said = answers(learned, f"rot\n{'rot ' * 20}\n", "--max-len-b", "3")
     assert len(found) == 2
     assert "line 2 has 20 pieces; it is translated in 3 parts (the model has no positions for more)" in said
+
+
+LETTERS = "abcde" * 200_000
+MERGES = b"#version: 0.2\na b\nc d\nab cd\nabcd e\nabcde abcde\nabcdeabcde abcdeabcde\n"
+WORDS_OF_LETTERS = ["abcdeabcdeabcde", "abcde", "bcdea", "cdeab", "deabc", "eabcd", "rot"]
+
+
+def tokenizers_of_letters() -> dict[str, Tokenizer]:
+    learned = {
+        name: SentencePieceBuilder(config(vocab_size=40, hard_vocab_limit=False)).train(WORDS_OF_LETTERS * 10, seed=1)
+        for name, config in (("bpe", BpeConfig), ("unigram", UnigramConfig))
+    }
+    codes = BpeCodes(
+        BpeCodesConfig(), MERGES, ["abcdeabcdeabcdeabcde@@", "rot", *(f"{letter}@@" for letter in "abcde")]
+    )
+    return {"words": WordTokenizer(WordsConfig(), ["rot"]), "bpe_codes": codes, **learned}
+
+
+@pytest.mark.parametrize("name", ["words", "bpe_codes", "bpe", "unigram"])
+def test_a_line_of_a_million_letters_without_spaces_is_translated_in_parts(name: str, tmp_path: Path) -> None:
+    """The whole line is tokenized before it is divided."""
+    tokenizer = tokenizers_of_letters()[name]
+    pair = LanguagePair("de", "en", tokenizer, tokenizer, shared=True)
+    model = write_tiny_model(tmp_path / "model", model="transformer", updates=0, pair=pair)
+    limits = ("--beam", "1", "--max-len-a", "0", "--max-len-b", "1")
+    done = run_copy("generate", "--path", model, "--cpu", *limits, stdin=f"rot\n{LETTERS}\nrot\n".encode(), timeout=300)
+    said = done.stderr.decode()
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 3 and "Traceback" not in said, said
+    parts = re.findall(r"line 2 has (\d+) pieces; it is translated in (\d+) parts", said)
+    if name == "words":
+        assert not parts  # one unknown word
+    else:
+        ((pieces, count),) = parts
+        assert int(pieces) >= 50_000 and int(count) >= int(pieces) // 1024
 
 
 def test_fault_79_training_on_a_sentence_beyond_the_learned_positions_is_refused(

@@ -25,7 +25,7 @@ OPTIONS = (
     "--save-interval 2 --validate-interval-updates 15 --valid-metrics bleu --valid-max-sentences 10 "
     "--log-interval 7 --seed 3 --search greedy"
 ).split()
-TIMES = ("tokens_per_second", "seconds", "memory_mb")  # what no two runs share
+TIMES = ("tokens_per_second", "seconds", "memory_mb", "times", "processor_share")  # what no two runs share
 
 
 def start(corpus: Path, run: Path, *more: str) -> Copy:
@@ -124,7 +124,9 @@ def test_fifty_kills_at_random_moments(copy_corpus: Path, reference: Path, tmp_p
     timed = start(copy_corpus, tmp_path / "timed", *often)
     seconds = seconds_of_work(timed, tmp_path / "timed")
     draw, found = random.Random(1), Counter[str]()
-    for number in range(50):
+    for number in range(100):  # a run may finish before its kill; its end is compared too
+        if found["killed"] == 50:
+            break
         run = tmp_path / str(number)
         process = start(copy_corpus, run, *often)
         wait_for_folder(process, run)
@@ -141,7 +143,7 @@ def test_fifty_kills_at_random_moments(copy_corpus: Path, reference: Path, tmp_p
         assert not list(run.glob(".*.tmp")), number
         shutil.rmtree(run)
     print(dict(found))
-    assert found["killed"] >= 40 and found["had a checkpoint"] >= 20, found
+    assert found["killed"] == 50 and found["had a checkpoint"] >= 20, found
 
 
 def wait_for_folder(process: Copy, run: Path) -> None:

@@ -15,13 +15,13 @@ import pytest
 
 from nmt.config.choices import Segmentation
 from nmt.config.preprocessing import FilterConfig, PreprocessConfig
-from nmt.data.corpus import Corpus, chain, open_corpora
-from nmt.data.preprocess import preprocess
-from nmt.data.stored_text import StoredPairs, text_identity
+from nmt.data.corpus.folder import Corpus, chain, open_corpora
+from nmt.data.corpus.stored_text import StoredPairs, text_identity
 from nmt.data.tokenizers.piece_lists import CharConfig, WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
 from nmt.data.vocabulary import EOS
 from nmt.errors import NMTError
+from nmt.preprocessing.preprocess import preprocess
 from nmt.storage.files import Verify
 from tests.faults.mutations import in_a_child, mutations
 from tests.faults.parallel_task import SOURCE, TARGET

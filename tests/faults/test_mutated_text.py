@@ -19,11 +19,11 @@ import pytest
 
 from nmt.config.choices import InvalidText, PieceMarks
 from nmt.config.preprocessing import FilterConfig, PreprocessConfig
-from nmt.data.corpus import Corpus
-from nmt.data.preprocess import preprocess
-from nmt.data.stored_text import StoredPairs
+from nmt.data.corpus.folder import Corpus
+from nmt.data.corpus.stored_text import StoredPairs
 from nmt.data.tokenizers.piece_lists import CharConfig
 from nmt.errors import NMTError
+from nmt.preprocessing.preprocess import preprocess
 from tests.faults.mutations import in_a_child, mutations
 
 if sys.version_info >= (3, 14):

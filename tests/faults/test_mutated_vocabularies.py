@@ -19,9 +19,7 @@ import yaml
 
 from nmt.config.choices import Segmentation
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.data.given_pieces import cut_pair
-from nmt.data.imported_vocabularies import read_fairseq_dictionary, read_huggingface_vocabulary, read_marian_vocabulary
-from nmt.data.text import Reading
+from nmt.data.imported.vocabularies import read_fairseq_dictionary, read_huggingface_vocabulary, read_marian_vocabulary
 from nmt.data.tokenizers import Tokenizer, sentencepiece_files
 from nmt.data.tokenizers.piece_lists import CharBuilder, CharConfig, WordsBuilder, WordsConfig
 from nmt.data.tokenizers.sentencepiece import (
@@ -33,6 +31,7 @@ from nmt.data.tokenizers.sentencepiece import (
 )
 from nmt.data.vocabulary import SPECIALS
 from nmt.errors import NMTError, UsageError
+from nmt.preprocessing.tokenization import segmented_pair
 from tests.faults.mutations import in_a_child, mutations
 from tests.faults.parallel_task import SOURCE
 
@@ -89,7 +88,9 @@ def slow_mapping(content: bytes) -> list[str]:
 
 
 def slow_object(content: bytes) -> list[str]:
-    return [piece for _, piece in sorted((number, piece) for piece, number in json.loads(content.decode()).items())]
+    """A byte-order mark before the object is not part of it."""
+    mapping = json.loads(content.decode("utf-8-sig"))
+    return [piece for _, piece in sorted((number, piece) for piece, number in mapping.items())]
 
 
 def given_to_bpe(path: Path) -> list[str]:
@@ -98,7 +99,7 @@ def given_to_bpe(path: Path) -> list[str]:
     codes.write_text(CODES, encoding="utf-8")
     config = PreprocessConfig("en", "de", bpe=Segmentation.subword_nmt, bpe_model=str(codes), srcdict=str(path))
     config.joined_dictionary = True
-    return [*cut_pair(config, None, Reading()).source.vocabulary.pieces[len(SPECIALS) :]]
+    return [*segmented_pair(config, None).source.vocabulary.pieces[len(SPECIALS) :]]
 
 
 def merges(path: Path) -> list[tuple[str, str]]:
@@ -106,7 +107,7 @@ def merges(path: Path) -> list[tuple[str, str]]:
     (path.parent / "pieces").write_text("a\nb\n", encoding="utf-8")
     config = PreprocessConfig("en", "de", bpe=Segmentation.subword_nmt, bpe_model=str(path), joined_dictionary=True)
     config.srcdict = str(path.parent / "pieces")
-    tokenizer: Any = cut_pair(config, None, Reading()).source
+    tokenizer: Any = segmented_pair(config, None).source
     use(tokenizer)
     return [*tokenizer._ranks]
 

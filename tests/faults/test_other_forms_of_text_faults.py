@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.data.corpus import Corpus
-from nmt.data.text import zstd
+from nmt.data.corpus.folder import Corpus
+from nmt.data.text.packed_files import zstd
 from tests.commands import run_copy
 from tests.faults.parallel_task import SOURCE, TARGET, Task, snapshot
 from tests.faults.surroundings import WITHOUT_PRIVILEGES
@@ -117,7 +117,7 @@ FAULTS = [
     Fault(1, "no pair on a line", replaced(b"one red house", b"x"), 65, r"NAME:2: (no column 2 in 1|.* is not JSON)"),
     Fault(2, "invalid utf-8", replaced(b"red", b"r\xffd"), 65, r"NAME:2:\d+: byte 0xff is not UTF-8 \(byte \d+ of"),
     Fault(2, "skipped", replaced(b"red", b"r\xffd"), 0, r"1 dropped: bytes that are not text", SKIP),
-    Fault(2, "replaced", replaced(b"red", b"r\xffd"), 0, r"NAME: bytes .* replaced by U\+FFFD in 1 lines", REPLACE),
+    Fault(2, "replaced", replaced(b"red", b"r\xffd"), 0, r"NAME: bytes .* replaced by U\+FFFD in 1 line", REPLACE),
     Fault(3, "nul", replaced(b"red", b"r\0d"), 65, r"NAME:2:\d+: byte 0x00 is NUL"),
     Fault(4, "crlf", lambda content: content.replace(b"\n", b"\r\n"), 0, r"NAME: line 1 ends in CR LF"),
     Fault(7, "byte-order mark", lambda content: b"\xef\xbb\xbf" + content, 0, r"NAME: the byte-order mark"),
@@ -164,7 +164,7 @@ def assert_no_pair_has_shifted(task: Task) -> None:
     ("number", "line", "says"),
     [
         (3, b'{"en": "a\\u0000b", "de": "A"}', r"train\.jsonl:19: field 'en' holds NUL, which is not text"),
-        (16, b'{"en": "a", "de": "\\udcff"}', r"train\.jsonl:19: field 'de' holds U\+DCFF, which is no character"),
+        (16, b'{"en": "a", "de": "\\udcff"}', r"train\.jsonl:19: field 'de' holds U\+DCFF, which is not a character"),
         (1, b'{"en": "a"}', r"train\.jsonl:19: no field 'de'; there is en \(--fields names those of both sides\)"),
     ],
 )
@@ -238,7 +238,7 @@ def test_fault_18_a_bomb_of_any_kind_is_stopped(packed: str, task: Task) -> None
     [
         (None, r"NAME does not exist \(working directory: /"),
         (Path.mkdir, r"NAME is a folder \(working directory: /"),
-        (os.mkfifo, r"NAME is not a plain file \(working directory: /"),
+        (os.mkfifo, r"NAME is a pipe, and the text is read more than once; write it to a file"),
         (lambda path: path.touch(0), r"cannot read NAME: Permission denied \(working directory: /"),
     ],
     ids=["missing", "folder", "pipe", "closed"],

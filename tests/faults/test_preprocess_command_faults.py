@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.data.corpus import Corpus
+from nmt.data.corpus.folder import Corpus
+from nmt.storage.lock import process_lives
 from tests.faults.parallel_task import SOURCE, TARGET, Task, surplus_line
 
 
@@ -109,6 +110,27 @@ def test_fault_35_a_killed_command_leaves_no_corpus_and_can_be_repeated(task: Ta
     task.write("train.de", TARGET)
     task.make()
     assert not list(task.folder.glob(".corpus.*.tmp"))
+
+
+def test_workers_end_with_a_killed_command_and_release_the_file_of_dropped_pairs(task: Task) -> None:
+    write_long_text(task)
+    line = [*arguments(task), "--workers", "2", "--keep-dropped", f"{task.folder}/dropped"]
+    process = subprocess.Popen([*COMMAND, *line], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    deadline = time.monotonic() + 60
+    while len(workers := children.read_text().split()) < 2:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    process.wait(timeout=60)
+    deadline = time.monotonic() + 10
+    while any(process_lives(int(worker)) for worker in workers):
+        assert time.monotonic() < deadline, "the workers outlive the command"
+        time.sleep(0.01)
+    task.write("train.en", SOURCE)
+    task.write("train.de", TARGET)
+    status, log = task.run("--keep-dropped", f"{task.folder}/dropped")
+    assert status == 0, log
 
 
 def test_fault_19_a_path_that_is_not_text_is_no_obstacle(task: Task, tmp_path: Path) -> None:

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from nmt.data.corpus import Corpus
+from nmt.data.corpus.folder import Corpus
 from nmt.storage.files import Verify
 from nmt.storage.run_folder import checkpoints_in
 from tests.commands import run_copy
 from tests.faults.parallel_task import SOURCE, Task
 from tests.faults.tiny_runs import nmt_train
+from tests.unit.formats.stored import store
 
 # Waits, when all is written and the destination was found free for the last time, until the other process is as far.
 TOGETHER = """
 import os, time
-import nmt.data.preprocess as module
+import nmt.preprocessing.preprocess as module
 check, calls = module.check_destination, []
 
 def checked(*arguments, **options):
@@ -110,3 +111,42 @@ def test_fault_89_a_copy_of_a_run_that_trains_is_a_run_or_says_what_it_lacks(cop
         nmt_train(copy_corpus, copy, *often)
         weights, expected = (checkpoints_in(folder)[-1] / "model.safetensors" for folder in (copy, run))
         assert weights.read_bytes() == expected.read_bytes()
+
+
+# Waits, after the early look at the output, until the other process has found the name free too.
+BOTH_LOOKED = """
+import os, time
+import nmt_cli.generate_job as module
+check = module.check_output
+
+def checked(config):
+    check(config)
+    open({own!r}, "w").close()
+    deadline = time.monotonic() + 60
+    while not os.path.exists({other!r}) and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+module.check_output = checked
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["--resume-output"]], ids=["new", "resumed"])
+def test_fault_97_of_two_translations_into_one_file_one_is_refused(more: list[str], tmp_path: Path) -> None:
+    model, output = store(tmp_path / "model"), tmp_path / "out"
+    signs = [str(tmp_path / "first ready"), str(tmp_path / "second ready")]
+    with ThreadPoolExecutor(2) as threads:
+        both = [
+            threads.submit(
+                run_copy,
+                *("generate", "--path", model, "--cpu", "--output", output, *more),
+                stdin=text,
+                before=BOTH_LOOKED.format(own=own, other=other),
+            )
+            for text, own, other in zip((b"p1\n", b"p1\np2\n"), signs, signs[::-1])
+        ]
+        found = sorted((process.result() for process in both), key=lambda done: done.returncode)
+    assert [done.returncode for done in found] == [0, 73], [done.stderr.decode() for done in found]
+    last = found[1].stderr.decode().splitlines()[-1]
+    assert f"another process is writing {output}" in last or f"{output} exists already" in last
+    assert not list(tmp_path.glob(".out*")) and not list(tmp_path.glob("out.partial*")), "nothing is left of the other"
+    assert output.read_bytes().count(b"\n") in (1, 2)

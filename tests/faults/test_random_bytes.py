@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt.data.corpus import Corpus
+from nmt.data.corpus.folder import Corpus
 from nmt.data.tokenizers.sentencepiece import BpeConfig
 from tests.tiny_models import write_tiny_corpus, write_tiny_model
 

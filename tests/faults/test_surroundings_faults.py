@@ -115,10 +115,10 @@ def test_fault_88_what_would_write_to_a_read_only_folder_says_so(closed: Path, c
     assert "Permission denied; choose a folder that you may write to" in said and str(closed) in said
     line = ("--inputs", closed, "--output", closed / "mean", "--no-validate")
     said = refused("average_checkpoints", *line, status=73, before=WITHOUT_PRIVILEGES)
-    assert f"{closed} is closed to you; choose another place (--output)" in said
+    assert f"you have no permission to write to {closed}; choose another place (--output)" in said
     line = ("--path", closed, "--cpu", "--output", closed / "out")
     said = refused("generate", *line, status=73, stdin=b"a\n", before=WITHOUT_PRIVILEGES)
-    assert f"{closed} is closed to you; choose another --output" in said
+    assert f"you have no permission to write to {closed}; choose another --output" in said
 
 
 @pytest.fixture
@@ -167,8 +167,8 @@ def test_fault_48_training_goes_on_when_the_disk_is_full_and_fails_if_it_still_i
 ) -> None:
     filled = FILLED.format(filler=str(mounted / "filler"), until=5)
     said = nmt_train(copy_corpus, mounted / "run", before=filled)
-    assert "no checkpoint at update 2, training goes on: cannot write" in said
-    assert "no checkpoint at update 4, training goes on: cannot write" in said and "No space left on device" in said
+    assert "no checkpoint at update 2, training continues: cannot write" in said
+    assert "no checkpoint at update 4, training continues: cannot write" in said and "No space left on device" in said
     assert [read_info(path).update for path in checkpoints_in(mounted / "run")] == [6]
     assert not list((mounted / "run").glob(".*.tmp"))
     (mounted / "filler").unlink(missing_ok=True)
@@ -176,6 +176,35 @@ def test_fault_48_training_goes_on_when_the_disk_is_full_and_fails_if_it_still_i
     said = nmt_train(copy_corpus, mounted / "run", "--max-update", "8", before=filled, status=74).splitlines()[-1]
     assert "the last checkpoint of the run could not be written" in said and "free some space and start again" in said
     assert [read_info(path).update for path in checkpoints_in(mounted / "run")] == [6]
+
+
+def test_fault_48_the_third_failure_in_a_row_ends_a_run_while_little_is_lost(copy_corpus: Path, mounted: Path) -> None:
+    filled = FILLED.format(filler=str(mounted / "filler"), until=99)
+    more = ("--max-update", "40", "--log-interval", "40")
+    said = nmt_train(copy_corpus, mounted / "run", *more, before=filled, status=74)
+    assert (
+        said.count("training continues: cannot write") == 2 and "no checkpoint at update 4, training continues" in said
+    )
+    last = said.splitlines()[-1]
+    assert re.search(r"3 checkpoints in a row could not be written within \d+ minutes: cannot write", last), last
+    assert "No space left on device" in last
+    assert "there is no checkpoint" in last
+
+
+def test_fault_48_a_fallback_folder_takes_what_the_disk_of_the_run_cannot(
+    copy_corpus: Path, mounted: Path, tmp_path: Path
+) -> None:
+    filled = FILLED.format(filler=str(mounted / "filler"), until=99)
+    more = ("--fallback-dir", tmp_path / "spare")
+    said = nmt_train(copy_corpus, mounted / "run", *more, before=filled)
+    (spare,) = (tmp_path / "spare").iterdir()
+    assert f"writing the checkpoint at update 2 to {spare} instead: cannot write" in said
+    assert [read_info(path).update for path in checkpoints_in(spare)] == [2, 4, 6]
+    done = run_copy("generate", "--path", spare, "--cpu", stdin=b"a b\n")
+    assert (done.returncode, done.stdout.count(b"\n")) == (0, 1), done.stderr.decode()
+    said = nmt_train(copy_corpus, mounted / "run", *more, "--max-update", "8")
+    assert "resumed after update 6" in said
+    assert [read_info(path).update for path in checkpoints_in(mounted / "run")] == [8]
 
 
 # Leaves no room on the disk while a checkpoint before update `until` is written.
@@ -196,7 +225,8 @@ def full(self, snapshot, **options):
     try:
         return save(self, snapshot, **options)
     finally:
-        os.unlink({filler!r})
+        if os.path.exists({filler!r}):
+            os.unlink({filler!r})
 
 CheckpointStore.save = full
 """

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from nmt.data.corpus import Corpus
+from nmt.data.corpus.folder import Corpus
 from nmt.data.tokenizers.piece_lists import CharConfig, WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
 from tests.faults.parallel_task import SOURCE, TARGET, Task, outcome, snapshot, surplus_line
@@ -121,7 +121,7 @@ WHEN_PREPROCESSING = [
         "invalid utf-8 replaced",
         lambda t: t.change("train.de", b"TREE", b"TR\xff"),
         0,
-        r"replaced by U\+FFFD in 1 lines",
+        r"replaced by U\+FFFD in 1 line",
         REPLACE,
     ),
     Fault(3, "nul", lambda t: t.change("train.en", b"red", b"r\0d"), 65, r"train\.en:1:5: byte 0x00 is NUL"),
@@ -195,7 +195,7 @@ WHEN_PREPROCESSING = [
     Fault(
         19, "folder", lambda t: in_place_of(t, "train.en", Path.mkdir), 66, r"train\.en is a folder \(working directory"
     ),
-    Fault(19, "pipe", lambda t: in_place_of(t, "train.en", os.mkfifo), 66, r"train\.en is not a plain file"),
+    Fault(19, "pipe", lambda t: in_place_of(t, "train.en", os.mkfifo), 66, r"train\.en is a pipe"),
     Fault(19, "socket", lambda t: in_place_of(t, "train.en", listen), 66, r"train\.en is not a plain file"),
     Fault(
         23,
@@ -227,7 +227,7 @@ WHEN_PREPROCESSING = [
         "file of the user in the destination",
         with_notes,
         73,
-        r"corpus holds files that are not of a corpus, such as notes\.txt; --overwrite replaces a whole corpus only",
+        r"corpus holds files that do not belong to a corpus, such as notes\.txt; --overwrite replaces a whole corpus only",
         ("--overwrite",),
     ),
 ]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import DataError, Interrupted, NMTError, OutputError, StorageError, UsageError
-from nmt.scoring import Exact
+from nmt.reporting.stopwatch import ACTIVITIES
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.files import Verify
 from nmt.storage.lock import one_writer
@@ -27,7 +27,7 @@ from nmt.storage.run_folder import checkpoints_in, pointed
 from nmt.training.assemble import train
 from nmt.training.checkpoints import store as store_module
 from nmt.training.checkpoints.store import CheckpointStore
-from nmt.training.validation import LossValidator
+from nmt.training.loop.validation import LossValidator
 
 MakeConfig = Callable[..., TrainConfig]
 
@@ -88,7 +88,13 @@ def test_a_death_between_the_last_checkpoint_and_what_names_it_is_made_good(
     (run / "log.jsonl").write_text("".join(lines[:-1]), encoding="utf-8")
     assert train(tiny_run()) == first
     assert {name: (run / f"{name}.json").read_bytes() for name in pointers} == pointers
-    assert (run / "log.jsonl").read_text(encoding="utf-8").splitlines(keepends=True) == lines
+    again = (run / "log.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    assert again[:-1] == lines[:-1]
+    ends = [json.loads(written[-1]) for written in (again, lines)]
+    for end in ends:
+        assert end.pop("times").keys() == set(ACTIVITIES)  # the checkpoint that it resumed from took time, too
+        end.pop("processor_share")
+    assert ends[0] == ends[1]
 
 
 def test_a_damaged_last_checkpoint_costs_only_the_updates_after_the_one_before(
@@ -272,7 +278,7 @@ def test_a_metric_that_fails_does_not_end_training(
     def crash(*_: Any) -> None:
         raise ZeroDivisionError("no words")
 
-    monkeypatch.setattr(Exact, "__call__", crash)
+    monkeypatch.setattr("nmt.scoring.per_cent", crash)  # which exact calls, and chrf does not
     result = train(tiny_run(validation=ValidationConfig(metrics=["exact", "chrf"], samples=0, best_metric="exact")))
     assert result.update == 12 and result.best is None
     assert result.failures == {"exact": "ZeroDivisionError: no words"}

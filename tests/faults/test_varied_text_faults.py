@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.sentencepiece import BpeConfig
+from nmt.preprocessing.preprocess import preprocess
 from nmt.storage.run_folder import checkpoints_in
 from tests.commands import run_copy, start_copy
 from tests.faults.tiny_runs import TINY, nmt_train

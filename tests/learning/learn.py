@@ -21,10 +21,10 @@ from nmt.config.sections import (
     ValidationConfig,
 )
 from nmt.criterions.config import CrossEntropyConfig
-from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.optim.config import AdamConfig
 from nmt.optim.schedules import LinearConfig
+from nmt.preprocessing.preprocess import preprocess
 from nmt.search.config import GreedyConfig
 from nmt.training.assemble import train
 from nmt.translation import Translator

@@ -15,10 +15,10 @@ import pytest
 
 import nmt
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.data.links import pharaoh
-from nmt.data.preprocess import preprocess
+from nmt.data.text.links import pharaoh
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.models.transformer.config import NormOrder
+from nmt.preprocessing.preprocess import preprocess
 from nmt.scoring import TextOptions, scorers
 from nmt.testing.subjects import load_preset
 from tests.learning.learn import make_splits, teach

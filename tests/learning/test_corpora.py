@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nmt.config.presets import preset_names
+from nmt.config.composing.presets import preset_names
 from nmt.testing.subjects import load_preset
 from tests.learning.learn import LONGEST, SYMBOLS, TASKS, TEST, VALID, make_corpus, make_splits
 from tests.learning.recipes import RECIPES, recipe_and_model

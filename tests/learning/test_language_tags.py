@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig
+from nmt.preprocessing.preprocess import preprocess
 from nmt.testing.subjects import load_preset
 from nmt.translation import Translator
 from tests.learning.learn import PASSED, SYMBOLS, TASKS, make_splits, teach

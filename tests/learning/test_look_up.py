@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig
-from nmt.models.memory.config import Places
+from nmt.models.memory.config import SlotPositions
+from nmt.preprocessing.preprocess import preprocess
 from nmt.testing.subjects import load_preset
 from tests.learning.learn import Recipe, learn
 
@@ -41,7 +41,7 @@ def look_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def best_exact_match(look_up: Path, hops: int, folder: Path, enough: float = 100.0) -> float:
     """Per cent; no further start once there is ``enough``."""
-    model = replace(load_preset("memory_network_tiny"), num_hops=hops, places=Places.end, **RECIPE.sizes)
+    model = replace(load_preset("memory_network_tiny"), num_hops=hops, places=SlotPositions.end, **RECIPE.sizes)
     best = 0.0
     for seed in STARTS:
         result = learn(model, RECIPE, look_up, folder / str(seed), seed)

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 from tests.documents import write_files
-from tests.literally.copies import Shims
+from tests.literally.shims import Shims
 
 # What stands in a document's folder before its first command: what its commands read and none of them makes.
 GIVEN: dict[str, str] = {

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from nmt.config.option import flags_of
-from nmt.config.serving import ServeConfig
-from nmt.serving import asking
+from nmt.serving import request_forms
+from nmt.serving.config import ServeConfig
 from tests.documents import ROOT, fenced_blocks
 from tests.serving.servers import Server
 
@@ -70,7 +70,7 @@ def test_every_request_of_the_document_is_answered_as_it_says(server: Server, tm
 def test_every_key_of_a_request_is_explained() -> None:
     (table,) = re.findall(r"^\| key \| \|\n\|[-|]+\|\n(.*?)\n\n", PAGE, flags=re.DOTALL | re.MULTILINE)
     explained = {name for row in table.split("\n") for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert explained == set(asking._KEYS)
+    assert explained == set(request_forms._KEYS)
 
 
 def test_the_flags_that_the_document_names_exist() -> None:

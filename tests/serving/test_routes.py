@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -79,12 +80,12 @@ def test_a_wish_that_cannot_be_met_spoils_no_other_request(server: Server) -> No
 
 
 REFUSED = [
-    ("no JSON", b"{", 400, "no JSON"),
-    ("not UTF-8", b'{"text":"\xff"}', 400, "no JSON"),
+    ("no JSON", b"{", 400, "not JSON"),
+    ("not UTF-8", b'{"text":"\xff"}', 400, "not JSON"),
     ("nested", b"[" * 10_000, 400, "nested too deeply"),
-    ("a number that is none", b'{"lenpen": NaN}', 400, "NaN is no number"),
+    ("a number that is none", b'{"lenpen": NaN}', 400, "NaN is not a JSON number"),
     ("no object", b"[]", 400, "must be a JSON object"),
-    ("no text", b"{}", 422, "say what to translate from"),
+    ("no text", b"{}", 422, "give the source and the target language"),
     ("no such target", b'{"text":"rot","target":"fr"}', 404, "there are: de to en, en to de"),
     ("no such model", b'{"text":"rot","model":"de-em"}', 404, "did you mean 'de-en'?"),
     ("a typo", b'{"text":"rot","modle":"de-en"}', 422, "did you mean 'model'?"),
@@ -133,11 +134,57 @@ def test_where_nobody_names_a_search_it_is_that_of_the_options(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_defect_is_one_sentence_and_a_traceback_in_the_log(model: Path) -> None:
-    spoil = "import nmt.serving.asking as asking\ndef fail(*words): raise RuntimeError('spoilt')\nasking._fields_of = fail\n"
+    spoil = "import nmt.serving.app as app\ndef fail(*words): raise RuntimeError('spoilt')\napp.fields_of = fail\n"
     with running("--path", model, "--workers", "1", before=spoil) as started:
         answer = started.post("/translate", {"q": "rot", "source": "de", "target": "en"})
         assert (answer.status, answer.json) == (500, {"error": "the server has a defect; its log says more"})
         until(lambda: any("RuntimeError: spoilt" in line for line in started.log))
+
+
+def test_a_name_of_another_host_is_refused(server: Server) -> None:
+    answer = server.ask("GET", "/v1/models", headers={"Host": "evil.example"})
+    assert answer.status == 421 and "'evil.example' is not a name of this server" in answer.json["error"]
+    assert server.ask("GET", "/v1/models", headers={"Host": "localhost"}).status == 200
+
+
+def test_a_form_from_a_page_of_another_site_is_refused_and_from_curl_it_is_not(server: Server) -> None:
+    body = b'{"text": "rot", "source": "de"}'
+    assert server.ask("POST", "/v1/translate", body, FORM).status == 200
+    answer = server.ask("POST", "/v1/translate", body, FORM | {"Origin": "https://evil.example"})
+    assert answer.status == 415 and "application/json" in answer.json["error"]
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["headers that end", "headers without an end"])
+def test_headers_that_are_too_large_are_refused(server: Server, whole: bool) -> None:
+    with server.connect() as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 40_000 + b"\r\n\r\n" * whole)
+        assert client.recv(100).startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_slash_at_the_end_makes_no_difference(server: Server) -> None:
+    assert server.post("/v1/translate/", {"text": "rot", "source": "de"}).status == 200
+    assert server.ask("GET", "/health/").status == 200
+
+
+def test_with_a_file_of_keys_each_translation_needs_one(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("secret\n")
+    asked, theirs = {"text": "rot"}, {"q": "rot", "source": "de", "target": "en"}
+    with running("--path", model, "--workers", "1", "--api-keys", tmp_path / "keys") as started:
+
+        def status(path: str, tree: object, **headers: str) -> int:
+            return started.ask("POST", path, json.dumps(tree).encode(), headers).status
+
+        assert [started.post("/v1/translate", asked).status, started.post("/translate", theirs).status] == [401, 401]
+        assert status("/v1/translate/", asked, Authorization="Bearer wrong") == 403
+        assert status("/v1/translate", asked, Authorization="Bearer secret") == 200
+        assert status("/translator/translate", [{"src": "rot"}], **{"X-API-Key": "secret"}) == 200
+        assert status("/translate", theirs, Authorization="Bearer secret") == 200
+        assert status("/translate", theirs | {"api_key": "secret"}) == 200
+        assert status("/detect", {"q": "rot", "api_key": "wrong"}) == 403
+        form = urlencode(theirs | {"api_key": "secret"}).encode()
+        assert started.ask("POST", "/translate", form, FORM).status == 200
+        assert started.ask("GET", "/frontend/settings").json["keyRequired"] is True
+        assert started.ask("GET", "/health").status == 200
 
 
 def test_an_unknown_route_and_a_wrong_method_are_told(server: Server) -> None:
@@ -179,7 +226,7 @@ def test_a_form_of_libretranslate_is_understood_or_answered_with_a_sentence(
 
 def test_a_language_is_not_guessed(server: Server) -> None:
     answer = server.post("/detect", {"q": "rot"})
-    assert answer.status == 400 and "not recognised" in answer.json["error"]
+    assert answer.status == 400 and "does not recognize languages" in answer.json["error"]
 
 
 def test_parts_of_a_form_are_refused(server: Server) -> None:
@@ -203,6 +250,8 @@ def test_a_client_of_opennmt_works(server: Server) -> None:
 def test_health_says_that_it_is_ready(server: Server) -> None:
     answer = server.ask("GET", "/health")
     assert (answer.status, answer.json["status"], answer.json["version"]) == (200, "ready", nmt.__version__)
+    assert answer.json["workers"] == 2
+    assert {"busy_workers", "waiting_lines", "oldest_request_seconds"} <= answer.json.keys()
 
 
 def test_metrics_count_lines_and_requests(server: Server) -> None:
@@ -211,6 +260,7 @@ def test_metrics_count_lines_and_requests(server: Server) -> None:
     assert server.metric('nmt_lines_total{model="de-en"}') == before + 2
     assert server.metric('nmt_requests_total{route="/v1/translate",status="200"}') >= 2
     assert server.metric("nmt_workers") == 2
+    assert server.metric("nmt_oldest_request_seconds") == 0
 
 
 def test_every_line_of_the_metrics_has_the_form_of_prometheus(server: Server) -> None:
@@ -238,6 +288,23 @@ def test_the_page_names_no_other_place_and_may_run_its_own_script_alone(server: 
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
         assert f"{kind}-src 'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy and "unsafe" not in policy
+
+
+def test_the_page_says_in_words_that_the_server_does_not_answer() -> None:
+    """The only ``fetch`` is followed by a branch whose sentence is shown as an error."""
+    (script,) = re.findall(r"<script>(.*?)</script>", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (after,) = re.findall(r"\bawait fetch\(.*", script, flags=re.DOTALL)
+    caught = re.search(r"\} catch \(error\) \{(.*?)\n  \}", after, flags=re.DOTALL)
+    assert caught and re.search(r'throw new Error\("The server does not answer\.[^"]+"\)', caught[1])
+    shown = re.findall(r"\bsay\(error\.message, true\)", script)
+    assert len(shown) == 2  # of a translation, and of the list of models
+
+
+def test_long_words_wrap_on_the_page() -> None:
+    (style,) = re.findall(r"<style>(.*?)</style>", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for selector in ("body", "#target", ".word", "#looked li"):
+        rules = re.findall(rf"^{re.escape(selector)} \{{(.*?)\}}", style, flags=re.DOTALL | re.MULTILINE)
+        assert any("overflow-wrap: anywhere" in rule for rule in rules), selector
 
 
 def test_the_script_of_the_page_runs_in_a_browser(server: Server, tmp_path: Path) -> None:

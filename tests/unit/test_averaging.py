@@ -112,7 +112,7 @@ def test_fewer_than_asked_for_are_averaged_with_a_warning(run: Path, caplog: pyt
     save(run, 3)
     with caplog.at_level(logging.WARNING, logger="nmt"):
         stored = read_checkpoint(average(run, num_update_checkpoints=5))
-    assert "only 2 of the 5" in caplog.text and torch.equal(stored.model["weight"], torch.full((2,), 2.0))
+    assert "only 2 of 5 requested" in caplog.text and torch.equal(stored.model["weight"], torch.full((2,), 2.0))
 
 
 def test_no_checkpoint_is_status_66(run: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_score_that_is_no_number_is_none(scored: Path) -> None:
 def test_fewer_scored_checkpoints_than_asked_for_are_a_warning(scored: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="nmt"):
         assert best(scored, 9) == [1, 2, 3, 4]
-    assert "only 4 of the 9" in caplog.text
+    assert "only 4 of 9 requested" in caplog.text
 
 
 def test_a_score_that_no_checkpoint_has_is_named_with_those_that_there_are(scored: Path) -> None:

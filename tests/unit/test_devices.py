@@ -10,9 +10,12 @@ import torch
 from nmt import devices
 from nmt.config.choices import Precision
 from nmt.devices import (
+    SPIN_COUNT,
+    WAIT_VARIABLES,
     choose_device,
     count_threads,
     device_named,
+    limit_spinning,
     make_current,
     parameter_type,
     processor_name,
@@ -107,6 +110,19 @@ def test_without_a_wish_there_is_a_thread_for_each_core_that_may_be_used(cores, 
 def test_before_torch_is_imported_threads_are_as_wished_or_as_the_environment_says(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "5,2")
     assert (count_threads(3), count_threads(None)) == (3, 5)
+
+
+@pytest.mark.parametrize("variable", WAIT_VARIABLES)
+def test_a_wait_variable_of_the_user_wins(variable: str) -> None:
+    environment = {variable: "1"}
+    limit_spinning(environment)
+    assert environment == {variable: "1"}
+
+
+def test_without_a_wait_variable_idle_threads_sleep_early() -> None:
+    environment = {"OMP_NUM_THREADS": "2"}
+    limit_spinning(environment)
+    assert environment == {"OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": str(SPIN_COUNT)}
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_a_name_that_python_cannot_import_is_refused(make: Make) -> None:
 
 def test_what_is_no_package_is_named(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(UsageError, match="notes.txt is no Python file"):
+    with pytest.raises(UsageError, match="notes.txt is not a Python file"):
         plugins.load_plugins(str(tmp_path / "notes.txt"))
     with pytest.raises(MissingInputError, match="is not a folder or a file"):
         plugins.load_plugins(str(tmp_path / "absent"))

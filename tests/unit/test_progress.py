@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from nmt.config.choices import ProgressStyle
-from nmt.progress import Lines, going_on, watched
+from nmt.progress import ProgressLog, going_on, watched
 
 
 class Watch:
@@ -24,21 +24,34 @@ class Watch:
 def test_a_count_has_a_line_each_half_minute_and_one_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     clock = Watch()
     with caplog.at_level(logging.INFO, "nmt"):
-        lines = Lines("translated", "lines", 5000, clock)
+        lines = ProgressLog("translated", "lines", 5000, clock)
         for _ in range(7):
             clock.now += 10
             lines.add(100)
         lines.end()
     assert caplog.messages == [
-        "translated 300 of 5,000 lines (10.0 a second)",
-        "translated 600 of 5,000 lines (10.0 a second)",
-        "translated 700 of 5,000 lines (10.0 a second)",
+        "translated 300 of 5,000 lines (10.0 a second, 6 %, 0:07:50 left)",
+        "translated 600 of 5,000 lines (10.0 a second, 12 %, 0:07:20 left)",
+        "translated 700 of 5,000 lines (10.0 a second, 14 %, 0:07:10 left)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("total", "end"), [(None, "100 lines (10.0 a second)"), (100, "100 of 100 lines (10.0 a second, 100 %)")]
+)
+def test_the_last_line_says_how_much_was_done(caplog: pytest.LogCaptureFixture, total: int | None, end: str) -> None:
+    clock = Watch()
+    with caplog.at_level(logging.INFO, "nmt"):
+        lines = ProgressLog("translated", "lines", total, clock)
+        clock.now += 10
+        lines.add(100)
+        lines.end()
+    assert caplog.messages == [f"translated {end}"]
 
 
 def test_nothing_is_said_of_work_that_was_not_begun(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "nmt"):
-        Lines("translated", "lines", None, Watch()).end()
+        ProgressLog("translated", "lines", None, Watch()).end()
     assert not caplog.messages
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import nmt
 from nmt.errors import UsageError
 from nmt.registry import Registry, _registries, registered_name, registry_for
 
@@ -149,6 +152,38 @@ def test_every_component_of_nmt_is_registered_by_the_module_beside_its_options()
     for registry in (nmt.models.models, nmt.criterions.criterions, nmt.optim.optimizers, nmt.search.searches):
         for name in registry.names():
             assert callable(registry.builder(registry.config_class(name)))
+
+
+ROLES = {  # registries, by name, of packages that import only some of their files
+    "criterions": "nmt.criterions",
+    "models": "nmt.models",
+    "optimizers": "nmt.optim",
+    "schedulers": "nmt.optim",
+    "searches": "nmt.search",
+}
+
+
+def test_every_component_of_nmt_is_known_as_soon_as_the_package_of_its_role_is_imported() -> None:
+    """Files are imported by their endings (CONTRIBUTING.md); the component of another file would not be found."""
+    names = "; ".join(
+        f"print(*('{role}.' + n for n in importlib.import_module('{package}').{role}.names()), sep='\\n')"
+        for role, package in ROLES.items()
+    )
+    printed = subprocess.run([sys.executable, "-c", f"import importlib; {names}"], capture_output=True, check=True)
+    registered = {
+        f"{node.func.value.id}.{node.args[0].value}"
+        for file in Path(nmt.__file__).parent.rglob("*.py")
+        if ".register(" in (text := file.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "register"
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in ROLES
+        and isinstance(node.args[0], ast.Constant)
+    }
+    assert len(registered) > 30
+    assert registered - set(printed.stdout.decode().splitlines()) == set()
 
 
 def test_an_unregistered_configuration_is_refused(boxes: Registry[tuple[object, ...]]) -> None:

@@ -50,7 +50,7 @@ class BagOfWordsConfig:
 
 @dataclass
 class Bag(Memory):
-    """What the encoder leaves behind."""
+    """The encoder output."""
 
     mean: Tensor  # [B, D]
     weights: Tensor  # [B, S] 1 / length at real positions: a mean is a uniform attention

@@ -1,5 +1,7 @@
-"""Augmentations: changes of the text of a sentence pair, made anew in each epoch. They prepare a model for what is written
-otherwise than its training text. No torch here."""
+"""Augmentations: changes of the text of a sentence pair that differ from epoch to epoch.
+
+They prepare a model for text that differs from its training text. No torch here.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,7 @@ from nmt.config.option import alternatives
 from nmt.errors import UsageError, did_you_mean
 from nmt.registry import Registry, import_all
 
-# Source, target and the random numbers of this pair in this epoch -> source and target. All that is random must come from
-# these numbers.
+# Source, target and the random numbers of this pair in this epoch -> source and target. Use no other random numbers.
 Augmentation = Callable[[str, str, Random], tuple[str, str]]
 
 # builder(config) -> Augmentation
@@ -35,7 +36,7 @@ class Augment:
 
 
 def chosen(items: Sequence[str]) -> list[Augment]:
-    """Those of ``NAME=SHARE`` and ``NAME=SHARE:OPTION=VALUE:...``, in their order, in which they also change a pair."""
+    """Build the augmentations of ``NAME=SHARE:OPTION=VALUE:...``; they are applied in this order."""
     return [_chosen(item) for item in items]
 
 

@@ -1,42 +1,33 @@
-"""Capitals: headings, and people who write in capitals throughout."""
+"""Capitals, as in headings."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from random import Random
 
-from nmt.data.augmentations import augmentations
+from nmt.data.augmentations import Augmentation, augmentations
 
 _WORD_BEGINS = re.compile(r"(?<!\S)\S")
 
 
 @dataclass
 class UpperCaseConfig:
-    """Both sides in capitals. It has no options."""
+    """Both sides in capitals; no options."""
 
 
 @augmentations.register("upper_case", UpperCaseConfig)
-class UpperCase:
-    def __init__(self, config: UpperCaseConfig) -> None:
-        pass
-
-    def __call__(self, source: str, target: str, random: Random) -> tuple[str, str]:
-        return source.upper(), target.upper()
+def upper_case(config: UpperCaseConfig) -> Augmentation:
+    return lambda source, target, _: (source.upper(), target.upper())
 
 
 @dataclass
 class TitleCaseConfig:
-    """Each word of both sides begins with a capital; its other letters stay. It has no options."""
+    """A capital at the beginning of each word of both sides; no options."""
 
 
 @augmentations.register("title_case", TitleCaseConfig)
-class TitleCase:
-    def __init__(self, config: TitleCaseConfig) -> None:
-        pass
-
-    def __call__(self, source: str, target: str, random: Random) -> tuple[str, str]:
-        return _titled(source), _titled(target)
+def title_case(config: TitleCaseConfig) -> Augmentation:
+    return lambda source, target, _: (_titled(source), _titled(target))
 
 
 def _titled(line: str) -> str:

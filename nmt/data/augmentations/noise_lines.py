@@ -1,4 +1,4 @@
-"""Lines that are no language, which a model should copy and not translate."""
+"""Meaningless lines, which a model should copy instead of translating."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NoiseLinesConfig:
 
 @augmentations.register("noise_lines", NoiseLinesConfig)
 class NoiseLines:
-    """The letters are those of the pair, so that they are in the vocabulary."""
+    """Uses the letters of the pair, which are in the vocabulary."""
 
     def __init__(self, config: NoiseLinesConfig) -> None:
         self._words, self._letters = config.words, config.letters

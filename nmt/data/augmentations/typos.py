@@ -1,4 +1,4 @@
-"""Typing errors of the source; the target stays, so that the model learns to read past them."""
+"""Typing errors in the source; the target is unchanged, so the model learns to ignore them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ class TyposConfig:
 
 @augmentations.register("typos", TyposConfig)
 class Typos:
-    """A letter is left out, written twice, exchanged with the next one or with any of the line, or a space comes in or is
-    lost. That needs no knowledge of the language or of its keyboards."""
+    """A letter is omitted, doubled, swapped with the next one or replaced by one of the line; a space is added or removed.
+
+    This needs no knowledge of the language or of its keyboards.
+    """
 
     def __init__(self, config: TyposConfig) -> None:
         self._share = config.words
@@ -38,7 +40,7 @@ class Typos:
         return "".join(written).removesuffix(" "), target
 
     def _mistyped(self, word: str, line: str, random: Random) -> str:
-        """With the space after it, which may be missing."""
+        """Return a mistyped word with the space after it, which may be removed."""
         if len(word) < 2:
             return f"{word} "
         at = random.randrange(len(word))

@@ -1,4 +1,4 @@
-"""Tokenizers: text to pieces and back, each with its vocabulary. No torch here."""
+"""Tokenizers: text to tokens and back, each with its vocabulary. No torch here."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nmt.config.choices import PieceMarks
-from nmt.data.text import one_line, visible_spaces
+from nmt.data.text.lines import one_line, visible_spaces
+from nmt.data.text.words import Span, spans_of_texts
 from nmt.data.tokenizers.sampling import Sampler
 from nmt.data.vocabulary import EOS, UNK, Ints, Vocabulary
-from nmt.data.words import Span, spans_of_texts
 from nmt.errors import UsageError
 from nmt.registry import Registry, import_all
 
 
 class Tokenizer(ABC):
-    """One side's (or the joint) tokenizer, trained or loaded. Ids 0-3 are pad, unk, bos, eos; see ``Vocabulary``."""
+    """The tokenizer of one side, or of both. Ids 0-3 are pad, unk, bos, eos; see ``Vocabulary``."""
 
     config: Any  # the registered configuration that it was built from, stored with the model
     vocabulary: Vocabulary
-    keeps_pieces: ClassVar[bool] = False  # what stands between spaces stays whole, so pieces of text cut before do
-    marks: PieceMarks = PieceMarks.none  # with which its text was cut before; decoding joins such pieces
+    keeps_pieces: ClassVar[bool] = False  # words are tokens, so tokens of text that was cut before are kept
+    marks: PieceMarks = PieceMarks.none  # of text that was cut before; decoding joins such tokens
 
     def joining(self, marks: PieceMarks) -> Tokenizer:
-        """The same for text that was cut with these marks; itself where pieces do not stay whole."""
+        """Return the tokenizer for text that was cut with these marks; unchanged unless it keeps tokens."""
         if not self.keeps_pieces:
             return self
         other = copy.copy(self)
@@ -37,11 +37,13 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, lines: Sequence[str]) -> list[Ints]:
-        """Ids of each line, without bos and eos. The text of a special ("</s>") is text."""
+        """Return the ids of each line, without bos and eos. The spelling of a special token ("</s>") is text."""
 
     def encode_flat(self, lines: Sequence[str]) -> tuple[Ints, Ints]:
-        """The same ids as a corpus has them: line by line in one array, each line ending in eos; and their lengths. For
-        much text, which some tokenizers cut faster so."""
+        """Return the ids of all lines in one array, each line ending in eos, and their lengths.
+
+        Some tokenizers are faster this way.
+        """
         sentences = self.encode(lines)
         lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences)) + 1
         tokens = np.full(int(lengths.sum()), EOS, dtype=np.int64)
@@ -52,10 +54,10 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Detokenised text on one line; specials are left out, unknown becomes a visible mark."""
+        """Return text on one line, without special tokens; an unknown token becomes a visible mark."""
 
     def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
-        """The same, with one of ``unknown`` in place of each unknown id."""
+        """Decode, with one of the words ``unknown`` for each unknown id."""
         ids, texts, begin = list(ids), list[str](), 0
         for word in unknown:
             end = ids.index(UNK, begin)
@@ -64,23 +66,23 @@ class Tokenizer(ABC):
         return " ".join(filter(None, [*texts, self.decode(ids[begin:]).strip()]))
 
     def surfaces(self, line: str) -> list[str]:
-        """What of a line each of its pieces stands for, of unknown ones too."""
+        """Return the text of each token of a line, also of unknown ones."""
         return self.pieces(self.encode([line])[0].tolist())
 
     def spans(self, line: str) -> list[Span]:
-        """Where in a line the text of each of its pieces stands."""
+        """Return the span in a line of each of its tokens."""
         return spans_of_texts(line, self.surfaces(line))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """One piece for each id, specials too, without white space: for H- lines, alignments and plots."""
+        """Return a token for each id, special ones too, without white space: for H- lines, alignments and plots."""
         return [visible_spaces(self.vocabulary.pieces[number]) for number in ids]
 
     def bpe_dropout(self, dropout: float) -> Sampler:
-        """Draws pieces of which some merges are left out."""
+        """Return a sampler of tokens that drops merges with this probability."""
         raise self._cannot("variation.bpe_dropout (--bpe-dropout)", "byte-pair encoding", "bpe")
 
     def unigram_sampling(self, alpha: float) -> Sampler:
-        """Draws segmentations by their probabilities to the power ``alpha``."""
+        """Return a sampler of segmentations by their probabilities to the power ``alpha``."""
         raise self._cannot("variation.unigram_alpha (--unigram-alpha)", "a unigram model", "unigram")
 
     def _cannot(self, option: str, kind: str, example: str) -> UsageError:
@@ -91,25 +93,25 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def save(self, folder: Path, stem: str) -> None:
-        """Write ``stem.*`` files (say ``source.model``) from which ``load`` rebuilds it."""
+        """Write files ``stem.*``, such as ``source.model``, for ``load``."""
 
 
 class TokenizerBuilder(ABC):
-    """What a registry entry builds: trains or loads tokenizers of one kind."""
+    """Trains or loads tokenizers of one kind; registered by the kind's name."""
 
-    trains: ClassVar[bool] = True  # False: its tokenizers come with imported models only
+    trains: ClassVar[bool] = True  # False: only imported models have its tokenizers
 
     @abstractmethod
     def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
-        """Learn pieces from text. ``lines`` may be iterated once."""
+        """Learn a tokenizer from text. ``lines`` may be iterated once."""
 
     @abstractmethod
     def load(self, folder: Path, stem: str) -> Tokenizer:
-        """Read what ``save`` wrote; a damaged file is a DataError that names it."""
+        """Read the files that ``save`` wrote; a damaged file is a DataError with its name."""
 
     @abstractmethod
     def given(self, path: Path) -> Tokenizer:
-        """A tokenizer from a user's own vocabulary or model file (--srcdict)."""
+        """Make a tokenizer from a user's vocabulary or model file (--srcdict)."""
 
 
 # builder(config) -> TokenizerBuilder
@@ -117,7 +119,7 @@ tokenizers: Registry[TokenizerBuilder] = Registry("tokenizer")
 
 
 def trainable() -> list[str]:
-    """The names of the tokenizers that can be learned from text. A plug-in's builder may be a function."""
+    """Return the names of the tokenizers that can be learned from text. A plug-in's builder may be a function."""
     builders = {name: tokenizers.builder(tokenizers.config_class(name)) for name in tokenizers.names()}
     return [name for name, builder in builders.items() if getattr(builder, "trains", True)]
 

@@ -1,14 +1,14 @@
-"""Words cut by a list of merge operations, as subword-nmt and fastBPE do, and a list of pieces that gives the ids.
+"""Words cut by the merge operations of subword-nmt and fastBPE, with a list of tokens that gives the ids.
 
-Sennrich et al. 2016 (arXiv:1508.07909). A word begins as its characters; the operation that stands first in the list
-joins its two parts wherever they are neighbours, then the next one that applies, until none does.
+Sennrich et al. 2016 (arXiv:1508.07909). A word starts as its characters. The first applicable operation of the list joins
+its two parts wherever they are neighbors, until no operation applies.
 
-    codes                             the end of a word, "</w>"
-    subword-nmt, "#version: 0.2"      belongs to the last character
-    subword-nmt 0.1, no first line    is a part of its own
-    fastBPE, three columns            belongs to the last character; the counts mean nothing here
+    merge operations                  the end of a word, "</w>"
+    subword-nmt, "#version: 0.2"      is part of the last character
+    subword-nmt 0.1, no first line    is a separate part
+    fastBPE, three columns            is part of the last character; the counts are ignored
 
-Models of fairseq have pieces that say with "@@" that their word goes on; Hugging Face's FSMT has pieces with "</w>".
+fairseq's models mark a token that continues its word with "@@"; Hugging Face's FSMT marks the end of a word with "</w>".
 """
 
 from __future__ import annotations
@@ -27,36 +27,40 @@ from typing import Any
 import numpy as np
 
 from nmt.config.checks import refuse
-from nmt.config.choices import PieceMarks
+from nmt.config.choices import CONTINUED, PieceMarks
 from nmt.config.option import option
-from nmt.data.text import joined, one_line, require_text
+from nmt.data.text.lines import one_line, require_text
+from nmt.data.text.piece_marks import joined
+from nmt.data.text.words import Span, spans_of_texts
 from nmt.data.tokenizers import Tokenizer, tokenizers
 from nmt.data.tokenizers.bpe_dropout import BpeDropout, Merges
 from nmt.data.tokenizers.imported import ImportedBuilder
 from nmt.data.tokenizers.piece_lists import UNKNOWN_MARK, read_pieces, write_pieces
 from nmt.data.tokenizers.sampling import Sampler
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
-from nmt.data.words import Span, spans_of_texts
-from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.errors import DataError, UsageError
+from nmt.storage.reading import read_file
 
 _END = "</w>"
-_GOES_ON = "@@"
 _VERSION = re.compile(r"#version: *(\d+\.\d+)")
-_KNOWN_WORDS = 2**18  # are kept with their ids
+_KNOWN_WORDS = 2**18  # cached words
+# Characters; the time that normalization by the Moses rules takes for a row of dots grows with the square of its length.
+_STRETCH = 4096
+_STRETCH_OF_A_WORD = 512  # of a word that is longer than that: 6 times as fast
 
 Ranks = dict[tuple[str, str], int]
 
 
 class WordEnds(Enum):
-    """How pieces show where a word ends."""
+    """How tokens mark the end of a word."""
 
-    at_signs = "at_signs"  # "hau@@ s": all but the last have the mark
-    end_of_word = "end_of_word"  # "hau s</w>": the last has it
+    at_signs = "at_signs"  # "hau@@ s": all but the last are marked
+    end_of_word = "end_of_word"  # "hau s</w>": the last is marked
 
 
 @dataclass
 class BpeCodesConfig:
-    """Merge operations with a list of pieces, of an imported model."""
+    """Merge operations and a list of tokens, of an imported model."""
 
     word_ends: WordEnds = option(
         WordEnds.at_signs,
@@ -77,11 +81,10 @@ class BpeCodesConfig:
 
 
 class BpeCodes(Tokenizer):
-    """A piece that the list lacks is unknown. Only the space U+0020 separates words."""
+    """A token that is not in the list is unknown. Only the space U+0020 separates words."""
 
     def __init__(self, config: BpeCodesConfig, codes: bytes, pieces: Iterable[str]) -> None:
-        """``codes``: the content of the file of merge operations; ``pieces`` in the order of their ids, without our
-        specials."""
+        """``codes``: content of the file of merge operations; ``pieces``: tokens by id, without special ones."""
         self.config = config
         self.vocabulary = Vocabulary(pieces)
         self._codes = codes
@@ -109,13 +112,13 @@ class BpeCodes(Tokenizer):
         return ids
 
     def _cut(self, word: str) -> list[str]:
-        """The parts of a word, without marks."""
+        """Cut a word into parts without marks."""
         parts = merged([*word, _END] if self._end_apart else [*word[:-1], word[-1] + _END], self._ranks)
         last = parts.pop().removesuffix(_END)
         return [*parts, last] if last else parts
 
     def _written(self, parts: list[str]) -> list[str]:
-        """Parts of a word as the list of pieces has them."""
+        """Return the parts of a word with the marks of the list."""
         if self.config.word_ends is WordEnds.at_signs:
             return _with_at_signs(parts)
         return [*parts[:-1], parts[-1] + _END]
@@ -124,7 +127,7 @@ class BpeCodes(Tokenizer):
         return self.decode_with(ids, [UNKNOWN_MARK] * list(ids).count(UNK))
 
     def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
-        """As in ``surfaces``, a word that ends in "@@" goes on with the next piece."""
+        """As in ``surfaces``, a word that ends in "@@" continues in the next token."""
         words = iter(unknown)
         textual = (int(number) for number in ids if number not in (PAD, BOS, EOS))
         if self.config.word_ends is WordEnds.at_signs:
@@ -139,7 +142,7 @@ class BpeCodes(Tokenizer):
         return [part for word in self._words(line) for part in _with_at_signs(self._cut(word))]
 
     def spans(self, line: str) -> list[Span]:
-        """Of a word that Moses made, all parts have the span of the whole: it may write other characters than the line."""
+        """All parts of a word have its whole span if Moses cut it, since Moses may change characters."""
         words = self._words(line)
         if self._moses is None:
             return spans_of_texts(line, [part for word in words for part in self._cut(word)])
@@ -165,19 +168,19 @@ class BpeCodes(Tokenizer):
         return BpeDropout(np.zeros(len(spelled), dtype=bool), characters, merges, dropout, ends_word)
 
     def _spelled(self, piece: str) -> list[str]:
-        """What merging begins with to make a piece; nothing for a special."""
+        """Return the characters that merge to a token; none for a special one."""
         if piece in SPECIALS:
             return []
         if self.config.word_ends is WordEnds.at_signs:
-            piece = piece.removesuffix(_GOES_ON) if piece.endswith(_GOES_ON) else piece + _END
+            piece = piece.removesuffix(CONTINUED) if piece.endswith(CONTINUED) else piece + _END
         text = piece.removesuffix(_END)
         return [*text[:-1], text[-1:] + piece[len(text) :]] if text else []
 
     def _as_piece(self, text: str) -> str:
-        """A part of a word as the list of pieces has it."""
+        """Return a part of a word with the marks of the list."""
         if self.config.word_ends is WordEnds.end_of_word:
             return text
-        return text.removesuffix(_END) if text.endswith(_END) else text + _GOES_ON
+        return text.removesuffix(_END) if text.endswith(_END) else text + CONTINUED
 
     def save(self, folder: Path, stem: str) -> None:
         (folder / f"{stem}.codes").write_bytes(self._codes)
@@ -190,10 +193,7 @@ class BpeCodesBuilder(ImportedBuilder):
 
     def load(self, folder: Path, stem: str) -> Tokenizer:
         path = folder / f"{stem}.codes"
-        try:
-            codes = path.read_bytes()
-        except OSError as error:
-            raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
+        codes = read_file(path)
         pieces = read_pieces(folder / f"{stem}.json")
         with codes_named(path):
             return BpeCodes(self._config, codes, pieces)
@@ -201,7 +201,7 @@ class BpeCodesBuilder(ImportedBuilder):
 
 @contextlib.contextmanager
 def codes_named(path: Path) -> Iterator[None]:
-    """Says which file of merge operations is bad."""
+    """Add the name of the file of merge operations to errors."""
     try:
         yield
     except DataError as error:
@@ -209,8 +209,10 @@ def codes_named(path: Path) -> Iterator[None]:
 
 
 def read_codes(codes: bytes) -> tuple[Ranks, bool]:
-    """The place of each merge operation in their list, and whether the end of a word is a part of its own. The message of
-    an error does not name the file."""
+    """Return the rank of each merge operation, and whether the end of a word is a separate part.
+
+    Messages of errors do not name the file.
+    """
     try:
         lines = codes.decode("utf-8").rstrip("\n").split("\n")
     except UnicodeDecodeError as error:
@@ -231,23 +233,23 @@ def read_codes(codes: bytes) -> tuple[Ranks, bool]:
                 raise DataError(f"line {number} of the merge operations is not two parts of a word: {line[:60]!r}")
     if version is not None:
         return ranks, version[1] == "0.1"
-    # Without a first line: a part that is nothing but the end tells the old rule from what others wrote without it.
+    # Without a version line: a separate end of a word shows the old rule.
     ended = {part for pair in ranks for part in pair if part.endswith(_END)}
     return ranks, not counted and (_END in ended or not ended)
 
 
 def merged(parts: list[str], ranks: Ranks) -> list[str]:
-    """The parts of a word after all merges: time n log n in their number."""
+    """Apply all merges to the parts of a word in O(n log n)."""
     following = [*range(1, len(parts) + 1)]  # the place of the part after each
     before = [*range(-1, len(parts) - 1)]
     waiting = [(ranks[pair], place) for place, pair in enumerate(pairwise(parts)) if pair in ranks]
     heapq.heapify(waiting)
     while waiting:
         rank, made = waiting[0][0], list[int]()
-        while waiting and waiting[0][0] == rank:  # one operation everywhere, from the left, before any other
+        while waiting and waiting[0][0] == rank:  # one operation everywhere, from the left
             _, place = heapq.heappop(waiting)
             right = following[place]
-            if right >= len(parts) or ranks.get((parts[place], parts[right])) != rank:  # one of them was merged before
+            if right >= len(parts) or ranks.get((parts[place], parts[right])) != rank:  # a part has been merged
                 continue
             parts[place] += parts[right]
             parts[right] = ""
@@ -265,15 +267,26 @@ def merged(parts: list[str], ranks: Ranks) -> list[str]:
 
 
 def _with_at_signs(parts: list[str]) -> list[str]:
-    return [*(part + _GOES_ON for part in parts[:-1]), parts[-1]]
+    return [*(part + CONTINUED for part in parts[:-1]), parts[-1]]
 
 
 def _ended(word: str) -> str:
-    return word.removesuffix(_GOES_ON) if word.endswith(_GOES_ON) else word + _END
+    return word.removesuffix(CONTINUED) if word.endswith(CONTINUED) else word + _END
+
+
+def _stretches(line: str) -> Iterator[str]:
+    """Yield a line in stretches of at most ``_STRETCH`` characters that end before a space; cut longer words anywhere."""
+    begin = 0
+    while len(line) - begin > _STRETCH:
+        space = line.rfind(" ", begin + 1, begin + _STRETCH + 1)
+        end = begin + _STRETCH_OF_A_WORD if space < 0 else space
+        yield line[begin:end]
+        begin = end
+    yield line[begin:]
 
 
 class _Moses:
-    """The rules of Koehn et al. 2007 for words and punctuation, as models of fairseq use them: hyphens cut, XML escaped."""
+    """Moses' rules for words and punctuation (Koehn et al. 2007) as in fairseq's models: hyphens cut, XML escaped."""
 
     def __init__(self, language: str, normalize: bool) -> None:
         try:
@@ -292,6 +305,10 @@ class _Moses:
             )
 
     def words(self, line: str) -> list[str]:
+        """Return the words of a line. A longer line than ``_STRETCH`` is cut at spaces first, if it has some."""
+        return [word for stretch in _stretches(line) for word in self._words_of(stretch)]
+
+    def _words_of(self, line: str) -> list[str]:
         if self._normalizer is not None:
             line = self._normalizer.normalize(line)
         words: list[str] = self._tokenizer.tokenize(line, aggressive_dash_splits=True)

@@ -1,7 +1,7 @@
-"""BPE-dropout: merges are left out at random (Provilkov, Emelianenko and Voita 2020, arXiv:1910.13267).
+"""BPE-dropout: merges are dropped at random (Provilkov, Emelianenko and Voita 2020, arXiv:1910.13267).
 
-The loop over the merges is written twice, in C for speed (``nmt/native/merges.c``) and here, for where that was not built;
-both draw the same.
+The loop over the merges exists in C for speed (``nmt/native/merges.c``), and here for installations without it. Both have
+the same results.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt.data.randomness import RESOLUTION, STEP, Bits, Stream
+from nmt.data.tokenizers.randomness import RESOLUTION, STEP, Bits, Stream
 from nmt.data.tokenizers.sampling import Sampler, gathered, starts_of
 from nmt.data.vocabulary import UNK, Flags, Ids, Ints
 from nmt.native.library import address, library
@@ -21,12 +21,11 @@ Pair = tuple[int, int]
 
 
 class Merges:
-    """What a tokenizer of byte-pair encoding puts together. Parts of words, such as single characters, have numbers of
-    their own, since not all of them need be in the vocabulary."""
+    """The merges of byte-pair encoding. Parts of words have separate numbers, since some are not in the vocabulary."""
 
     def __init__(self, ranked: Mapping[Pair, tuple[float, int]], ids: Sequence[int]) -> None:
-        """``ranked``: for two parts the rank of their merge, smallest first, and what is made of them; ``ids``: the piece
-        of each part, or unknown."""
+        """``ranked``: for two parts the rank of their merge, smallest first, and the merged part. ``ids``: the token of
+        each part, or unknown."""
         ranks = {rank: number for number, rank in enumerate(sorted({rank for rank, _ in ranked.values()}))}
         self.ids = np.array(ids, dtype=np.int64)
         self.joined = {pair: (ranks[rank], whole) for pair, (rank, whole) in ranked.items()}
@@ -41,7 +40,7 @@ class Merges:
             self._keys[slot], self._values[slot] = key, value
 
     def drop(self, parts: Ids, lengths: Ints, seeds: Bits, dropout: float) -> tuple[Ids, Ints]:
-        """The parts of words after merging, and how many each word has; ``parts`` are what merging begins with."""
+        """Merge the initial ``parts`` of concatenated words; return the new parts and their counts."""
         limit, ends = int(dropout * RESOLUTION), np.cumsum(lengths)
         native = library()
         if native is None:
@@ -50,13 +49,15 @@ class Merges:
             return np.array([part for word in made for part in word], dtype=np.int64), np.array([*map(len, made)])
         work, counts = np.ascontiguousarray(parts, dtype=np.int32), np.empty(len(lengths), dtype=np.int64)
         room = np.empty((2, int(lengths.max(initial=1))), dtype=np.int32)
-        given: tuple[Any, ...] = (work, ends, seeds, self._keys, self._values, room, counts)
-        native.drop_merges(*map(address, given), len(lengths), room.shape[1], limit, self._bits)
+        arrays: tuple[Any, ...] = (work, ends, seeds, self._keys, self._values, room, counts)
+        native.drop_merges(*map(address, arrays), len(lengths), room.shape[1], limit, self._bits)
         return gathered(work, ends - lengths, counts), counts
 
     def drop_in_word(self, parts: list[int], stream: Stream, limit: int) -> list[int]:
-        """At each step every merge that is possible is left out with a probability, and of the others the one that comes
-        first is made; where none is left, the word is done (Algorithm 1 of the paper)."""
+        """Merge the parts of a word (Algorithm 1 of the paper).
+
+        Each step drops every possible merge with a probability and applies the first of the others, until none is left.
+        """
         while True:
             found = [(*self.joined[pair], place) for place, pair in enumerate(pairwise(parts)) if pair in self.joined]
             for _, whole, place in sorted(found, key=lambda merge: (merge[0], merge[2])):
@@ -68,7 +69,7 @@ class Merges:
 
 
 class BpeDropout(Sampler):
-    """``dropout``: the probability that a merge is left out at a step."""
+    """``dropout``: the probability that a merge is dropped at a step."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class BpeDropout(Sampler):
         dropout: float,
         ends_word: Flags | None = None,
     ) -> None:
-        """``characters``: by id, the parts that merging begins with; none of a piece that does not come about so."""
+        """``characters``: by id, the initial parts of a token; empty if it is not made by merges."""
         super().__init__(begins_word, ends_word)
         self._merges = merges
         self._dropout = dropout
@@ -101,7 +102,7 @@ class BpeDropout(Sampler):
             characters, sizes = characters[np.repeat(sound, sizes)], sizes[sound]
         parts, made = self._merges.drop(characters, sizes, seeds[sound], self._dropout)
         drawn = self._merges.ids[parts]
-        # Words that stay stand behind those that were drawn, and each word takes its own from one of the two.
+        # Unchanged words follow the drawn ones; each word is gathered from one of the two.
         begins, sizes = starts + len(drawn), lengths.copy()
         begins[sound], sizes[sound] = starts_of(made), made
         unknown = np.zeros(len(lengths), dtype=bool)

@@ -1,4 +1,4 @@
-"""What tokenizers of imported models have in common: nobody trains them, they come with the model."""
+"""Builder of tokenizers that are stored with imported models and never trained."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nmt.errors import UsageError
 
 
 class ImportedBuilder(TokenizerBuilder):
-    """Loads what an importer stored, and makes no tokenizer of its own."""
+    """Loads the tokenizer that an importer stored; refuses to train one."""
 
     trains = False
 

@@ -1,4 +1,4 @@
-"""Tokenizers with a plain list of pieces: counting, storing and reading the list; words and characters."""
+"""Tokenizers with a plain list of tokens: words and characters."""
 
 from __future__ import annotations
 
@@ -12,40 +12,36 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from nmt.config.checks import require_positive
 from nmt.config.choices import InvalidText
 from nmt.config.option import flag, option
-from nmt.data.text import Reading, joined, one_line, require_text
+from nmt.data.text.lines import Reading, one_line, require_text
+from nmt.data.text.piece_marks import joined
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
-from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.errors import DataError, UsageError
 from nmt.storage.foreign import is_dictionary_of_fairseq
+from nmt.storage.reading import read_json
 
 UNKNOWN_MARK = "\u2047"  # a double question mark, as sentencepiece shows it
 
-_NOTHING = -1  # stands between two spaces
+_NOTHING = -1  # the empty word between two spaces
 
 logger = logging.getLogger("nmt.data.tokenizers")
 
 
 def write_pieces(path: Path, vocabulary: Vocabulary) -> None:
-    """The pieces without the specials, in their order."""
+    """Write the tokens in the order of their ids, without special ones."""
     known = vocabulary.pieces[len(SPECIALS) :]
     path.write_text(json.dumps(known, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
 
 
 def read_pieces(path: Path) -> list[str]:
-    """What ``write_pieces`` wrote."""
-    try:
-        pieces: Any = json.loads(path.read_bytes())
-    except OSError as error:
-        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise DataError(f"{path} is damaged: it is not JSON ({error})") from None
+    """Read the file of ``write_pieces``."""
+    pieces = read_json(path)
     if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
         raise DataError(f"{path} is damaged: it should be a list of pieces")
     if len(set(pieces)) != len(pieces):
@@ -55,7 +51,7 @@ def read_pieces(path: Path) -> list[str]:
 
 @dataclass
 class PieceListConfig:
-    """Which pieces of the training text are known."""
+    """Selection of the tokens of the training text."""
 
     vocab_size: int | None = flag(
         None, help="size of the vocabulary, the four special entries included; null: no limit"
@@ -76,7 +72,7 @@ class PieceListConfig:
 
 
 class PieceListTokenizer(Tokenizer):
-    """Cuts text without a model; a piece is known or unknown. Text is taken as it is: no normalisation."""
+    """Cuts text without a model and without normalization; a token is known or unknown."""
 
     def __init__(self, config: PieceListConfig, pieces: Iterable[str]) -> None:
         self.config = config
@@ -85,12 +81,12 @@ class PieceListTokenizer(Tokenizer):
     @staticmethod
     @abstractmethod
     def split(line: str) -> Sequence[str]:
-        """The pieces of a line."""
+        """Cut a line into tokens."""
 
     @staticmethod
     @abstractmethod
     def join(pieces: Iterable[str]) -> str:
-        """The line of these pieces."""
+        """Join tokens to a line."""
 
     def encode(self, lines: Sequence[str]) -> list[Ints]:
         require_text(lines)
@@ -112,17 +108,17 @@ class PieceListTokenizer(Tokenizer):
 
 
 class PieceListBuilder(TokenizerBuilder):
-    """Counts pieces, or reads a list of them."""
+    """Counts tokens, or reads a list of them."""
 
     tokenizer: type[PieceListTokenizer]
-    listed: re.Pattern[str]  # a line of a given list, its count taken off
-    what: str  # how a piece is called in messages
+    listed: re.Pattern[str]  # a line of a list, with an optional count
+    what: str  # the token in messages
 
     def __init__(self, config: PieceListConfig) -> None:
         self._config = config
 
     def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
-        """The most frequent pieces, equally frequent ones in alphabetical order. Nothing is random here."""
+        """Take the most frequent tokens, equally frequent ones in alphabetical order. Nothing is random."""
         counts: Counter[str] = Counter()
         for line in lines:
             counts.update(self.tokenizer.split(line))
@@ -142,7 +138,7 @@ class PieceListBuilder(TokenizerBuilder):
         return self.tokenizer(self._config, read_pieces(folder / f"{stem}.json"))
 
     def given(self, path: Path) -> Tokenizer:
-        """One piece a line, optionally followed by a space and its count (fairseq's form); the order gives the ids."""
+        """Read a token from each line, with an optional space and count as in fairseq; the order gives the ids."""
         lines: dict[str, int] = {}
         for number, line in enumerate(Reading(InvalidText.skip).lines(path, quiet=True), start=1):
             if line is None:
@@ -170,11 +166,11 @@ class PieceListBuilder(TokenizerBuilder):
 
 @dataclass
 class CharConfig(PieceListConfig):
-    """One piece a character."""
+    """One token for each character."""
 
 
 class CharTokenizer(PieceListTokenizer):
-    """Decoding gives back exactly the text that was encoded, as far as its characters are known."""
+    """Decoding restores the encoded text exactly if its characters are known."""
 
     @staticmethod
     def split(line: str) -> Sequence[str]:
@@ -194,17 +190,19 @@ class CharBuilder(PieceListBuilder):
 
 @dataclass
 class WordsConfig(PieceListConfig):
-    """One piece a word."""
+    """One token for each word."""
 
 
 class WordTokenizer(PieceListTokenizer):
-    """Only the space U+0020 separates; a tab or a no-break space belongs to its word. Of text that was cut before, each
-    piece is a word here until it is decoded."""
+    """Only the space U+0020 separates words; a tab or a no-break space is part of its word.
+
+    Each token of text that was cut before is a word until it is decoded.
+    """
 
     keeps_pieces = True
 
     def encode_flat(self, lines: Sequence[str]) -> tuple[Ints, Ints]:
-        """All lines at once. A line has no line feed: between spaces it says where one ends."""
+        """Encode all lines at once, separated by line feeds, which no line contains."""
         require_text(lines)
         words = " \n ".join([*lines, ""]).split(" ")
         found = np.fromiter(map(self._numbers.get, words, repeat(UNK)), dtype=np.int64, count=len(words))
@@ -213,7 +211,7 @@ class WordTokenizer(PieceListTokenizer):
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        """What stands between spaces, as numbers."""
+        """The ids of words, of line feeds and of empty words."""
         words = {word: number for number, word in enumerate(self.vocabulary.pieces) if number >= len(SPECIALS)}
         return words | {"\n": EOS, "": _NOTHING}
 

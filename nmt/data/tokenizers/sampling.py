@@ -1,9 +1,7 @@
-"""What draws other pieces for a text each time has in common: words are cut one by one, each by random numbers of its own.
+"""Sampling of segmentations: each word is cut by its own random numbers.
 
-No text is needed: the pieces of a sentence spell it.
-
-sentencepiece samples as well, but whatever seed it is given, each process draws something else (0.2.3): a run that goes on
-would see other text. So all draws are made here.
+No text is needed: the tokens of a sentence spell it. sentencepiece 0.2.3 can sample too, but its draws differ between
+processes for any seed, so a resumed run would see other text.
 """
 
 from __future__ import annotations
@@ -12,22 +10,23 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from nmt.data.randomness import STEP, Bits, mixed
+from nmt.data.tokenizers.randomness import STEP, Bits, mixed
 from nmt.data.vocabulary import Flags, Ids, Ints
 
 
 class Sampler(ABC):
-    """Draws other pieces for what given pieces spell."""
+    """Draws new segmentations of tokenized sentences."""
 
     def __init__(self, begins_word: Flags, ends_word: Flags | None = None) -> None:
-        """Of each id, whether the piece begins a word, and whether it ends one; None: pieces do not show that."""
+        """Flags by id: whether the token begins a word, and whether it ends one (None: not marked)."""
         self._begins_word = begins_word
         self._ends_word = ends_word
 
     def __call__(self, ids: Ids, lengths: Ints, seeds: Bits) -> tuple[Ids, Ints]:
-        """Of several sentences the new ids, one after the other, and how many each has; ``ids`` and ``lengths`` are
-        likewise what they have now, without bos and eos. What is drawn for a sentence depends on its pieces and on its
-        seed alone."""
+        """Return new ids of concatenated sentences, and their lengths, both without bos and eos.
+
+        The result for a sentence depends only on its ``ids`` and its seed.
+        """
         starts = starts_of(lengths)
         begins = self._begins_word[ids]
         begins[starts[lengths > 0]] = True
@@ -37,22 +36,24 @@ class Sampler(ABC):
         if not len(words):
             return ids, lengths
         sentences = np.repeat(np.arange(len(lengths)), lengths)[words]
-        place = np.arange(len(words)) - np.searchsorted(words, starts)[sentences]  # of a word in its sentence
+        place = np.arange(len(words)) - np.searchsorted(words, starts)[sentences]  # of each word in its sentence
         own = mixed(seeds[sentences] + (place + 1).astype(np.uint64) * np.uint64(STEP))
         drawn, counts = self.draw(ids, np.diff(np.append(words, len(ids))), own)
         return drawn, np.bincount(sentences, weights=counts, minlength=len(lengths)).astype(np.int64)
 
     @abstractmethod
     def draw(self, ids: Ids, lengths: Ints, seeds: Bits) -> tuple[Ids, Ints]:
-        """The same for words, each of which has a piece at least. A word that the tokenizer cuts by rules that are not
-        known here, such as one with a symbol of the user's, keeps its pieces."""
+        """Return new ids of concatenated words of at least one token, and their lengths.
+
+        A word keeps its tokens if they do not follow the sampled rules, as with a user-defined symbol.
+        """
 
 
 def starts_of(lengths: Ints) -> Ints:
-    """Where each row begins if all of them stand one after the other."""
+    """Return the start of each of the concatenated rows."""
     return np.cumsum(lengths) - lengths
 
 
 def gathered(values: Ids, starts: Ints, lengths: Ints) -> Ids:
-    """The rows of ``values`` that begin at ``starts``, one after the other."""
+    """Concatenate the rows of ``values`` that begin at ``starts``."""
     return values[np.repeat(starts - starts_of(lengths), lengths) + np.arange(int(lengths.sum()))]

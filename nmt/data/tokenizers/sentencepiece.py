@@ -1,4 +1,4 @@
-"""Subword pieces learned from raw text with sentencepiece: byte-pair encoding and the unigram model.
+"""Subword tokens learned from raw text with sentencepiece: byte-pair encoding and the unigram model.
 
 Sennrich et al. 2016 (arXiv:1508.07909), Kudo 2018 (arXiv:1804.10959), Kudo and Richardson 2018 (arXiv:1808.06226).
 """
@@ -20,9 +20,11 @@ from typing import Any, ClassVar
 import numpy as np
 import sentencepiece
 
+from nmt.config.choices import WORD_START
 from nmt.config.option import flag, option
 from nmt.config.sections import require_positive
-from nmt.data.text import one_line, require_text
+from nmt.data.text.lines import one_line, require_text
+from nmt.data.text.words import Span
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
 from nmt.data.tokenizers.bpe_dropout import BpeDropout, Merges
 from nmt.data.tokenizers.known_words import END, KnownWords
@@ -30,20 +32,18 @@ from nmt.data.tokenizers.sampling import Sampler
 from nmt.data.tokenizers.sentencepiece_files import damage_named, read_foreign_model, read_model
 from nmt.data.tokenizers.unigram_sampling import UnigramSampling
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Flags, Ints, Vocabulary
-from nmt.data.words import Span
 from nmt.errors import DataError, UsageError
 from nmt.storage.foreign import is_dictionary_of_fairseq
 
 _THREADS = 4  # the trained model's bytes depend on their number: one for every machine
 _FEWEST_LINES = 100  # sentencepiece refuses to sample fewer
-# It passes over longer lines in silence. Told to read them, it fails at very long words.
+# The trainer skips longer lines silently. With a higher limit it fails at very long words.
 _LONGEST_LINE = 4192  # bytes
 _LONGEST_CHARACTER = 4
-SPACE = "\u2581"  # as pieces write it
 
 
 class Normalization(Enum):
-    """How sentencepiece rewrites characters before it cuts; "cf" folds case."""
+    """Rewriting of characters by sentencepiece; "cf" folds case."""
 
     nmt_nfkc = "nmt_nfkc"
     nfkc = "nfkc"
@@ -54,7 +54,7 @@ class Normalization(Enum):
 
 @dataclass
 class SentencePieceConfig:
-    """What both kinds of sentencepiece model are trained with."""
+    """Training options of both kinds of models."""
 
     model_type: ClassVar[str]  # by sentencepiece's name
 
@@ -87,7 +87,7 @@ class SentencePieceConfig:
 
 
 def _explained(config: SentencePieceConfig, message: str) -> str:
-    """The library's message as a sentence that names the option to change."""
+    """Translate the library's message to one that names the option to change."""
     size = config.vocab_size
     if match := re.search(r"Vocabulary size too high .*<= (\d+)", message):
         return (
@@ -103,8 +103,10 @@ def _explained(config: SentencePieceConfig, message: str) -> str:
 
 
 def sampled(lines: Iterable[str], most: int, seed: int) -> Iterator[str]:
-    """Of more lines than ``most`` so many, each as likely as any other, in their order. Where ``lines`` say that they are no
-    more (``__length_hint__``), none is kept in memory."""
+    """Yield a uniform sample of at most ``most`` lines, in their order.
+
+    If ``__length_hint__`` shows that no sampling is needed, no line is kept in memory.
+    """
     if operator.length_hint(lines, most + 1) <= most:
         yield from lines
         return
@@ -126,7 +128,7 @@ def sampled(lines: Iterable[str], most: int, seed: int) -> Iterator[str]:
 
 
 def _parts(line: str) -> Iterator[str]:
-    """A line as the trainer reads it: whole, or where it is too long cut in parts, between words if there are some."""
+    """Yield a line, cut into parts if it is too long for the trainer, between words if possible."""
     size = _LONGEST_LINE // _LONGEST_CHARACTER
     if len(line) <= size or len(line.encode("utf-8", "surrogatepass")) <= _LONGEST_LINE:
         yield line
@@ -140,8 +142,11 @@ def _parts(line: str) -> Iterator[str]:
 
 
 def _hidden(special: str) -> str:
-    """A spelling of a special that does not occur in text: the trainer cuts it out of what it learns from, and with "</s>"
-    the characters "<" and "/" might get no piece. Nobody sees this one: our vocabulary has its own specials."""
+    """Return a spelling of a special token that text does not contain.
+
+    The trainer removes these spellings from the text, so with "</s>" the characters "<" and "/" might get no token.
+    ``Vocabulary`` has its own special tokens, so this spelling is never shown.
+    """
     return f"\ue000<{special}>\ue000"
 
 
@@ -160,14 +165,13 @@ class UnigramConfig(SentencePieceConfig):
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """A sentencepiece model with our ids: the four specials, then the model's pieces of text in its order.
+    """A sentencepiece model whose ids are renumbered: four special tokens, then the model's tokens of text in its order.
 
-    The model's own control symbols have no id of ours and never come out of text. Text is always cut into pieces,
-    so "</s>" in a sentence is four characters.
+    The model's control symbols have no id, and text never becomes one: "</s>" in a sentence is four characters.
     """
 
     def __init__(self, config: Any, model: bytes) -> None:
-        """``model`` is the serialized sentencepiece model; a bad one raises the library's own error."""
+        """``model``: the serialized sentencepiece model; an invalid one raises the library's error."""
         self.config = config
         self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
         size = self._model.vocab_size()
@@ -183,7 +187,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode(self, lines: Sequence[str]) -> list[Ints]:
         require_text(lines)
-        # one thread: parallelism is for the caller, who may have forked this process
+        # one thread: this process may be a fork of a parallel caller
         ids: list[list[int]] = self._model.encode(list(lines), num_threads=1)
         flat = self._ours[np.fromiter(chain.from_iterable(ids), dtype=np.int64)]
         ends = list(accumulate(map(len, ids), initial=0))
@@ -193,12 +197,12 @@ class SentencePieceTokenizer(Tokenizer):
         return self._by_words(lines) or super().encode_flat(lines)
 
     def _by_words(self, lines: Sequence[str]) -> tuple[Ints, Ints] | None:
-        """What ``encode_flat`` returns, from words that are cut once; None if these lines want another look."""
+        """Encode by cached words; None if these lines need the model."""
         if not self._cuts_words_apart:
             return None
         require_text(lines)
-        written: list[str] = self._model.normalize(list(lines))  # "a b" -> SPACE a SPACE b
-        nothing, *words = f"{SPACE}{END}".join([*written, ""]).split(SPACE)
+        written: list[str] = self._model.normalize(list(lines))  # "a b" -> WORD_START a WORD_START b
+        nothing, *words = f"{WORD_START}{END}".join([*written, ""]).split(WORD_START)
         tokens = self._known(words) if nothing == "" else None
         if tokens is None:
             return None
@@ -207,20 +211,23 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def _cuts_words_apart(self) -> bool:
-        """Whether a line is cut as its words are: no piece goes on after a space, and a space is known, so that unknown
-        characters of two words are not joined. The unigram model adds up the scores of a line, where rounding counts."""
+        """Whether a line is always cut as its words are.
+
+        No token contains a later space, and the space is known, so unknown characters of two words are not joined. The
+        unigram model adds up the scores of a line, which depends on rounding.
+        """
         every: list[str] = self._model.id_to_piece(list(range(self._model.vocab_size())))
-        known = SPACE in self.vocabulary.pieces
-        return known and not any(SPACE in piece[1:] for piece in every) and self._is("bpe")
+        known = WORD_START in self.vocabulary.pieces
+        return known and not any(WORD_START in piece[1:] for piece in every) and self._is("bpe")
 
     @cached_property
     def _known(self) -> KnownWords:
         return KnownWords(self._cut_words)
 
     def _cut_words(self, words: Sequence[str]) -> list[Ints | None]:
-        """A word that is rewritten once more when it stands alone is another word."""
+        """Encode words; None for a word that normalization changes again when it is alone."""
         written: list[str] = self._model.normalize(list(words))
-        stays = [SPACE + word == now and END not in word for word, now in zip(words, written)]
+        stays = [WORD_START + word == now and END not in word for word, now in zip(words, written)]
         return [ids if sound else None for ids, sound in zip(self.encode(words), stays)]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -232,8 +239,7 @@ class SentencePieceTokenizer(Tokenizer):
         return one_line(self._model.decode(theirs)) if theirs else ""
 
     def decode_with(self, ids: Sequence[int], unknown: Sequence[str]) -> str:
-        """A word stands where its piece does: after a space if a piece that begins a word, or nothing but that, is before
-        it."""
+        """A word is placed like its token: after a space if the token before it is a space or begins a word."""
         ids, text, begin = list(ids), "", 0
         for word in unknown:
             end = ids.index(UNK, begin)
@@ -242,17 +248,17 @@ class SentencePieceTokenizer(Tokenizer):
         return one_line(text + self._after(text, ids[begin:])).strip()
 
     def _after(self, text: str, ids: Sequence[int]) -> str:
-        """What pieces say after a text: sentencepiece takes the space away that they begin with."""
-        said = self.decode(ids)
-        spaced = text != "" and len(ids) > 0 and self.vocabulary.pieces[ids[0]].startswith(SPACE)
-        return f" {said}" if spaced and not said.startswith(" ") else said
+        """Decode tokens after a text, with the initial space that sentencepiece removes."""
+        decoded = self.decode(ids)
+        spaced = text != "" and len(ids) > 0 and self.vocabulary.pieces[ids[0]].startswith(WORD_START)
+        return f" {decoded}" if spaced and not decoded.startswith(" ") else decoded
 
     def surfaces(self, line: str) -> list[str]:
         pieces: list[str] = self._model.encode(line, out_type=str)
-        return [piece.lstrip(SPACE) for piece in pieces]
+        return [piece.lstrip(WORD_START) for piece in pieces]
 
     def spans(self, line: str) -> list[Span]:
-        """As the library finds them, which knows what became of each character that it rewrote."""
+        """Return the library's spans, which track rewritten characters."""
         found: list[Span] = self._model.encode(line, return_type="offset_mapping")["offsets"]
         return found
 
@@ -261,7 +267,7 @@ class SentencePieceTokenizer(Tokenizer):
             return super().bpe_dropout(dropout)
         scores = self._scores()
         parts = {piece: number for number, piece in enumerate(scores)}
-        ranked = {  # two pieces are joined if a piece is made of them; that with the highest score comes first
+        ranked = {  # two tokens merge if their concatenation is a token; the highest score is first
             (parts[piece[:end]], parts[piece[end:]]): (-score, parts[piece])
             for piece, score in scores.items()
             for end in range(1, len(piece))
@@ -280,11 +286,13 @@ class SentencePieceTokenizer(Tokenizer):
         return UnigramSampling(self._begins_word(), self.vocabulary.pieces, self._scores(), alpha)
 
     def _begins_word(self) -> Flags:
-        return np.array([piece.startswith(SPACE) for piece in self.vocabulary.pieces])
+        return np.array([piece.startswith(WORD_START) for piece in self.vocabulary.pieces])
 
     def _is(self, kind: str) -> bool:
-        """Whether the model is of this kind, whatever the options say: a model of the user's own may be of another. The
-        library samples from two kinds, and lists the best segmentations of one of them."""
+        """Whether the model is of this kind; a user's model may differ from the options.
+
+        The library samples from two kinds, and lists the best segmentations of one of them.
+        """
         try:
             self._model.sample_encode_as_ids("a", nbest_size=-1, alpha=0.5)
             self._model.nbest_encode_as_ids("a", nbest_size=2)
@@ -293,21 +301,23 @@ class SentencePieceTokenizer(Tokenizer):
         return kind == "unigram"
 
     def _scores(self) -> dict[str, float]:
-        """Of the pieces that stand for text which may be cut otherwise: not for bytes, nor for a symbol of the user's."""
+        """Return the scores of tokens that may be cut differently: neither bytes nor user-defined symbols."""
         theirs = [number for number in self._theirs.tolist() if not self._model.is_byte(number)]
         scored = zip(theirs, self._model.id_to_piece(theirs), self._model.get_score(theirs))
         return {piece: score for number, piece, score in scored if score or not self._is_symbol(number, piece)}
 
     def _is_symbol(self, number: int, piece: str) -> bool:
-        """Whether a piece with the score 0 is a symbol of the user's. In byte-pair encoding the first merge has that score
-        too, but does not stay whole where all merges are left out."""
+        """Whether a token with score 0 is a user-defined symbol.
+
+        In byte-pair encoding the first merge has score 0 too, but is cut if all merges are dropped.
+        """
         return not self._is("bpe") or number in self._model.sample_encode_as_ids(piece, nbest_size=-1, alpha=1.0)
 
     def save(self, folder: Path, stem: str) -> None:
         (folder / f"{stem}.model").write_bytes(self.model_bytes())
 
     def model_bytes(self) -> bytes:
-        """The sentencepiece model as a file has it."""
+        """Return the content of a sentencepiece model file."""
         found: bytes = self._model.serialized_model_proto()
         return found
 
@@ -321,11 +331,11 @@ class SentencePieceBuilder(TokenizerBuilder):
         self._config = config
 
     def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
-        """The seed draws the sample of the lines, where there are too many: sentencepiece's own is another each time."""
+        """``seed`` draws the sample of lines; that of sentencepiece itself would differ each time."""
         config, model, errors = self._config, io.BytesIO(), list[BaseException]()
 
         def watched() -> Iterator[str]:
-            """Remembers what went wrong: the trainer turns any error of its iterator into its own."""
+            """Keep errors, which the trainer replaces by its own."""
             try:
                 for line in sampled(lines, config.max_training_lines, seed):
                     yield from _parts(line)
@@ -356,7 +366,7 @@ class SentencePieceBuilder(TokenizerBuilder):
                 num_threads=_THREADS,
                 minloglevel=2,
             )
-        except (RuntimeError, OSError, ValueError) as error:  # the last: of a number that does not fit
+        except (RuntimeError, OSError, ValueError) as error:  # ValueError: a number out of range
             if errors:
                 raise errors[0] from None
             if "sentences_.empty()" in str(error):

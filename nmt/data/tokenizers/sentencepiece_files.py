@@ -1,4 +1,4 @@
-"""Model files of sentencepiece: read, and those from elsewhere tried out first."""
+"""Model files of sentencepiece; files from elsewhere are tested in a separate process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from nmt.errors import DataError, MissingInputError
+from nmt.errors import DataError
+from nmt.storage.reading import read_file
 
 _CHECK_SECONDS = 60
-# Loads a model, reads its pieces and cuts a few words: a file that crashes the library must not crash us.
+# Loads a model, reads its tokens and cuts a few words, since a damaged file may crash the library.
 _CHECK = """
 import sys
 sys.path = [folder for folder in sys.path if folder]  # not the working directory
@@ -25,7 +26,7 @@ model.decode(model.encode("Check 123, \\u00e9\\u4e2d."))
 
 
 def read_foreign_model(path: Path) -> bytes:
-    """A model file from anywhere: tried out in a process of its own before it is let in here."""
+    """Read a model file from elsewhere, after a test in a separate process."""
     model = read_model(path)
     if not _survives(path):
         raise DataError(
@@ -37,7 +38,7 @@ def read_foreign_model(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Turns the library's errors about a model file into sentences."""
+    """Translate the library's errors about a model file."""
     try:
         yield
     except (RuntimeError, AssertionError, UnicodeDecodeError) as error:
@@ -46,17 +47,14 @@ def damage_named(path: Path) -> Iterator[None]:
 
 
 def read_model(path: Path) -> bytes:
-    try:
-        model = path.read_bytes()
-    except OSError as error:
-        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None
+    model = read_file(path)
     if not model:  # the library takes this for a model that is not loaded yet
         raise DataError(f"{path} is damaged: it is empty")
     return model
 
 
 def _survives(path: Path) -> bool:
-    """Whether the library can load and use a model file without failing or crashing."""
+    """Whether the library loads and uses a model file without failing or crashing."""
     command = [sys.executable, "-c", _CHECK, str(path.absolute())]
     try:
         return subprocess.run(command, capture_output=True, timeout=_CHECK_SECONDS, check=False).returncode == 0

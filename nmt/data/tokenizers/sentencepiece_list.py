@@ -1,7 +1,7 @@
-"""A sentencepiece model that cuts text, and a list of pieces beside it that gives the ids.
+"""A sentencepiece model that cuts text, with a list of tokens that gives the ids.
 
-Models of fairseq and Marian were trained so: the list is in another order than the model's pieces, lacks some of them, and
-may hold what the model never makes, such as fairseq's "madeupword0000" or the pieces of the other language.
+Models of fairseq and Marian have such lists. The order differs from the model's, some of its tokens are absent, and there
+may be others, such as fairseq's "madeupword0000" or the tokens of the other language.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from pathlib import Path
 
 import numpy as np
 
+from nmt.config.choices import WORD_START
 from nmt.config.option import option
-from nmt.data.text import one_line, require_text
+from nmt.data.text.lines import one_line, require_text
+from nmt.data.text.words import Span
 from nmt.data.tokenizers import Tokenizer, tokenizers
 from nmt.data.tokenizers.imported import ImportedBuilder
 from nmt.data.tokenizers.piece_lists import read_pieces, write_pieces
-from nmt.data.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
+from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from nmt.data.tokenizers.sentencepiece_files import damage_named, read_model
 from nmt.data.vocabulary import BOS, EOS, PAD, UNK, Ints, Vocabulary
-from nmt.data.words import Span
 
-_LANGUAGE = re.compile(r">>.+?<<")  # into which OPUS-MT's models of many languages translate, before the text
+_LANGUAGE = re.compile(r">>.+?<<")  # the target language of OPUS-MT's multilingual models, before the text
 
 
 @dataclass
 class SentencePieceListConfig:
-    """A sentencepiece model with a list of pieces of its own, of an imported model."""
+    """A sentencepiece model with a separate list of tokens, of an imported model."""
 
     language_tokens: bool = option(
         False, help="a token such as >>deu<< that the list has is one piece at the beginning of a line"
@@ -41,10 +42,10 @@ def is_language_token(piece: str) -> bool:
 
 
 class SentencePieceList(SentencePieceTokenizer):
-    """A piece that the list lacks is unknown, and a character that the model lacks is known if the list has it."""
+    """Only tokens of the list are known, also a character that is unknown to the model."""
 
     def __init__(self, config: SentencePieceListConfig, model: bytes, pieces: Iterable[str]) -> None:
-        """``pieces`` in the order of their ids, without our specials; a bad ``model`` raises the library's own error."""
+        """``pieces``: tokens by id, without special ones. An invalid ``model`` raises the library's error."""
         super().__init__(config, model)
         self._pieces: list[str] = self._model.id_to_piece(list(range(self._model.vocab_size())))
         self.vocabulary = Vocabulary(pieces)
@@ -62,11 +63,11 @@ class SentencePieceList(SentencePieceTokenizer):
 
     @cached_property
     def _cuts_words_apart(self) -> bool:
-        """Not with tokens that stand before the text."""
+        """False with language tokens before the text."""
         return not self.config.language_tokens and super()._cuts_words_apart
 
     def _apart(self, line: str) -> tuple[str, str]:
-        """The token that a line begins with, if it does, and the text after it."""
+        """Return the language token at the beginning of a line, or "", and the text after it."""
         match = _LANGUAGE.match(line) if self.config.language_tokens else None
         if match is None or self.vocabulary.id(match[0]) == UNK:
             return "", line
@@ -84,7 +85,7 @@ class SentencePieceList(SentencePieceTokenizer):
     def _ids(self, line: str, theirs: list[int]) -> Ints:
         if self._unknown not in theirs:
             return self._ours[np.array(theirs, dtype=np.int64)]
-        written: list[str] = self._model.encode(line, out_type=str)  # what is unknown to the model as it is
+        written: list[str] = self._model.encode(line, out_type=str)  # unknown text unchanged
         return np.array([self.vocabulary.id(piece) for piece in written], dtype=np.int64)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -96,7 +97,7 @@ class SentencePieceList(SentencePieceTokenizer):
         ]
         text: str = self._model.decode(written) if written else ""
         if not self._foreign.isdisjoint(written):
-            text = text.replace(SPACE, " ").strip(" ")
+            text = text.replace(WORD_START, " ").strip(" ")
         return one_line(text)
 
     def save(self, folder: Path, stem: str) -> None:

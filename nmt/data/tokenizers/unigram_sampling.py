@@ -1,5 +1,5 @@
-"""Draws from the unigram model: each segmentation of a word with its probability to some power, of all that there are
-(Kudo 2018, arXiv:1804.10959)."""
+"""Sampling from the unigram model: all segmentations of a word, by their probabilities to a power (Kudo 2018,
+arXiv:1804.10959)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from nmt.data.randomness import RESOLUTION, Bits, Stream
+from nmt.data.tokenizers.randomness import RESOLUTION, Bits, Stream
 from nmt.data.tokenizers.sampling import Sampler, starts_of
 from nmt.data.vocabulary import Flags, Ids, Ints
 
-MOST_KEPT = 2**20  # arcs of words in memory, some 120 MB; then they are found anew
+MOST_KEPT = 2**20  # arcs of cached words, some 120 MB
 TOLERANCE = 1e-3  # of a score: sentencepiece adds in single precision
 
-Arc = tuple[float, int, int]  # the share of it and of those before it in the list, times RESOLUTION; begin; id
-Lattice = list[list[Arc]]  # the pieces that end at each position of a word
+Arc = tuple[float, int, int]  # cumulative share in the list times RESOLUTION, begin, id
+Lattice = list[list[Arc]]  # the tokens that end at each position of a word
 
 
 class UnigramSampling(Sampler):
-    """``alpha``: the power; 1 draws as the model says, and the smaller it is, the more alike are all segmentations."""
+    """``alpha``: the power; 1 samples from the model, smaller values approach uniform sampling."""
 
     def __init__(self, begins_word: Flags, pieces: Sequence[str], scores: Mapping[str, float], alpha: float) -> None:
-        """``pieces`` by id; ``scores``: natural logarithms of the probabilities of those that may be drawn."""
+        """``pieces``: tokens by id. ``scores``: log-probabilities of the tokens that may be drawn."""
         super().__init__(begins_word)
         self._pieces = pieces
         self._known = {piece: (number, scores[piece]) for number, piece in enumerate(pieces) if piece in scores}
         self._longest = max(map(len, self._known), default=0)
         self._alpha = alpha
-        self._lattices: dict[tuple[int, ...], Lattice | None] = {}  # None: the word keeps its pieces
+        self._lattices: dict[tuple[int, ...], Lattice | None] = {}  # None: the word keeps its tokens
         self._kept = 0
 
     def draw(self, ids: Ids, lengths: Ints, seeds: Bits) -> tuple[Ids, Ints]:
@@ -48,7 +48,7 @@ class UnigramSampling(Sampler):
         return np.array(drawn, dtype=np.int64), np.array(counts, dtype=np.int64)
 
     def _path(self, lattice: Lattice, stream: Stream) -> Sequence[int]:
-        """Drawn from the end of the word to its beginning."""
+        """Draw a segmentation from the end of the word to its beginning."""
         path: list[int] = []
         end = len(lattice) - 1
         while end:
@@ -63,13 +63,11 @@ class UnigramSampling(Sampler):
         return path
 
     def _lattice(self, word: tuple[int, ...]) -> Lattice | None:
-        """Of a new word; None if the model cuts it by other rules."""
+        """Make the lattice of a word; None if the model cuts it by other rules."""
         text = "".join(self._pieces[number] for number in word)
         lattice: Lattice = [[]]
-        best, mass = (
-            [0.0],
-            [0.0],
-        )  # of the text up to each position: the best score, and the log of the sum over all ways
+        # Of the text up to each position: the best score, and the logarithm of the sum over all segmentations.
+        best, mass = [0.0], [0.0]
         for end in range(1, len(text) + 1):
             found = [
                 (begin, *known)

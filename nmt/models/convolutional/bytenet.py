@@ -38,7 +38,7 @@ from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput, dec
 
 
 class Block(nn.Module):
-    """A residual block, the variant with ReLUs: section 3.6 and figure 3 (left).
+    """A residual block with ReLUs: section 3.6 and figure 3 (left).
 
     Layer norm, ReLU and a map to half the width; layer norm, ReLU and the convolution; layer norm, ReLU and a map back.
     """
@@ -60,7 +60,7 @@ class Block(nn.Module):
 
 
 class EncoderBlock(Block):
-    """A residual block that looks both ways."""
+    """A residual block with a centered convolution."""
 
     kind = SameConvolution
 
@@ -70,13 +70,13 @@ class EncoderBlock(Block):
 
 
 class DecoderBlock(Block):
-    """A residual block that looks back only."""
+    """A residual block with a causal convolution."""
 
     kind = CausalConvolution
     convolution: CausalConvolution
 
     def forward(self, x: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """[N, T, D] -> [N, T, D]; what the convolution sees before, and what it will see before the next position."""
+        """[N, T, D] -> [N, T, D], and the inputs of the convolution before the next position"""
         convolved, after = self.convolution(self.before(x), before)
         return self.dropout.add(x, self.after(convolved)), after
 
@@ -85,7 +85,7 @@ BlockType = TypeVar("BlockType", EncoderBlock, DecoderBlock)
 
 
 class Concatenation(nn.Module):
-    """A linear map of the target's embedding and the encoder's output."""
+    """A linear map of the target embedding and the encoder output."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -96,23 +96,23 @@ class Concatenation(nn.Module):
         return self.linear(torch.cat([embedded, unfolded], dim=-1))
 
 
-def beside(unfolded: Tensor, positions: Tensor) -> Tensor:
-    """The encoder's output [B, U, D] at the positions of hypotheses [B, K], zeros beyond its end -> [B, K, D]"""
-    within = positions < unfolded.size(1)
-    index = torch.where(within, positions, 0)[:, :, None].expand(-1, -1, unfolded.size(2))
-    return unfolded.gather(1, index).masked_fill(~within[:, :, None], 0.0)
+def at_positions(unfolded: Tensor, positions: Tensor) -> Tensor:
+    """The encoder output [B, U, D] at the positions of hypotheses [B, K] -> [B, K, D], zero beyond its end"""
+    inside = positions < unfolded.size(1)
+    index = torch.where(inside, positions, 0)[:, :, None].expand(-1, -1, unfolded.size(2))
+    return unfolded.gather(1, index).masked_fill(~inside[:, :, None], 0.0)
 
 
 @dataclass
 class ByteNetMemory(ScoredMemory):
-    """The encoder's output, unfolded."""
+    """The unfolded encoder output."""
 
-    unfolded: Tensor  # [B, U, D] zeros beyond each sentence's own |t^| = a |s| + b
+    unfolded: Tensor  # [B, U, D] zero beyond |t^| = a |s| + b of each sentence
 
 
 @dataclass
 class ByteNetState(DecoderState):
-    """How far each hypothesis is, and the last inputs of the convolutions."""
+    """The position of each hypothesis, and the last inputs of the convolutions."""
 
     positions: Tensor  # [N] of the next token
     caches: tuple[Tensor, ...]  # by block [N, (k - 1) r, D / 2]
@@ -120,7 +120,7 @@ class ByteNetState(DecoderState):
 
 @models.register("bytenet", ByteNetConfig)
 class ByteNet(EncoderDecoder):
-    """Position t of the decoder stands on position t of the encoder: no attention, and time linear in the length."""
+    """The decoder reads the encoder output at its own position: no attention, and linear time."""
 
     def __init__(self, config: ByteNetConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class ByteNet(EncoderDecoder):
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         unfolded_lengths = self.unfolded_lengths(source_lengths)
         longest = int(self.unfolded_lengths(torch.tensor([source.size(1)])))
-        # As in section 6, the source is lengthened by padding symbols, which are read like any other.
+        # The source is extended by padding symbols, which are embedded like other symbols: section 6.
         source = F.pad(source, (0, longest - source.size(1)), value=PAD)  # [B, U]
         x = self.dropout(self.source_embedding(source))
         padding = ~real_positions(unfolded_lengths, longest)[:, :, None]
@@ -153,7 +153,7 @@ class ByteNet(EncoderDecoder):
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         assert isinstance(memory, ByteNetMemory)
         missing = batch.target_in.size(1) - memory.unfolded.size(1)
-        x = self._decoder_input(batch.target_in, F.pad(memory.unfolded, (0, 0, 0, missing)))  # cut if there is too much
+        x = self._decoder_input(batch.target_in, F.pad(memory.unfolded, (0, 0, 0, missing)))  # negative padding cuts
         for block in self.decoder:
             x, _ = block(x)
         return decoded(x, batch, attention, read_out=self.head)
@@ -168,9 +168,9 @@ class ByteNet(EncoderDecoder):
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
         assert isinstance(memory, ByteNetMemory) and isinstance(state, ByteNetState)
-        of_sentences = (memory.unfolded.size(0), -1)  # the K hypotheses of a sentence beside each other
-        source = beside(memory.unfolded, state.positions.view(of_sentences))
-        x = self._decoder_input(tokens.view(of_sentences), source)
+        by_sentence = (memory.unfolded.size(0), -1)  # [B, K]
+        source = at_positions(memory.unfolded, state.positions.view(by_sentence))
+        x = self._decoder_input(tokens.view(by_sentence), source)
         x = x.flatten(0, 1)[:, None]  # [N, 1, D]
         caches = []
         for block, before in zip(self.decoder, state.caches):
@@ -180,12 +180,12 @@ class ByteNet(EncoderDecoder):
         return StepOutput(scores, False, ByteNetState(state.positions + 1, tuple(caches)))
 
     def unfolded_lengths(self, source_lengths: Tensor) -> Tensor:
-        """|t^| = a |s| + b, rounded up (section 3.2, equation 2), and never less than the source to be read."""
+        """|t^| = a |s| + b, rounded up (section 3.2, equation 2), and at least the source length."""
         lengths = torch.ceil(source_lengths.to(torch.float64) * self.unfold_a + self.unfold_b).to(source_lengths.dtype)
         return torch.maximum(lengths, source_lengths)
 
     def _decoder_input(self, tokens: Tensor, source: Tensor) -> Tensor:
-        """Tokens [B, T or K] and the encoder's output at their positions [B, T or K, D] -> [B, T or K, D]"""
+        """Tokens [B, T or K] and the encoder output at their positions [B, T or K, D] -> [B, T or K, D]"""
         return self.combination(self.dropout(self.target_embedding(tokens)), source)
 
 

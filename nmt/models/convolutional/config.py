@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from nmt.config.checks import require_not_negative, require_positive
+from nmt.config.checks import require_at_most, require_not_negative, require_positive
 from nmt.config.option import flag, option
 from nmt.errors import UsageError
 from nmt.models import models
-from nmt.models.config import check_sizes, share_all_option
+from nmt.models.config import LARGEST_FACTOR, MOST_PARTS, check_sizes, share_all_option
 
 
 class CombinationKind(Enum):
-    """How the encoder's output enters the decoder."""
+    """The combination of target embedding and encoder output."""
 
     add = "add"
     concat = "concat"
@@ -26,15 +26,15 @@ class ByteNetConfig:
     """Sizes; the defaults are the paper's model for translation (section 6)."""
 
     hidden_size: int = option(800, help="hidden units d of a residual block; the stream between blocks has 2 d")
-    encoder_sets: int = option(6, help="how often the encoder repeats the dilations, one residual block for each")
-    decoder_sets: int = option(6, help="how often the decoder repeats the dilations, one residual block for each")
+    encoder_sets: int = option(6, help="sets of the encoder; a set has a residual block for each dilation")
+    decoder_sets: int = option(6, help="sets of the decoder; a set has a residual block for each dilation")
     dilations: list[int] = option([1, 2, 4, 8, 16], help="dilation of each residual block of a set")
     encoder_kernel: int = option(3, help="kernel width of the encoder's convolutions")
     decoder_kernel: int = option(3, help="kernel width of the decoder's masked convolutions")
-    unfold_a: float = option(1.2, help="the encoder's output has unfold_a * source length + unfold_b positions")
+    unfold_a: float = option(1.2, help="length of the encoder output: unfold_a * source length + unfold_b")
     unfold_b: float = option(0.0, help="see unfold_a")
     combination: CombinationKind = option(
-        CombinationKind.add, help="the encoder's output is added to the target's embedding, or concatenated (concat)"
+        CombinationKind.add, help="combination of encoder output and target embedding: add or concat"
     )
     dropout: float = flag(0.0, help="dropout of the embeddings and of each block's output")
     share_all_embeddings: bool | None = share_all_option(False)
@@ -43,24 +43,26 @@ class ByteNetConfig:
         check_sizes(self, ByteNetConfig)
         require_positive("model", unfold_a=self.unfold_a)
         require_not_negative("model", unfold_b=self.unfold_b)
+        require_at_most("model", LARGEST_FACTOR, unfold_a=self.unfold_a)
+        require_at_most("model", MOST_PARTS, unfold_b=self.unfold_b)
         if not self.dilations or min(self.dilations) < 1:
             raise UsageError(
                 f"model.dilations={self.dilations} should be whole numbers from 1 up, such as [1,2,4,8,16]"
             )
         if self.encoder_kernel % 2 == 0:
             raise UsageError(
-                f"model.encoder_kernel={self.encoder_kernel} is even, but the encoder looks as far back as ahead; use "
-                f"an odd width"
+                f"model.encoder_kernel={self.encoder_kernel} is even, but the encoder's convolutions are centered; "
+                f"use an odd width"
             )
 
     def shrink(self) -> ByteNetConfig:
-        """The same structure in small sizes, for tests."""
+        """Return the same structure in small sizes, for tests."""
         return replace(self, hidden_size=8, encoder_sets=1, decoder_sets=1)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Layers of one kind."""
+    """Consecutive layers of equal sizes."""
 
     count: int
     channels: int
@@ -68,13 +70,16 @@ class Group:
 
     @staticmethod
     def parse(text: str, where: str) -> Group:
-        """``9x512x3``: nine layers of 512 channels whose kernels are three positions wide."""
-        if not re.fullmatch(r"[1-9]\d*x[1-9]\d*x[1-9]\d*", text):
+        """Parse ``9x512x3``: nine layers of 512 channels with kernel width 3."""
+        if not re.fullmatch(r"[1-9]\d{0,6}x[1-9]\d{0,6}x[1-9]\d{0,6}", text):
             raise UsageError(
                 f"{where} has {text!r}, which should be layers x channels x kernel width, as in 9x512x3: nine layers "
-                f"of 512 channels whose kernels are three positions wide"
+                f"of 512 channels with kernel width 3"
             )
-        return Group(*map(int, text.split("x")))
+        group = Group(*map(int, text.split("x")))
+        if group.count > MOST_PARTS:
+            raise UsageError(f"{where} has {text!r}, more than {MOST_PARTS} layers; lower the first number")
+        return group
 
     def __str__(self) -> str:
         return f"{self.count}x{self.channels}x{self.kernel}"
@@ -85,16 +90,16 @@ class Group:
 class ConvS2SConfig:
     """Sizes; the defaults are the paper's model for English-Romanian (section 5.1)."""
 
-    embedding_size: int = option(512, help="width of the embeddings, and of what attention compares")
+    embedding_size: int = option(512, help="width of the embeddings, and of the queries and keys of attention")
     encoder_convolutions: list[str] = option(
-        ["20x512x3"], help="groups of encoder layers, each layers x channels x kernel width"
+        ["20x512x3"], help="groups of encoder layers: layers x channels x kernel width"
     )
     decoder_convolutions: list[str] = option(
-        ["20x512x3"], help="groups of decoder layers, each layers x channels x kernel width"
+        ["20x512x3"], help="groups of decoder layers: layers x channels x kernel width"
     )
     output_size: int = option(512, help="width before the output layer")
     dropout: float = flag(0.2, help="dropout of embeddings, of each convolution's input and before the output layer")
-    max_positions: int = option(1024, help="longest sentence of learned positions, in pieces")
+    max_positions: int = option(1024, help="maximum sentence length of learned positions, in tokens")
     share_all_embeddings: bool | None = share_all_option(False)
 
     def __post_init__(self) -> None:
@@ -102,7 +107,7 @@ class ConvS2SConfig:
         for group in self.encoder_groups():
             if group.kernel % 2 == 0:
                 raise UsageError(
-                    f"model.encoder_convolutions has '{group}', but the encoder looks as far back as ahead; use an odd "
+                    f"model.encoder_convolutions has '{group}', but the encoder's convolutions are centered; use an odd "
                     f"kernel width"
                 )
         self.decoder_groups()
@@ -119,7 +124,7 @@ class ConvS2SConfig:
         return _groups(self.decoder_convolutions, "model.decoder_convolutions")
 
     def shrink(self) -> ConvS2SConfig:
-        """The same structure in small sizes, for tests."""
+        """Return the same structure in small sizes, for tests."""
         return replace(
             self,
             embedding_size=10,
@@ -137,7 +142,7 @@ def _groups(texts: list[str], where: str) -> list[Group]:
 
 
 def _shrunk(groups: list[Group]) -> list[str]:
-    """Widths that differ keep differing; a single group keeps two layers."""
+    """Shrink groups; different widths stay different, and a single group keeps two layers."""
     widths = sorted({group.channels for group in groups})
     most = 2 if len(groups) == 1 else 1
     return [str(Group(min(group.count, most), 8 + 4 * widths.index(group.channels), group.kernel)) for group in groups]

@@ -27,7 +27,7 @@ from nmt.interface import (
 )
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Borrowed, Embedding, InputLayer, LearnedPositions
-from nmt.layers.linear import NormalisedLinear
+from nmt.layers.linear import NormalizedLinear
 from nmt.layers.padding import padding_bias
 from nmt.layers.recurrent_attention import DotAttention
 from nmt.layers.stack import Stack
@@ -37,7 +37,7 @@ from nmt.models.convolutional.config import ConvS2SConfig, Group
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
 from nmt.models.output_layers import MatrixOutput, ScoredMemory, TiedOutput, decoded
 
-HALF = math.sqrt(0.5)  # keeps the variance of a sum of two (section 3.4)
+HALF = math.sqrt(0.5)  # keeps the variance of a sum of two terms (section 3.4)
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,19 @@ class GatedShape:
     kernel: int
 
 
-def linear(inputs: int, outputs: int, dropout: float = 0.0) -> NormalisedLinear:
-    """Weights from N(0, p / n) for n inputs, each retained with probability p = 1 - ``dropout`` (section 3.5)."""
-    return NormalisedLinear(inputs, outputs, std=math.sqrt((1 - dropout) / inputs))
+def linear(inputs: int, outputs: int, dropout: float = 0.0) -> NormalizedLinear:
+    """Build a linear map with weights from N(0, p / n) for n inputs, p = 1 - ``dropout`` (section 3.5)."""
+    return NormalizedLinear(inputs, outputs, std=math.sqrt((1 - dropout) / inputs))
 
 
-def gate_input(shape: GatedShape, dropout: float) -> NormalisedLinear:
-    """What a gated linear unit sees: N(0, 4 p / n), because the unit quarters the variance (section 3.5)."""
+def gate_input(shape: GatedShape, dropout: float) -> NormalizedLinear:
+    """Build the linear map before a gated linear unit, from N(0, 4 p / n): the unit quarters the variance (section 3.5)."""
     inputs = shape.kernel * shape.inputs
-    return NormalisedLinear(inputs, 2 * shape.channels, std=math.sqrt(4 * (1 - dropout) / inputs))
+    return NormalizedLinear(inputs, 2 * shape.channels, std=math.sqrt(4 * (1 - dropout) / inputs))
 
 
 def shortcut(shape: GatedShape) -> nn.Module:
-    """The residual path around a layer: a projection where the widths differ (section 3.2)."""
+    """Build the residual connection of a layer: a projection if the widths differ (section 3.2)."""
     return nn.Identity() if shape.inputs == shape.channels else linear(shape.inputs, shape.channels)
 
 
@@ -82,9 +82,9 @@ class GatedEncoderLayer(nn.Module):
 
 @dataclass
 class ConvS2SMemory(ScoredMemory):
-    """What every decoder layer attends to."""
+    """The keys and values of all decoder layers."""
 
-    keys: Tensor  # [B, S, E] the encoder's output z
+    keys: Tensor  # [B, S, E] the encoder output z
     values: Tensor  # [B, S, E] z plus the embedding, scaled
     bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
 
@@ -92,7 +92,7 @@ class ConvS2SMemory(ScoredMemory):
 class GatedDecoderLayer(nn.Module):
     """A causal gated convolution, attention over the source, and a residual connection around both.
 
-    h = GLU(convolution(dropout(x))); d = (W_d h + b_d + g) sqrt(0.5), g being the embedding of the last target piece;
+    h = GLU(convolution(dropout(x))); d = (W_d h + b_d + g) sqrt(0.5), with the embedding g of the last target token;
     c = attention(d); h' = (W_c c + b_c + h) sqrt(0.5); output (h' + x) sqrt(0.5): section 3.3, equations 1 and 2, with
     the factors of section 3.4.
     """
@@ -110,20 +110,20 @@ class GatedDecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, embedded: Tensor, source: ConvS2SMemory, before: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """x [N, T, C] after the inputs ``before``, embedded [N, T, E] -> [N, T, C'], the inputs before what comes next, and
-        the weights [B, N/B * T, S]."""
+        """x [N, T, C] after the inputs ``before``, embedded [N, T, E] -> [N, T, C'], the inputs before the next position,
+        and the weights [B, N/B * T, S]"""
         convolved, after = self.convolution(self.dropout(x), before)
         gated = F.glu(convolved, dim=-1)
         queries = (self.query(gated) + embedded) * HALF
         # The K hypotheses of a sentence are K queries, so the memory keeps its B rows.
-        beside = queries.view(source.keys.size(0), -1, queries.size(-1))  # [B, T or K, E]
-        contexts, weights = self.attention(beside, source.keys, source.values, source.bias)
+        by_sentence = queries.view(source.keys.size(0), -1, queries.size(-1))  # [B, T or K, E]
+        contexts, weights = self.attention(by_sentence, source.keys, source.values, source.bias)
         attended = (self.context(contexts.view_as(queries)) + gated) * HALF
         return (attended + self.shortcut(x)) * HALF, after, weights
 
 
 class GatedEncoder(nn.Module):
-    """A stack of layers between two linear maps, from embeddings and back to their size."""
+    """A stack of layers between two linear maps, from and to the width of the embeddings."""
 
     def __init__(self, shapes: Sequence[GatedShape], embedding_size: int, dropout: float) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class GatedEncoder(nn.Module):
 
 
 class GatedDecoder(nn.Module):
-    """A stack of layers, each with an attention of its own."""
+    """A stack of layers, each with a separate attention."""
 
     def __init__(self, shapes: Sequence[GatedShape], embedding_size: int, output_size: int, dropout: float) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class GatedDecoder(nn.Module):
     def forward(
         self, embedded: Tensor, source: ConvS2SMemory, caches: Sequence[Tensor | None]
     ) -> tuple[Tensor, tuple[Tensor, ...], list[Tensor]]:
-        """[N, T, E] -> [N, T, C], and by layer what stands before the next position, and the weights [B, N/B * T, S]."""
+        """[N, T, E] -> [N, T, C]; by layer the inputs before the next position, and the weights [B, N/B * T, S]"""
         x, after, record = self.enter(embedded), [], []
         for layer, before in zip(self.layers, caches):
             x, cache, weights = layer(x, embedded, source, before)
@@ -161,12 +161,12 @@ class GatedDecoder(nn.Module):
         return x, tuple(after), record
 
     def read_out(self, x: Tensor) -> Tensor:
-        """What the output layer sees: [..., C] -> [..., D]"""
+        """The input of the output layer: [..., C] -> [..., D]"""
         return self.dropout(self.leave(x))
 
 
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
-    """x as it is; its gradient is multiplied by ``factor``."""
+    """Return x; multiply its gradient by ``factor``."""
     same = x.view_as(x)
     if same.requires_grad:
         same.register_hook(lambda gradient: gradient * factor)  # type: ignore[no-untyped-call]
@@ -177,14 +177,14 @@ EMBEDDING_STD = 0.1  # of embeddings and positions: section 3.5
 
 
 def _shapes(groups: list[Group]) -> list[GatedShape]:
-    """By layer. The first one reads what the embeddings are mapped to: as many channels as it has itself."""
+    """Return the sizes of each layer. The embeddings are projected to the channels of the first layer."""
     layers = [group for group in groups for _ in range(group.count)]
     inputs = [layers[0].channels, *(layer.channels for layer in layers)]
     return [GatedShape(before, layer.channels, layer.kernel) for before, layer in zip(inputs, layers)]
 
 
-class NormalisedOutput(MatrixOutput):
-    """Scores by a weight-normalised linear map."""
+class NormalizedOutput(MatrixOutput):
+    """Scores by a weight-normalized linear map."""
 
     def __init__(self, inputs: int, outputs: int, dropout: float) -> None:
         super().__init__()
@@ -196,11 +196,11 @@ class NormalisedOutput(MatrixOutput):
 
 @dataclass
 class ConvS2SState(DecoderState):
-    """How far each hypothesis is, and the last inputs of the convolutions."""
+    """The position of each hypothesis, and the last inputs of the convolutions."""
 
     positions: Tensor  # [N] of the next token
     caches: tuple[Tensor, ...]  # by layer [N, k - 1, C]
-    length: int = 0  # no row's position is beyond
+    length: int = 0  # upper bound of the positions
 
 
 @models.register("conv_s2s", ConvS2SConfig)
@@ -220,7 +220,7 @@ class ConvS2S(EncoderDecoder):
             _shapes(config.decoder_groups()), config.embedding_size, config.output_size, config.dropout
         )
         self.output = (
-            TiedOutput(source) if shared else NormalisedOutput(config.output_size, sizes.target, config.dropout)
+            TiedOutput(source) if shared else NormalizedOutput(config.output_size, sizes.target, config.dropout)
         )
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
@@ -228,11 +228,11 @@ class ConvS2S(EncoderDecoder):
         embedded = self.source_input(source)
         real = real_positions(source_lengths, source.size(1))  # [B, S]
         keys = self.encoder(embedded, ~real[:, :, None])
-        # Each attention sends its gradient here: divided by their number (section 3.4), and by two as in the authors' code,
-        # since keys and values are both made of it. The embeddings below are left out.
+        # The gradient is divided by the number of attentions (section 3.4), and by two as in the authors' code, since keys
+        # and values depend on it. The gradient to the embeddings is not scaled.
         keys = scale_gradient(keys, 1 / (2 * len(self.decoder.layers)))
-        # A weighted sum of s vectors is scaled by s sqrt(1 / s) (section 3.4), s being a sentence's own length. Scaled
-        # here, once, and not each context.
+        # A weighted sum of s vectors is scaled by s sqrt(1 / s), for sentence length s (section 3.4). Scaling the values
+        # once has the same effect as scaling each context.
         values = (keys + embedded) * (HALF * source_lengths.to(embedded.dtype).sqrt()[:, None, None])
         bias = padding_bias(source_lengths, source.size(1), keys.dtype)[:, None]  # [B, 1, S]
         return ConvS2SMemory(keys, values, bias)

@@ -18,12 +18,12 @@ from nmt.layers.embeddings import Embedding
 from nmt.models import models
 from nmt.models.memory.config import NeuralGPUConfig
 from nmt.models.output_layers import LinearOutput, ScoredMemory
-from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent
+from nmt.models.recurrent.attentive_recurrent import ReadResult, Recurrent
 
-KERNEL = 3  # cells a side of a filter, in both papers
+KERNEL = 3  # width and height of a filter, in both papers
 CUTOFF = 1.2  # a gate is a logistic function stretched to -0.1 ... 1.1 and cut to 0 ... 1
-OPEN = 1.0  # initial bias of the gates: most of an image stays as it is
-GAIN = 1.8 * 0.8  # of the orthogonal initial filters, in the authors' published code
+OPEN = 1.0  # initial bias of the gates, which keeps most of an image
+GAIN = 1.8 * 0.8  # gain of the orthogonal initialization of filters, in the authors' published code
 
 
 def cut_sigmoid(x: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def cut_sigmoid(x: Tensor) -> Tensor:
 
 
 class ConvGRU(nn.Module):
-    """One gated convolutional step of an image s, beside an image p that is only read.
+    """A gated convolution of an image s, with an optional read-only image p.
 
     r, g = cut(U * [p, s] + B);  CGRU(s) = g . s + (1 - g) . tanh(V * [p, r . s] + B'),  with * a convolution that pads
     with zeros: section 2.1; with p, the "decided" tape of arXiv:1610.08613. The filters of r and g are one parameter.
@@ -48,19 +48,19 @@ class ConvGRU(nn.Module):
         nn.init.zeros_(self.candidate.bias)  # type: ignore[arg-type]
 
     def forward(self, image: Tensor, inside: Tensor, read: Tensor | None = None) -> Tensor:
-        """image [N, C, W, H] -> [N, C, W, H]; ``inside`` [N, 1, W, 1] is 1 in an image's own columns and 0 beyond.
+        """image [N, C, W, H] -> [N, C, W, H]; ``inside`` [N, 1, W, 1] is 1 in an image's columns and 0 beyond.
 
-        What is beyond is zero in the image and in ``read``, as if there were padding, and zero in the result.
+        The image, ``read`` and the result are zero beyond.
         """
-        beside = [] if read is None else [read]
-        reset, update = cut_sigmoid(self.gates(torch.cat([*beside, image], dim=1))).chunk(2, dim=1)
-        candidate = torch.tanh(self.candidate(torch.cat([*beside, reset * image], dim=1)))
+        read_only = [] if read is None else [read]
+        reset, update = cut_sigmoid(self.gates(torch.cat([*read_only, image], dim=1))).chunk(2, dim=1)
+        candidate = torch.tanh(self.candidate(torch.cat([*read_only, reset * image], dim=1)))
         dtype = image.dtype  # of a norm, or of a convolution under autocast
         return torch.lerp(candidate.to(dtype), image, update.to(dtype)) * inside
 
 
 class ImageStep(nn.Module):
-    """Gated convolutions one after the other: one step of an encoder or a decoder."""
+    """Consecutive gated convolutions: one step of the encoder or decoder."""
 
     def __init__(self, convolutions: Sequence[ConvGRU]) -> None:
         super().__init__()
@@ -76,8 +76,8 @@ class ImageStep(nn.Module):
 class ImageDropout(nn.Module):
     """Zero elements of an image with probability 3 p / sqrt(length), and scale the rest, in training mode.
 
-    An image of a long sentence passes it more often. The rule is that of the authors' published code, with each
-    sentence's own length in place of its batch's.
+    The images of long sentences pass it more often. The formula follows the authors' published code, but uses the length of
+    each sentence instead of the batch's.
     """
 
     def __init__(self, p: float) -> None:
@@ -92,14 +92,14 @@ class ImageDropout(nn.Module):
         return image * (torch.rand_like(image) < kept) / kept
 
 
-SPREAD = 1.7  # embeddings start evenly within +-1.7, in the authors' published code
+EMBEDDING_RANGE = 1.7  # embeddings are initialized uniformly within +-1.7, as in the authors' published code
 
 
 @dataclass
 class NeuralGPUMemory(ScoredMemory):
-    """The image when its sentence's own steps are done, and how large it is."""
+    """The image after the encoder steps of each sentence, and its width."""
 
-    image: Tensor  # [B, C, W, H] zero beyond a sentence's own width
+    image: Tensor  # [B, C, W, H] zero beyond a sentence's width
     inside: Tensor  # [B, 1, W, 1] 1 within it
     lengths: Tensor  # [B]
 
@@ -109,7 +109,7 @@ class NeuralGPUState(DecoderState):
     """The image and the output tape of each hypothesis."""
 
     image: Tensor  # [N, C, W, H]
-    tape: Tensor  # [N, C, W] the embedded outputs so far, zero after them
+    tape: Tensor  # [N, C, W] the embedded output tokens, then zeros
     inside: Tensor  # [N, 1, W, 1]
     lengths: Tensor  # [N] of the sources
     positions: Tensor  # [N] of the next token
@@ -117,10 +117,10 @@ class NeuralGPUState(DecoderState):
 
 @models.register("neural_gpu", NeuralGPUConfig)
 class NeuralGPU(Recurrent):
-    """Active memory: every step changes the whole image by gated convolutions; outputs are written to a tape it reads.
+    """Active memory: every step changes the whole image by gated convolutions; a tape holds the output tokens.
 
-    Each sentence has an image of its own width and as many encoder steps as its source has pieces; what is beyond that
-    width stays zero, so that batch mates change nothing. (The authors pad a batch to one length and take that for both.)
+    The width of a sentence's image and its number of encoder steps depend on its source length. The image is zero beyond its
+    width, so results do not depend on the batch. (The authors pad a batch to one length and use that for both.)
     """
 
     def __init__(self, config: NeuralGPUConfig, sizes: VocabularySizes) -> None:
@@ -131,7 +131,7 @@ class NeuralGPU(Recurrent):
         self.source_embedding = Embedding(sizes.source, config.embedding_size)
         self.target_embedding = Embedding(sizes.target, maps)
         for embedding in (self.source_embedding, self.target_embedding):
-            nn.init.uniform_(embedding.weight, -SPREAD, SPREAD)
+            nn.init.uniform_(embedding.weight, -EMBEDDING_RANGE, EMBEDDING_RANGE)
         self.input = nn.Linear(config.embedding_size, maps)
         nn.init.orthogonal_(self.input.weight, GAIN)
         nn.init.zeros_(self.input.bias)
@@ -146,16 +146,16 @@ class NeuralGPU(Recurrent):
         image, inside = self._first_image(source, source_lengths)
         for step in range(source.size(1)):
             after = self.encoder(self.dropout(image, source_lengths), inside)
-            going_on = (step < source_lengths)[:, None, None, None]
-            image = torch.where(going_on, after, image)
+            active = (step < source_lengths)[:, None, None, None]
+            image = torch.where(active, after, image)
         return NeuralGPUMemory(image, inside, source_lengths)
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
-        """Every target must be within its own image, whoever stands beside it: one synchronisation a batch."""
+        """Decode; refuse a target longer than its image, which costs one synchronization per batch."""
         widths = self._widths(batch.source_lengths)
         for row in (batch.target_lengths > widths).nonzero()[:1, 0].tolist():
             raise DataError(
-                f"a target sentence has {int(batch.target_lengths[row])} pieces, but the image of its source is "
+                f"a target sentence has {int(batch.target_lengths[row])} tokens, but the image of its source is "
                 f"{int(widths[row])} wide; raise model.width_a or model.width_b, or filter such pairs (--max-ratio when "
                 f"preprocessing)"
             )
@@ -167,7 +167,7 @@ class NeuralGPU(Recurrent):
         )
         return NeuralGPUState(image, torch.zeros_like(image[:, :, :, 0]), inside, lengths, torch.zeros_like(lengths))
 
-    def read(self, tokens: Tensor, memory: NeuralGPUMemory, state: NeuralGPUState) -> ReadOn:
+    def read(self, tokens: Tensor, memory: NeuralGPUMemory, state: NeuralGPUState) -> ReadResult:
         read = []
         for last in tokens.unbind(1):
             state, cells = self._advance(last, state)
@@ -178,12 +178,12 @@ class NeuralGPU(Recurrent):
         return self._widths(source_lengths)
 
     def _widths(self, source_lengths: Tensor) -> Tensor:
-        """[...] of the images of sources of these lengths."""
+        """Return the image widths [...] of sources."""
         a, b = self.width_rule
         return torch.floor(source_lengths.to(torch.float64) * a + b).to(torch.int64)
 
     def _first_image(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """The source in the first row of an image, after a gated convolution; and where the image is, [B, 1, W, 1]."""
+        """Write the source into the first row of an image and convolve it; return the image and ``inside`` [B, 1, W, 1]."""
         widest = int(self._widths(torch.tensor(source.size(1))))
         columns = torch.arange(widest, device=source.device)
         widths = self._widths(lengths)
@@ -196,14 +196,14 @@ class NeuralGPU(Recurrent):
         return self.first(image * inside, inside), inside
 
     def _advance(self, tokens: Tensor, state: NeuralGPUState) -> tuple[NeuralGPUState, Tensor]:
-        """Write the last tokens [N] to the tape (bos has no place there), take one step, and read [N, C].
+        """Write the last tokens [N], except bos, to the tape; take one step; return the output cells [N, C].
 
         o_t is read from the first row of column t of the image: arXiv:1610.08613, section 2.3.
         """
         columns = torch.arange(state.tape.size(2), device=tokens.device)
         written = (columns == state.positions[:, None] - 1)[:, None]  # [N, 1, W]
         tape = torch.where(written, self.target_embedding(tokens)[:, :, None], state.tape)
-        read_only = tape[:, :, :, None].expand(-1, -1, -1, self.height)  # [N, C, W, H], the same in every row
+        read_only = tape[:, :, :, None].expand(-1, -1, -1, self.height)  # [N, C, W, H], equal rows
         image = self.decoder(self.dropout(state.image, state.lengths), state.inside, read_only)
         here = (columns == state.positions[:, None])[:, None].to(image.dtype)
         read = (image[:, :, :, 0] * here).sum(2)

@@ -1,7 +1,7 @@
-"""The Neural Turing Machine: Graves, Wayne and Danihelka 2014, arXiv:1410.5401, whose equations the numbers are.
+"""The Neural Turing Machine: Graves, Wayne and Danihelka 2014, arXiv:1410.5401. Equation numbers are the paper's.
 
-One machine reads the source, keeps its state, and answers from it: the encoder and the decoder are the same network, and
-what the encoder leaves behind is not a memory of states but the machine itself.
+Encoder and decoder are the same network: the machine reads the source and then generates the target from its state. The
+encoder output is the state of the machine.
 
 Shapes: B sentences or hypotheses, T steps, E inputs, C controller, H heads (R that read, then those that write), L slots of
 the memory (the paper's N), W width of a slot (its M), J = 2 r + 1 shifts by -r ... r slots, D = C + R W outputs.
@@ -25,10 +25,10 @@ from nmt.models import models
 from nmt.models.binary_symbols import binary_embeddings, binary_output
 from nmt.models.memory.config import ControllerKind, MemoryStart, NeuralTuringMachineConfig, SymbolKind
 from nmt.models.output_layers import LinearOutput, ScoredMemory
-from nmt.models.recurrent.attentive_recurrent import ReadOn, Recurrent
+from nmt.models.recurrent.attentive_recurrent import ReadResult, Recurrent
 from nmt.trees import tensors
 
-SMALLEST_NORM = 1e-8  # of key times slot, so that an empty slot is like nothing instead of undefined
+SMALLEST_NORM = 1e-8  # of key times slot, so that the cosine with an empty slot is defined
 SMALLEST_WEIGHT = 1e-8  # keeps the logarithm finite
 
 
@@ -50,12 +50,12 @@ def shift_around(weights: Tensor, shift: Tensor) -> Tensor:
 
 
 def sharpen(weights: Tensor, sharpness: Tensor) -> Tensor:
-    """weights^gamma, normalised: equation 9, through logarithms, so that no power underflows to a sum of zero."""
+    """weights^gamma, normalized: equation 9, through logarithms, so that no power underflows to a sum of zero."""
     return torch.softmax(sharpness * torch.log(weights + SMALLEST_WEIGHT), dim=-1)
 
 
 def write(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> Tensor:
-    """All heads erase, then all add: equations 3 and 4, of which the order of the heads is no part.
+    """All heads erase, then all add: equations 3 and 4, independently of the order of the heads.
 
     memory [B, L, W], weights [B, H, L], erase and add [B, H, W] -> [B, L, W]
     """
@@ -72,29 +72,29 @@ def read(memory: Tensor, weights: Tensor) -> Tensor:
 
 @dataclass
 class MachineState(DecoderState):
-    """All that a machine knows between two steps."""
+    """The state of a machine between two steps."""
 
     memory: Tensor  # [B, L, W]
-    weights: Tensor  # [B, H, L] where each head looked last
-    reads: Tensor  # [B, R W] what the reading heads saw there
-    controller: tuple[Tensor, ...]  # [B, C] each; () if it has no memory of its own
+    weights: Tensor  # [B, H, L] the last weights of each head
+    reads: Tensor  # [B, R W] the last results of the reading heads
+    controller: tuple[Tensor, ...]  # [B, C] each; () for a feed-forward controller
 
     def where(self, chosen: Tensor, other: MachineState) -> MachineState:
-        """This state in the rows chosen [B], the other one elsewhere."""
+        """Return this state in the ``chosen`` rows [B], and ``other`` elsewhere."""
         others = tensors(other)
         return self.map(lambda new: torch.where(chosen.view(-1, *[1] * (new.dim() - 1)), new, next(others)))
 
 
 class Controller(nn.Module, ABC):
-    """The network that sees the input and what was read last, and tells the heads what to do."""
+    """The network that reads the input and the last reads, and controls the heads."""
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """What depends on the inputs alone, for all steps at once. [B, T, E] -> [B, T, ...]"""
+        """Compute what depends only on the inputs, for all steps at once. [B, T, E] -> [B, T, ...]"""
         return inputs
 
     @abstractmethod
     def start(self) -> tuple[Tensor, ...]:
-        """Its state before the first step, [C] each."""
+        """Return the state before the first step, [C] each."""
 
     @abstractmethod
     def forward(self, prepared: Tensor, reads: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -102,7 +102,7 @@ class Controller(nn.Module, ABC):
 
 
 class FeedForwardController(Controller):
-    """h = tanh(W x + U r + b): whatever it wants to remember, it must write."""
+    """h = tanh(W x + U r + b), without a state."""
 
     def __init__(self, input_size: int, reads_size: int, size: int) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class LSTMController(Controller):
 
 
 class Heads(nn.Module):
-    """One linear map from the controller to all that the heads need; the paper's constraints on each part."""
+    """A linear map from the controller to the parameters of all heads, with the paper's constraints."""
 
     def __init__(self, controller_size: int, num_read: int, num_write: int, slot_width: int, shift_range: int) -> None:
         super().__init__()
@@ -152,17 +152,17 @@ class Heads(nn.Module):
         self.signals = nn.Linear(controller_size, sum(self.sizes))
 
     def forward(self, hidden: Tensor, state: MachineState) -> tuple[Tensor, Tensor, Tensor]:
-        """Hidden [B, C] -> weights [B, H, L], the memory after writing [B, L, W], and what is read of it [B, R W].
+        """Hidden [B, C] -> weights [B, H, L], the memory after writing [B, L, W], and the reads [B, R W]
 
-        All heads address the memory as it was, and the reading heads then read it as the writing heads left it.
+        All heads address the memory before the writes; the reading heads read it after them.
         """
         addresses, erase, add = torch.split(self.signals(hidden), self.sizes, dim=1)
         addresses = addresses.view(len(hidden), -1, sum(self.parts))
         keys, shift, positive, gate = torch.split(addresses, self.parts, dim=2)
         strength, excess = torch.split(F.softplus(positive), 1, dim=2)  # beta > 0, and gamma - 1 >= 0
-        gate = torch.sigmoid(gate)  # g, from 0 (stay with the last weighting) to 1 (go by content)
+        gate = torch.sigmoid(gate)  # g, from 0 (keep the last weights) to 1 (use the content weights)
         shift = torch.softmax(shift, dim=2)  # s, a distribution over -r ... r
-        # The whole path of the paper's Figure 2: content, interpolation (equation 7), shift, sharpening.
+        # Figure 2: content weights, interpolation (equation 7), shift, sharpening.
         content = content_weights(keys, strength, state.memory)
         gated = state.weights + gate * (content - state.weights)
         weights = sharpen(shift_around(gated, shift), 1 + excess)
@@ -173,9 +173,9 @@ class Heads(nn.Module):
 
 
 class StartingMemory(nn.Module):
-    """The memory's content before the first step: learned, or the same for ever."""
+    """The memory before the first step, learned or constant."""
 
-    undecayed = ("slots",)  # a state, no map: weight decay would pull it to an empty memory
+    undecayed = ("slots",)  # a state: weight decay would pull it to an empty memory
 
     def __init__(self, slots: Tensor, learned: bool) -> None:
         super().__init__()
@@ -190,16 +190,15 @@ class StartingMemory(nn.Module):
 
 
 class MemoryMachine(nn.Module):
-    """Controller, heads and memory. What it outputs at a step is the controller's hidden state and what was read."""
+    """Controller, heads and memory. The output of a step is the controller's hidden state and the reads."""
 
     undecayed = ("first_weights",)
 
     def __init__(self, controller: Controller, heads: Heads, memory: StartingMemory) -> None:
         super().__init__()
         self.controller, self.heads, self.memory = controller, heads, memory
-        # Before the first step, section 4 resets everything to learned values.
-        # All heads start at the same slot, nine tenths of them: a head that looks everywhere at once can be neither shifted
-        # nor sharpened, and must find content to begin with.
+        # The initial state is learned (section 4). All heads start with a weight of 0.9 on the same slot: shifting or
+        # sharpening uniform weights has no effect.
         logits = torch.zeros(heads.num_read + heads.num_write, len(memory()))
         logits[:, 0] = math.log(9 * (logits.size(1) - 1))
         self.first_weights = nn.Parameter(logits)  # [H, L]
@@ -215,9 +214,9 @@ class MemoryMachine(nn.Module):
         return first.map(lambda tensor: tensor.expand(rows, *tensor.shape[1:]))
 
     def absorb(self, inputs: Tensor, lengths: Tensor) -> MachineState:
-        """The state after reading inputs [B, T, E], each row stopped after its own number of steps [B]."""
+        """Return the state after reading inputs [B, T, E] of these lengths [B]."""
         state = self.start(inputs.size(0))
-        shortest = int(lengths.min())  # one synchronisation a batch spares most steps the choice between two states
+        shortest = int(lengths.min())  # one synchronization per batch saves most steps the selection of rows
         for number, prepared in enumerate(self.controller.prepare(inputs).unbind(1)):
             _, after = self(prepared, state)
             state = after if number < shortest else after.where(number < lengths, state)
@@ -244,7 +243,7 @@ SMALL_START = 0.05  # standard deviation
 
 @dataclass
 class NTMMemory(ScoredMemory):
-    """The machine as it stands after reading the source."""
+    """The state of the machine after reading the source."""
 
     machine: MachineState  # B rows
 
@@ -253,9 +252,9 @@ class NTMMemory(ScoredMemory):
 class NeuralTuringMachine(Recurrent):
     """A controller that reads and writes an external memory.
 
-    The end of the source tells the machine to answer, and bos is the first input of its answer. From then on it gets the
-    last symbol, as every language model of the output needs (``feed_output``), or nothing, as in the paper, where the
-    answer follows from the memory alone. It attends to slots of its memory, not to the source: no attention is reported.
+    After the eos of the source the machine answers; the first input of the answer is bos. The next inputs are the last
+    symbols (``feed_output``), or zeros as in the paper, where the memory determines the answer. Its attention is to memory
+    slots, not to the source, so no attention is reported.
     """
 
     def __init__(self, config: NeuralTuringMachineConfig, sizes: VocabularySizes) -> None:
@@ -280,7 +279,7 @@ class NeuralTuringMachine(Recurrent):
     def begin(self, memory: NTMMemory, beam_size: int) -> MachineState:
         return memory.machine.map(lambda tensor: tensor.repeat_interleave(beam_size, dim=0))
 
-    def read(self, tokens: Tensor, memory: NTMMemory, state: MachineState) -> ReadOn:
+    def read(self, tokens: Tensor, memory: NTMMemory, state: MachineState) -> ReadResult:
         outputs, after = self.machine.answer(self._inputs(tokens), state)
         return outputs, (), after
 
@@ -288,13 +287,13 @@ class NeuralTuringMachine(Recurrent):
         return self.dropout(states)
 
     def _inputs(self, tokens: Tensor) -> Tensor:
-        """What the machine gets while it answers. [N, T] -> [N, T, E]"""
+        """The inputs while the machine answers: [N, T] -> [N, T, E]"""
         embedded = self.dropout(self.target_embedding(tokens))
         return embedded if self.feed_output else embedded * (tokens == BOS)[..., None]
 
 
 def _embeddings(config: NeuralTuringMachineConfig, sizes: VocabularySizes) -> tuple[nn.Module, nn.Module, int]:
-    """Of source and target, and the number of input channels."""
+    """Return the embeddings of source and target, and the number of input channels."""
     if config.symbols is SymbolKind.binary:
         return binary_embeddings(sizes, config.symbol_bits)
     width = config.embedding_size

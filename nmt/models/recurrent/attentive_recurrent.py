@@ -1,4 +1,4 @@
-"""What all models have in common whose decoder reads on from a state, and those that have one attention.
+"""Bases of models with a recurrent decoder, and of those with one attention.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
 E embedding, P parts of a state, H hidden size, C width of the encoder's states, D width of the output layer.
@@ -21,26 +21,26 @@ from nmt.layers.recurrent_attention import RecurrentAttention
 from nmt.models.output_layers import ScoredMemory, decoded
 from nmt.models.recurrent.layers import RecurrentLayer, States
 
-# States [N, T, D], by layer the weights [B, N/B * T, S] of one head if there is attention, and the state after the tokens.
-ReadOn = tuple[Tensor, Sequence[Tensor], DecoderState]
+# States [N, T, D], attention weights [B, N/B * T, S] by layer (possibly none), and the state after the last token.
+ReadResult = tuple[Tensor, Sequence[Tensor], DecoderState]
 
 
 class Recurrent(EncoderDecoder, ABC):
-    """A model whose decoder reads on from a state: a whole target by teacher forcing, or one piece in a step.
+    """A model whose decoder continues from a state: over a whole target in teacher forcing, over one token in a step.
 
-    It gets the kind of memory that its ``encode`` returns, and the kind of state that its ``begin`` returns.
+    ``memory`` and ``state`` have the types that ``encode`` and ``begin`` return.
     """
 
     @abstractmethod
     def begin(self, memory: Any, beam_size: int) -> DecoderState:
-        """The state before anything is read, of so many hypotheses a sentence."""
+        """Return the state before the first token, for ``beam_size`` hypotheses of each sentence."""
 
     @abstractmethod
-    def read(self, tokens: Tensor, memory: Any, state: Any) -> ReadOn:
-        """Tokens [N, T] after a state, either N = B (teacher forcing) or T = 1 (a step)."""
+    def read(self, tokens: Tensor, memory: Any, state: Any) -> ReadResult:
+        """Read tokens [N, T] after a state; N = B (teacher forcing) or T = 1 (a step)."""
 
     def read_out(self, states: Tensor) -> Tensor:
-        """What the output layer sees: [..., D] -> [..., D]"""
+        """The input of the output layer: [..., D] -> [..., D]"""
         return states
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
@@ -60,57 +60,58 @@ class Recurrent(EncoderDecoder, ABC):
 
 @dataclass
 class AttendedMemory(ScoredMemory):
-    """What the encoder read, in the order of the source, and a decoder reads at every step."""
+    """The encoder output, in source order, with the keys of the attention."""
 
     states: Tensor  # [B, S, C]
-    keys: Tensor  # [B, S, ...] what the attention needs of them
+    keys: Tensor  # [B, S, ...] projected by the attention
     bias: Tensor  # [B, 1, S] 0 at real positions, -inf at padding
-    summary: Tensor | None = field(default=None, kw_only=True)  # [B, Z] the encoder's last state, if decoders see it
+    # [B, Z] the encoder's last state, if the decoder reads it
+    summary: Tensor | None = field(default=None, kw_only=True)
 
 
 def attended(states: Tensor, lengths: Tensor, attention: RecurrentAttention) -> tuple[Tensor, Tensor, Tensor]:
-    """The first parts of the memory of sentences of these lengths: the encoder's states, their keys and the bias."""
+    """Return the states, keys and bias of ``AttendedMemory``."""
     return states, attention.project(states), padding_bias(lengths, states.size(1), states.dtype)[:, None]
 
 
 @dataclass
 class StackState(DecoderState):
-    """Where a decoder is."""
+    """The states of a decoder's layers."""
 
     layers: States  # [N, P, H] by layer
-    fed: Tensor | None = None  # [N, D] the readout of the step before, if it comes back as input
+    fed: Tensor | None = None  # [N, D] the previous readout, for input feeding
 
 
-# Outputs [N, T, D], weights [B, N/B * T, S] if there are any, and the state after the last position.
-Advanced = tuple[Tensor, Tensor | None, StackState]
+# Outputs [N, T, D], attention weights [B, N/B * T, S] or None, and the state after the last position.
+DecoderResult = tuple[Tensor, Tensor | None, StackState]
 
 
 class DecoderStack(nn.Module, ABC):
-    """Recurrent layers and the attention that some of them use."""
+    """Recurrent layers and an attention."""
 
     attention: RecurrentAttention
 
     @abstractmethod
     def recurrent(self) -> Iterable[RecurrentLayer]:
-        """The layers, from the bottom up."""
+        """Return the layers, bottom first."""
 
     def start(self, layers: States) -> StackState:
-        """The state before the first position."""
+        """Return the state before the first position."""
         return StackState(layers)
 
     @abstractmethod
-    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
-        """On from a state over embedded [N, T, E]: either N = B (teacher forcing) or T = 1 (a step)."""
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> DecoderResult:
+        """Continue from a state over embedded [N, T, E]; N = B (teacher forcing) or T = 1 (a step)."""
 
 
 class AttentiveRecurrent(Recurrent):
-    """Embeddings, and all of decoding that follows from a stack of layers."""
+    """A model of embeddings, an encoder and a ``DecoderStack``."""
 
-    encoder: nn.Module  # [B, S, E], lengths -> states [B, S, C], and what else there is to say
+    encoder: nn.Module  # [B, S, E], lengths -> states [B, S, C], and a second result
     decoder: DecoderStack
 
     def __init__(self, source: nn.Module, target: nn.Module, dropout: float) -> None:
-        """The embeddings, and their dropout."""
+        """``source`` and ``target`` embed ids; ``dropout`` applies to embeddings."""
         super().__init__()
         self.source_embedding = source
         self.target_embedding = target
@@ -121,29 +122,29 @@ class AttentiveRecurrent(Recurrent):
         return AttendedMemory(*attended(states, source_lengths, self.decoder.attention))
 
     def begin(self, memory: AttendedMemory, beam_size: int) -> StackState:
-        """Nothing but zeros: the source comes in through attention."""
+        """Return zero states: the decoder reads the source only through attention."""
         rows = memory.states.size(0) * beam_size
         return self.decoder.start(tuple(layer.zeros(rows, memory.states) for layer in self.decoder.recurrent()))
 
-    def read(self, tokens: Tensor, memory: AttendedMemory, state: StackState) -> ReadOn:
+    def read(self, tokens: Tensor, memory: AttendedMemory, state: StackState) -> ReadResult:
         embedded = self.dropout(self.target_embedding(tokens))  # [N, T, E]
         hidden, weights, after = self.decoder(embedded, memory, state)
         return hidden, () if weights is None else (weights,), after
 
 
-def asking_and_reading(
+def run_with_own_context(
     layer: RecurrentLayer, attention: RecurrentAttention, embedded: Tensor, source: AttendedMemory, state: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """A layer whose output at one position asks for the context that is part of its input at the next one.
+    """Run a layer whose output is the query for the context in its next input.
 
     embedded [N, T, E] -> inputs [N, T, C + E], outputs [N, T, H], weights [B, N/B * T, S] (T > 1 only where N = B), and
     the state after the last position.
     """
     inputs, outputs, weights = [], [], []
-    for piece in embedded.unbind(1):
+    for token in embedded.unbind(1):
         queries = layer.split(state)[0].view(source.states.size(0), -1, layer.hidden_size)  # [B, K, H]
         contexts, weight = attention(queries, source.keys, source.states, source.bias)
-        x = torch.cat([contexts.flatten(0, 1), piece], dim=-1)[:, None]  # [N, 1, C + E]
+        x = torch.cat([contexts.flatten(0, 1), token], dim=-1)[:, None]  # [N, 1, C + E]
         output, state = layer(x, state)
         inputs.append(x)
         outputs.append(output)
@@ -151,8 +152,8 @@ def asking_and_reading(
     return torch.cat(inputs, dim=1), torch.cat(outputs, dim=1), torch.cat(weights, dim=1), state
 
 
-def initialise(model: nn.Module, init_range: float | None) -> None:
-    """Uniform within plus and minus ``init_range``, or what the parts chose."""
+def initialize(model: nn.Module, init_range: float | None) -> None:
+    """Initialize all parameters uniformly within +-``init_range``; None keeps their initialization."""
     if init_range is not None:
         with torch.no_grad():
             for parameter in model.parameters():

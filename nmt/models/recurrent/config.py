@@ -1,11 +1,11 @@
-"""The options of recurrent models, and which of them exclude each other."""
+"""The options of recurrent models, and their conflicts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
+from nmt.config.checks import Refusals, refuse, require_not_negative, require_positive
 from nmt.config.option import FlagKind, flag, option
 from nmt.errors import UsageError
 from nmt.models import models
@@ -20,15 +20,15 @@ class CellKind(Enum):
 
 
 class Merge(Enum):
-    """How the two directions of an encoder's layer become one."""
+    """The merge of an encoder layer's two directions."""
 
-    concat = "concat"  # side by side, each with half of the width
+    concat = "concat"  # concatenated, each with half of the width
     sum = "sum"
     mean = "mean"
 
 
 class AttentionKind(Enum):
-    """How a decoder state is compared with the encoder's."""
+    """The score of a decoder state and an encoder state."""
 
     dot = "dot"
     general = "general"
@@ -37,16 +37,16 @@ class AttentionKind(Enum):
 
 
 class ContextPath(Enum):
-    """Where the attention's context goes."""
+    """The use of the attention's context."""
 
-    readout = "readout"  # to the output layer of the same step
-    input = "input"  # the state before a step asks; into the step's input alone
-    both = "both"  # likewise, and to the output layer (Bahdanau)
-    feeding = "feeding"  # to the readout, which is part of the next step's input (Luong's input feeding)
+    readout = "readout"  # in the readout of the same step
+    input = "input"  # in the step's input; the previous state is the query
+    both = "both"  # in the step's input and in the readout (Bahdanau)
+    feeding = "feeding"  # in the readout, which is part of the next step's input (Luong's input feeding)
 
 
 class ReadoutKind(Enum):
-    """What the output layer sees of context c and decoder state h."""
+    """The input of the output layer, from context c and decoder state h."""
 
     plain = "plain"  # [c; h]
     tanh = "tanh"  # tanh(W [c; h]), Luong et al. 2015, equation 5
@@ -54,11 +54,11 @@ class ReadoutKind(Enum):
 
 
 class BridgeKind(Enum):
-    """What the decoder starts from."""
+    """The initial states of the decoder."""
 
-    copy = "copy"  # each layer from the encoder's layer of the same number
+    copy = "copy"  # the last states of the encoder, layer by layer
     dense = "dense"  # tanh(W h) of the encoder's last state
-    backward = "backward"  # likewise, of the backward direction's last state alone
+    backward = "backward"  # tanh(W h) of the backward direction's last state
     zero = "zero"
 
 
@@ -70,28 +70,29 @@ class LSTMConfig:
     cell: CellKind = option(CellKind.lstm, help="lstm or gru")
     embedding_size: int = option(512, help="width of the embeddings")
     hidden_size: int = option(512, help="hidden size of the decoder, and of the encoder's states")
-    encoder_size: int | None = option(None, help="width of the encoder's states, if another than hidden_size")
+    encoder_size: int | None = option(None, help="width of the encoder's states; null: hidden_size")
     num_layers: int = option(1, help="layers of the encoder, and of the decoder")
     residual_from: int | None = option(
         None, help="first layer, counted from 1, whose input is added to its output; null: no skip connections"
     )
     bidirectional: bool = option(False, help="read the source in both directions", flag="--encoder-bidirectional")
-    merge: Merge = option(Merge.concat, help="how both directions become one: concat, sum or mean")
-    reverse_source: bool = option(False, help="read the source backwards, from each sentence's own end")
+    merge: Merge = option(Merge.concat, help="merge of both directions: concat, sum or mean")
+    reverse_source: bool = option(False, help="read the source backwards, from the end of each sentence")
     bridge: BridgeKind = option(
-        BridgeKind.copy, help="what the decoder starts from: copy, dense, backward (of the encoder's end) or zero"
+        BridgeKind.copy,
+        help="initial states of the decoder: copy, dense, backward (dense, from the backward direction) or zero",
     )
     attention: AttentionKind = option(AttentionKind.dot, help="dot, general, additive or none")
     attention_window: int | None = option(
-        None, help="attend only this far around a predicted centre (Luong's local-p); null: to the whole source"
+        None, help="distance from a predicted center that attention covers (Luong's local-p); null: the whole source"
     )
     context: ContextPath = option(
-        ContextPath.readout, help="where the attention's context goes: readout, input, both or feeding"
+        ContextPath.readout, help="use of the attention's context: readout, input, both or feeding"
     )
-    peeky: bool = option(False, help="every decoder step and the output layer see the encoder's last state")
-    readout: ReadoutKind = option(ReadoutKind.plain, help="output layer over context and state: plain, tanh or maxout")
+    peeky: bool = option(False, help="feed the encoder's last state to every decoder step and to the readout")
+    readout: ReadoutKind = option(ReadoutKind.plain, help="readout of context and state: plain, tanh or maxout")
     readout_size: int | None = option(None, help="width of the tanh or maxout readout; null: hidden_size")
-    readout_embedding: bool = option(False, help="the readout sees the last piece's embedding too")
+    readout_embedding: bool = option(False, help="feed the last token's embedding to the readout")
     share_all_embeddings: bool = flag(
         False, help="one matrix for source, target and output; needs a joint vocabulary", kind=FlagKind.switch
     )
@@ -99,14 +100,14 @@ class LSTMConfig:
         False, help="one matrix for target and output", flag="--share-decoder-input-output-embed"
     )
     init_range: float | None = option(
-        None, help="every parameter starts uniformly within plus and minus this; null: torch's own ways"
+        None, help="initialize parameters uniformly within plus and minus this; null: torch's defaults"
     )
     dropout: float = flag(0.1, help="dropout of the embeddings, between layers and before the output layer")
 
     def __post_init__(self) -> None:
         check_sizes(self, LSTMConfig)
         require_positive("model", init_range=self.init_range)
-        refuse(*_contradictions(self))
+        refuse(*_conflicts(self))
 
     @property
     def states_size(self) -> int:
@@ -114,7 +115,7 @@ class LSTMConfig:
         return self.encoder_size or self.hidden_size
 
     def shrink(self) -> LSTMConfig:
-        """The same structure in small sizes, for tests."""
+        """Return the same structure in small sizes, for tests."""
         share = self.share_all_embeddings or self.share_decoder_embeddings
         return replace(
             self,
@@ -127,17 +128,17 @@ class LSTMConfig:
         )
 
 
-def _contradictions(config: LSTMConfig) -> Rules:
-    """What cannot be true together, and what to do."""
+def _conflicts(config: LSTMConfig) -> Refusals:
+    """Yield conflicts between options."""
     size, encoder_size = config.hidden_size, config.states_size
-    width_said = "hidden_size" if config.encoder_size is None else "encoder_size"
+    width_name = "hidden_size" if config.encoder_size is None else "encoder_size"
     attends = config.attention is not AttentionKind.none
     concatenated = config.bidirectional and config.merge is Merge.concat
     first_residual = config.residual_from == 1
     yield (
         concatenated and encoder_size % 2 != 0,
-        f"{width_said}={encoder_size} is odd, and each direction of a bidirectional encoder takes half; use an even "
-        f"model.{width_said}, or model.merge=sum",
+        f"{width_name}={encoder_size} is odd, and each direction of a bidirectional encoder takes half; use an even "
+        f"model.{width_name}, or model.merge=sum",
     )
     yield (
         config.attention is AttentionKind.dot and encoder_size != size,
@@ -156,12 +157,12 @@ def _contradictions(config: LSTMConfig) -> Rules:
     )
     yield (
         config.bridge is BridgeKind.backward and not attends and not config.peeky,
-        "bridge=backward without attention leaves what the forward direction has read unused; use "
+        "bridge=backward without attention ignores the forward direction; use "
         "model.bridge=dense, model.peeky=true, or choose model.attention",
     )
     yield (
         config.bridge is BridgeKind.zero and not attends and not config.peeky,
-        "bridge=zero without attention leaves the decoder nothing of the source; use model.bridge=copy, "
+        "bridge=zero without attention hides the source from the decoder; use model.bridge=copy, "
         "model.peeky=true, or choose model.attention",
     )
     yield (
@@ -179,7 +180,7 @@ def _contradictions(config: LSTMConfig) -> Rules:
     )
     yield (
         first_residual and (config.peeky or config.context is not ContextPath.readout),
-        "residual_from=1 cannot add the first layer's input, which holds more than the embedding here; use "
+        "residual_from=1 cannot add the first layer's input, which includes more than the embedding; use "
         "model.residual_from=2",
     )
 
@@ -194,7 +195,7 @@ class GNMTConfig:
     embedding_size: int = option(1024, help="width of the embeddings")
     hidden_size: int = option(1024, help="width of every layer, and of each direction of the first one")
     residual_from: int = option(3, help="first layer, counted from 1, whose input is added to its output")
-    init_range: float = option(0.04, help="every parameter starts uniformly within plus and minus this")
+    init_range: float = option(0.04, help="initialize parameters uniformly within plus and minus this")
     dropout: float = flag(0.2, help="dropout of every layer's input and before the output layer")
 
     def __post_init__(self) -> None:
@@ -202,17 +203,16 @@ class GNMTConfig:
         require_positive("model", init_range=self.init_range)
         if self.decoder_layers < 2:
             raise UsageError(
-                f"decoder_layers={self.decoder_layers} leaves no layer that sees the source: the bottom one only asks; use "
-                f"2 or more"
+                f"decoder_layers={self.decoder_layers} leaves no layer that reads the context; use 2 or more"
             )
         if self.residual_from < 3:
             raise UsageError(
-                f"residual_from={self.residual_from} would add inputs of another width: layer 1 reads embeddings, layer 2 "
-                f"both directions; use 3 or more"
+                f"residual_from={self.residual_from} would add inputs of a different width: layer 1 reads embeddings, "
+                f"layer 2 both directions; use 3 or more"
             )
 
     def shrink(self) -> GNMTConfig:
-        """The same structure in small sizes, for tests."""
+        """Return the same structure in small sizes, for tests."""
         return replace(self, **at_most(self, encoder_layers=4, decoder_layers=4), embedding_size=10, hidden_size=12)
 
 
@@ -231,7 +231,7 @@ class DeepAttConfig:
         check_sizes(self, DeepAttConfig)
         if self.hidden_size % 2:
             raise UsageError(
-                f"hidden_size={self.hidden_size} is odd, but the attention reads a quarter of ten times as many numbers; "
+                f"hidden_size={self.hidden_size} is odd, but the encoder output has 10/4 of that width; "
                 f"use an even model.hidden_size"
             )
 
@@ -241,7 +241,7 @@ class DeepAttConfig:
         return 10 * self.hidden_size // 4
 
     def shrink(self) -> DeepAttConfig:
-        """The same structure in small sizes, for tests."""
+        """Return the same structure in small sizes, for tests."""
         return replace(self, **at_most(self, encoder_layers=3, decoder_layers=3), embedding_size=8, hidden_size=10)
 
 
@@ -255,8 +255,8 @@ class LSTMMoEConfig:
     num_experts: int = option(32, help="experts in each of the two mixtures")
     experts_per_token: int = option(4, help="experts that read each token")
     expert_size: int = option(2048, help="inner width of an expert")
-    importance_weight: float = option(0.01, help="weight of the loss that evens out the experts' importance")
-    load_weight: float = option(0.01, help="weight of the loss that evens out the experts' load")
+    importance_weight: float = option(0.01, help="weight of the loss that balances the importance of experts")
+    load_weight: float = option(0.01, help="weight of the loss that balances the load of experts")
     dropout: float = flag(0.4, help="dropout of every layer's output and of the embeddings")
 
     def __post_init__(self) -> None:
@@ -274,6 +274,6 @@ class LSTMMoEConfig:
         )
 
     def shrink(self) -> LSTMMoEConfig:
-        """The same structure in small sizes, for tests."""
+        """Return the same structure in small sizes, for tests."""
         small = at_most(self, num_experts=5, experts_per_token=2)
         return replace(self, **small, width=10, cell_size=14, expert_size=8)

@@ -1,11 +1,10 @@
 """Deep-Att, a deep recurrent model with fast-forward connections: Zhou et al. 2016, arXiv:1606.04199.
 
-An LSTM layer is seen as two blocks: f_t = W x_t without recurrence, and the rest, which makes h_t of f_t and h_{t-1}. The
-next layer reads [Half(f_t), h_t], so that half of f reaches the top without ever passing a non-linearity or a recurrence
-(section 3.1).
+An LSTM layer consists of f_t = W x_t, without recurrence, and the recurrence from f_t and h_{t-1} to h_t. The next layer
+reads [Half(f_t), h_t], so that half of f reaches the top without a non-linearity or a recurrence (section 3.1).
 
 Shapes: B sentences, N hypotheses, S source positions, T target positions, I inputs, E embedding, H hidden size, C width of
-what the attention reads.
+the encoder output.
 """
 
 from __future__ import annotations
@@ -23,33 +22,33 @@ from nmt.layers.stack import Layers
 from nmt.models import models
 from nmt.models.output_layers import LinearOutput
 from nmt.models.recurrent.attentive_recurrent import (
-    Advanced,
     AttendedMemory,
     AttentiveRecurrent,
+    DecoderResult,
     DecoderStack,
     StackState,
-    asking_and_reading,
+    run_with_own_context,
 )
 from nmt.models.recurrent.config import DeepAttConfig
 from nmt.models.recurrent.layers import LSTMLayer, read
 
 
 class FastForward(nn.Module):
-    """What a layer hands on beside its states. f_t has 4 H numbers, one for each gate."""
+    """An LSTM layer with its fast-forward connection. f_t has 4 H components, H for each gate."""
 
     def __init__(self, layer: LSTMLayer, dropout: float) -> None:
         super().__init__()
         self.layer = layer
         self.dropout = Dropout(dropout)
 
-    def passed_on(self, x: Tensor, states: Tensor) -> Tensor:
-        """[Half(f), Dr(h)] of the layer's input [N, T, I] and its states [N, T, H]: [N, T, 3H]"""
+    def output(self, x: Tensor, states: Tensor) -> Tensor:
+        """The layer's input [N, T, I] and states [N, T, H] -> [Half(f), dropout(h)] [N, T, 3H]"""
         half = self.layer.of_input(x, 2 * self.layer.hidden_size)
         return torch.cat([half, self.dropout(states)], dim=-1)
 
 
 class FastForwardColumn(nn.Module):
-    """A stack over the source whose direction changes with every layer."""
+    """A stack over the source whose layers alternate in direction."""
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int, dropout: float, backwards: bool) -> None:
         super().__init__()
@@ -58,32 +57,34 @@ class FastForwardColumn(nn.Module):
         self.backwards = backwards
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """[B, S, I] -> [h, f] of the top layer, [B, S, 5H] (padding may hold anything)."""
+        """[B, S, I] -> [h, f] of the top layer, [B, S, 5H] arbitrary at padding."""
         for number, layer in enumerate(self.layers):
-            given = x
-            states, _ = read(layer.layer, given, lengths, backwards=self.backwards == (number % 2 == 0))
-            x = layer.passed_on(given, states)
-        return torch.cat([states, layer.layer.of_input(given)], dim=-1)
+            inputs = x
+            states, _ = read(layer.layer, inputs, lengths, backwards=self.backwards == (number % 2 == 0))
+            x = layer.output(inputs, states)
+        return torch.cat([states, layer.layer.of_input(inputs)], dim=-1)
 
 
 class Encoder(nn.Module):
-    """Two columns whose directions alternate in opposite order, seen through W_p: section 3.2."""
+    """Two columns with opposite directions in each layer, projected by W_p: section 3.2."""
 
     def __init__(self, config: DeepAttConfig) -> None:
         super().__init__()
         sizes = config.embedding_size, config.hidden_size, config.encoder_layers
-        self.columns = nn.ModuleList(FastForwardColumn(*sizes, config.dropout, way) for way in (False, True))
+        self.columns = nn.ModuleList(
+            FastForwardColumn(*sizes, config.dropout, backwards) for backwards in (False, True)
+        )
         self.projection = nn.Linear(10 * config.hidden_size, config.memory_size, bias=False)
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, None]:
-        """[B, S, E] -> [B, S, C]; the last states say nothing more."""
+        """[B, S, E] -> [B, S, C]; there is no second result."""
         return self.projection(torch.cat([column(embedded, lengths) for column in self.columns], dim=-1)), None
 
 
 class Decoder(DecoderStack):
-    """One column. The bottom layer's state asks for the context that is part of its next input; the rest sees f and h.
+    """One column. The bottom layer's state is the query for the context in its next input.
 
-    So only the bottom layer has to take one position after the other.
+    So only the bottom layer runs position by position.
     """
 
     def __init__(self, config: DeepAttConfig) -> None:
@@ -96,22 +97,22 @@ class Decoder(DecoderStack):
     def recurrent(self) -> Iterable[LSTMLayer]:
         return (layer.layer for layer in self.layers)
 
-    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
-        """The readout is [Half(f), h] of the top layer."""
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> DecoderResult:
+        """The output is [Half(f), h] of the top layer."""
         bottom, *upper = self.layers
         before, *above = state.layers
-        given, hidden, weights, behind = asking_and_reading(bottom.layer, self.attention, embedded, source, before)
-        x, after = bottom.passed_on(given, hidden), [behind]
+        inputs, hidden, weights, last = run_with_own_context(bottom.layer, self.attention, embedded, source, before)
+        x, after = bottom.output(inputs, hidden), [last]
         for layer, before in zip(upper, above):
-            hidden, behind = layer.layer(x, before)
-            x = layer.passed_on(x, hidden)
-            after.append(behind)
+            hidden, last = layer.layer(x, before)
+            x = layer.output(x, hidden)
+            after.append(last)
         return x, weights, StackState(tuple(after))
 
 
 @models.register("deep_att", DeepAttConfig)
 class DeepAtt(AttentiveRecurrent):
-    """Interleaved columns of LSTMs; half of every layer's feed-forward block goes on untouched."""
+    """Interleaved columns of LSTMs; half of every layer's projected input passes to the next layer."""
 
     def __init__(self, config: DeepAttConfig, sizes: VocabularySizes) -> None:
         source, target = (Embedding(count, config.embedding_size) for count in (sizes.source, sizes.target))

@@ -19,23 +19,23 @@ from nmt.layers.stack import Stack
 from nmt.models import models
 from nmt.models.output_layers import LinearOutput
 from nmt.models.recurrent.attentive_recurrent import (
-    Advanced,
     AttendedMemory,
     AttentiveRecurrent,
+    DecoderResult,
     DecoderStack,
     StackState,
-    initialise,
+    initialize,
 )
 from nmt.models.recurrent.config import GNMTConfig
-from nmt.models.recurrent.layers import BothWays, LSTMLayer, OneWay, RecurrentEncoder, concatenated
+from nmt.models.recurrent.layers import BidirectionalLayer, DirectedLayer, LSTMLayer, RecurrentEncoder, concatenated
 
 
 class Decoder(DecoderStack):
-    """A bottom layer that sees the target alone and asks, and upper layers that all see the context.
+    """A bottom layer over the target, whose outputs are the queries, and upper layers that read the context.
 
-    The context a_i is asked for by y_{i-1}, the bottom layer's output at the step before (equation 4), "sent directly to
-    all the remaining decoder layers" and concatenated to their inputs. The bottom layer never sees a context, so
-    training needs no loop over positions.
+    The query of the context a_i is y_{i-1}, the bottom layer's output at the previous step (equation 4). The context is
+    "sent directly to all the remaining decoder layers" and concatenated to their inputs. The bottom layer reads no context,
+    so training needs no loop over positions.
     """
 
     def __init__(self, config: GNMTConfig, states_size: int) -> None:
@@ -50,18 +50,18 @@ class Decoder(DecoderStack):
     def recurrent(self) -> Iterable[LSTMLayer]:
         return self.bottom, *self.upper
 
-    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
-        asking = state.layers[0][:, :1]  # [N, 1, H]
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> DecoderResult:
+        first_query = state.layers[0][:, :1]  # [N, 1, H]
         x, bottom = self.bottom(embedded, state.layers[0])
-        queries = torch.cat([asking, x[:, :-1]], dim=1)  # y_{i-1}
+        queries = torch.cat([first_query, x[:, :-1]], dim=1)  # y_{i-1}
         queries = queries.reshape(source.states.size(0), -1, queries.size(-1))  # [B, N/B * T, H]
         contexts, weights = self.attention(queries, source.keys, source.states, source.bias)
         contexts = contexts.view(*x.shape[:2], -1)  # [N, T, C]
         after = [bottom]
         for number, (layer, before) in enumerate(zip(self.upper, state.layers[1:]), 2):
-            output, behind = layer(torch.cat([self.dropout(x), contexts], dim=-1), before)
+            output, last = layer(torch.cat([self.dropout(x), contexts], dim=-1), before)
             x = output + x if number >= self.residual_from else output
-            after.append(behind)
+            after.append(last)
         return self.dropout(x), weights, StackState(tuple(after))
 
 
@@ -77,9 +77,9 @@ class GNMT(AttentiveRecurrent):
         self.output = LinearOutput.with_bias(size, sizes.target)
         onward, backward = (LSTMLayer(config.embedding_size, size) for _ in range(2))
         inputs = [2 * size, *[size] * (config.encoder_layers - 2)][: config.encoder_layers - 1]
-        rest = [OneWay(LSTMLayer(width, size)) for width in inputs]
+        rest = [DirectedLayer(LSTMLayer(width, size)) for width in inputs]
         self.encoder = RecurrentEncoder(
-            [BothWays(onward, backward, concatenated), *rest], config.dropout, config.residual_from
+            [BidirectionalLayer(onward, backward, concatenated), *rest], config.dropout, config.residual_from
         )
         self.decoder = Decoder(config, states_size=size if rest else 2 * size)
-        initialise(self, config.init_range)
+        initialize(self, config.init_range)

@@ -1,7 +1,7 @@
-"""Recurrent layers that padding cannot reach, and stacks of them.
+"""Recurrent layers whose states ignore padding, and stacks of them.
 
 Shapes: B sentences, N hypotheses, S source positions, T positions, I inputs, H hidden size, P parts of a state.
-The state of a layer is one tensor [N, P, H]: part 0 is its output, an LSTM keeps its cell as part 1.
+The state of a layer is one tensor [N, P, H]: part 0 is the output, part 1 the cell of an LSTM.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.layers.dropout import Dropout
-from nmt.layers.linear import bf16_kernels_there
+from nmt.layers.linear import has_bf16_kernels
 from nmt.layers.stack import Layers, Stack
 
-SATURATING = 1e4  # an input at which the logistic function is exactly 0 or 1, in any number format
+SATURATING = 1e4  # an input at which the logistic function is exactly 0 or 1, in any data type
 
 States = tuple[Tensor, ...]  # by layer: [N, P, H]
 
 
 def reverse_within_lengths(x: Tensor, lengths: Tensor) -> Tensor:
-    """Each sentence of x [B, S, ...] backwards, by its own length; padding stays where it is."""
+    """Reverse each sentence of x [B, S, ...] within its length; padding does not move."""
     positions = torch.arange(x.size(1), device=x.device)[None, :]
     last = lengths[:, None] - 1
     index = torch.where(positions <= last, last - positions, positions)  # [B, S]
@@ -37,10 +37,10 @@ def reverse_within_lengths(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 class RecurrentLayer(nn.Module, ABC):
-    """One layer in one direction: torch's, over whole sentences or from a given state on."""
+    """A unidirectional layer of torch, over whole sentences or continued from a state."""
 
     parts: ClassVar[int]
-    gates_at_padding: ClassVar[tuple[float, ...]]  # inputs of the gates, in torch's order, that keep the state as it is
+    gates_at_padding: ClassVar[tuple[float, ...]]  # gate inputs, in torch's order, that keep the state unchanged
 
     def __init__(self, rnn: nn.RNNBase) -> None:
         super().__init__()
@@ -48,70 +48,69 @@ class RecurrentLayer(nn.Module, ABC):
         self.hidden_size = rnn.proj_size or rnn.hidden_size  # of the output
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """From a state [N, P, H] over x [N, T, I]: outputs [N, T, H], and the state after the last position."""
+        """x [N, T, I] and the state [N, P, H] before it -> outputs [N, T, H] and the state after the last position"""
         return self._run(x, state, self.rnn.all_weights[0])
 
     def over_sentences(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Over x [B, S, I]: states [B, S, H] (padding may hold anything), and [B, P, H] after each sentence's end."""
+        """x [B, S, I] -> states [B, S, H], arbitrary at padding, and the state [B, P, H] after each sentence"""
         if x.device.type == "cpu":
             return self._frozen(x, lengths, self.zeros(x.size(0), x))
         return self._packed(x, lengths)
 
     def _packed(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Packing reads the lengths on the host: one synchronisation a batch."""
+        """Packing reads the lengths on the host: one synchronization per batch."""
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         output, after = self.rnn(packed)
         states, _ = pad_packed_sequence(output, batch_first=True, total_length=x.size(1))
         return states, self.join([part[0] for part in (after if isinstance(after, tuple) else (after,))])
 
     def _frozen(self, x: Tensor, lengths: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """The same without packing, whose backward pass is slow on a CPU where lengths are alike (they are sorted).
+        """Compute the same without packing, whose backward pass is slow on a CPU.
 
-        One more input says "padding". Its weights hold the gates so that at padding the state stays exactly what it was
-        after the last real position.
+        An additional input is 1 at padding. Its weights saturate the gates, so that the state stays exactly the same there.
         """
         gates = x.new_tensor(self.gates_at_padding)[:, None, None].expand(-1, self.rnn.hidden_size, 1)
         padding = (torch.arange(x.size(1)) >= lengths[:, None])[:, :, None].to(x.dtype)  # [B, S, 1]
         of_input, of_state, *biases = self.rnn.all_weights[0]
         weights = [torch.cat([of_input, gates.flatten(0, 1)], dim=1), of_state, *biases]
         states, after = self._run(torch.cat([x, padding], dim=2), start, weights)
-        last = states[torch.arange(len(x)), lengths - 1]  # an LSTM's output gate still moves at padding
+        last = states[torch.arange(len(x)), lengths - 1]  # the output gate of an LSTM changes its output at padding
         return states, self.join([last, *self.split(after)[1:]])
 
     def of_input(self, x: Tensor, most: int | None = None) -> Tensor:
-        """W x [..., I] for all gates, or the first ``most`` of its numbers."""
+        """W x [..., I] for all gates, or its first ``most`` components."""
         return F.linear(x, self.rnn.get_parameter("weight_ih_l0")[:most])
 
     def zeros(self, rows: int, like: Tensor) -> Tensor:
-        """The state [rows, P, H] before anything is read, in the type and on the device of ``like``."""
+        """Return a zero state [rows, P, H] with the data type and device of ``like``."""
         return like.new_zeros(rows, self.parts, self.hidden_size)
 
     def split(self, state: Tensor) -> tuple[Tensor, ...]:
-        """[N, P, H] -> what torch keeps apart, a matrix of N rows each: the output, and the cell if there is one."""
+        """[N, P, H] -> the output [N, H], and the cell of an LSTM"""
         return state.unbind(1)
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
-        """The other way round."""
+        """The inverse of ``split``."""
         return torch.stack(list(parts), dim=1)
 
     @abstractmethod
     def _run(self, x: Tensor, start: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """torch's function with these weights: states and the last state [N, P, H]."""
+        """Call torch's function with these weights; return all states and the last state [N, P, H]."""
 
 
 def _lacks_bf16(x: Tensor) -> bool:
-    """Whether x would be read in bf16 by a CPU for which oneDNN has no such LSTM: it is read in float32 instead."""
-    if x.device.type != "cpu" or bf16_kernels_there():
+    """Whether x would be computed in bf16 on a CPU for which oneDNN has no bf16 LSTM; it is computed in float32."""
+    if x.device.type != "cpu" or has_bf16_kernels():
         return False
     autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is torch.bfloat16
     return x.dtype is torch.bfloat16 or autocast
 
 
 class LSTMLayer(RecurrentLayer):
-    """i, f, o = sigma(W x_t + U h_{t-1} + b) each with its own W, U, b; g = tanh(W x_t + U h_{t-1} + b);
+    """i, f, o = sigma(W x_t + U h_{t-1} + b), with separate W, U, b for each; g = tanh(W x_t + U h_{t-1} + b);
     c_t = f * c_{t-1} + i * g; h_t = o * tanh(c_t): Zaremba et al. 2014, arXiv:1409.2329, section 3.1 (no peepholes).
 
-    torch has two b for each, whose sum counts.
+    torch has two biases for each, which it adds.
     """
 
     parts = 2
@@ -137,7 +136,7 @@ class ProjectedLSTMLayer(LSTMLayer):
 
     def __init__(self, input_size: int, cell_size: int, output_size: int) -> None:
         RecurrentLayer.__init__(self, nn.LSTM(input_size, cell_size, batch_first=True, proj_size=output_size))
-        # Once a process torch says that oneDNN has no projections and that it does without: nothing to act upon.
+        # torch warns once per process that oneDNN does not support projections; it falls back to its own kernel.
         warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
 
     def zeros(self, rows: int, like: Tensor) -> Tensor:
@@ -169,15 +168,15 @@ class GRULayer(RecurrentLayer):
 
 
 def read(layer: RecurrentLayer, x: Tensor, lengths: Tensor, backwards: bool) -> tuple[Tensor, Tensor]:
-    """x [B, S, I] -> states [B, S, H] in the order of x, and the last state [B, P, H] in the direction of reading."""
+    """x [B, S, I] -> states [B, S, H] in the order of x, and the last state [B, P, H] in the direction of the layer"""
     if not backwards:
         return layer.over_sentences(x, lengths)
     states, last = layer.over_sentences(reverse_within_lengths(x, lengths), lengths)
     return reverse_within_lengths(states, lengths), last
 
 
-class OneWay(nn.Module):
-    """A layer of an encoder that reads each sentence from its beginning, or from its own end."""
+class DirectedLayer(nn.Module):
+    """An encoder layer that reads each sentence forwards or backwards."""
 
     def __init__(self, layer: RecurrentLayer, backwards: bool = False) -> None:
         super().__init__()
@@ -189,15 +188,15 @@ class OneWay(nn.Module):
         return read(self.layer, x, lengths, self.backwards)
 
 
-class BothWays(nn.Module):
-    """A layer of an encoder in both directions, merged into one, in the states and in the last state."""
+class BidirectionalLayer(nn.Module):
+    """A bidirectional encoder layer; states and last states of both directions are merged."""
 
     def __init__(
         self, forward_layer: RecurrentLayer, backward_layer: RecurrentLayer, merge: Callable[[Tensor, Tensor], Tensor]
     ) -> None:
-        """``merge``: two tensors [..., H] to one."""
+        """``merge`` combines two tensors [..., H]."""
         super().__init__()
-        self.directions = nn.ModuleList([OneWay(forward_layer), OneWay(backward_layer, backwards=True)])
+        self.directions = nn.ModuleList([DirectedLayer(forward_layer), DirectedLayer(backward_layer, backwards=True)])
         self.merge = merge
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,20 +205,20 @@ class BothWays(nn.Module):
 
 
 def concatenated(onward: Tensor, backward: Tensor) -> Tensor:
-    """Both directions side by side: Schuster and Paliwal 1997; Bahdanau et al. 2015, section 3.2."""
+    """Concatenate both directions: Schuster and Paliwal 1997; Bahdanau et al. 2015, section 3.2."""
     return torch.cat([onward, backward], dim=-1)
 
 
 def averaged(onward: Tensor, backward: Tensor) -> Tensor:
-    """The mean of both directions."""
+    """Return the mean of both directions."""
     return (onward + backward) / 2
 
 
 class RecurrentStack(nn.Module):
-    """Layers one after the other; from layer ``residual_from`` (counted from 1) on, inputs are added to outputs.
+    """A stack of layers; from layer ``residual_from`` (counted from 1) on, inputs are added to outputs.
 
-    The sum is taken after the recurrence: x^i = m^i + x^(i-1), Wu et al. 2016, arXiv:1609.08144, equation 6. The state of a
-    layer is never part of it, and dropout acts on what a layer reads, never on the path around it.
+    x^i = m^i + x^(i-1): Wu et al. 2016, arXiv:1609.08144, equation 6. The sum does not enter the layer's state. Dropout
+    applies to the input of a layer, not to its residual connection.
     """
 
     kind: type[Layers[Any]] = Layers
@@ -230,22 +229,21 @@ class RecurrentStack(nn.Module):
         self.dropout = Dropout(dropout)
         self.residual_from = residual_from or math.inf
 
-    def forward(self, x: Tensor, given: Any) -> tuple[Tensor, States]:
-        """On from the ``given`` states over a sequence, or one position: [N, T, I] -> [N, T, H], and the states after the
-        last position (padding included)."""
+    def forward(self, x: Tensor, before: Any) -> tuple[Tensor, States]:
+        """[N, T, I] -> [N, T, H] and the states after the last position; ``before`` has an argument for each layer."""
         after = []
-        for number, (layer, own) in enumerate(zip(self.layers, given), 1):
-            output, state = layer(self.dropout(x) if number > 1 else x, own)
+        for number, (layer, argument) in enumerate(zip(self.layers, before), 1):
+            output, state = layer(self.dropout(x) if number > 1 else x, argument)
             x = output + x if number >= self.residual_from else output
             after.append(state)
         return x, tuple(after)
 
 
 class RecurrentEncoder(RecurrentStack):
-    """A stack over the source, whose layers read it in one way or both."""
+    """A stack of unidirectional or bidirectional layers over the source."""
 
     kind = Stack
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, States]:
-        """[B, S, I] -> states [B, S, H] (padding may hold anything), and each layer's state after the last position."""
+        """[B, S, I] -> states [B, S, H], arbitrary at padding, and the last state of each layer"""
         return super().forward(embedded, itertools.repeat(lengths))

@@ -1,7 +1,6 @@
-"""Recurrent encoder-decoders, from a bare last state to attention that feeds back: what the decoder starts from, where the
-context goes, and what the output layer sees.
+"""Recurrent encoder-decoders, without attention and with several kinds of it.
 
-Sutskever et al. 2014, Cho et al. 2014, Bahdanau et al. 2015, Luong et al. 2015, and the textbook steps between them.
+Sutskever et al. 2014, Cho et al. 2014, Bahdanau et al. 2015, Luong et al. 2015, and combinations of them.
 Shapes: B sentences, K beam, N = B*K hypotheses (K = 1 in training), S source positions, T target positions, E embedding,
 P parts of a state, H hidden size, C context, Z summary, D width of the readout.
 """
@@ -32,20 +31,20 @@ from nmt.models import models
 from nmt.models.config import shares_embeddings
 from nmt.models.output_layers import LinearOutput, TiedOutput
 from nmt.models.recurrent.attentive_recurrent import (
-    Advanced,
     AttendedMemory,
     AttentiveRecurrent,
+    DecoderResult,
     DecoderStack,
     StackState,
     attended,
-    initialise,
+    initialize,
 )
 from nmt.models.recurrent.config import AttentionKind, BridgeKind, CellKind, ContextPath, LSTMConfig, Merge, ReadoutKind
 from nmt.models.recurrent.layers import (
-    BothWays,
+    BidirectionalLayer,
+    DirectedLayer,
     GRULayer,
     LSTMLayer,
-    OneWay,
     RecurrentEncoder,
     RecurrentLayer,
     RecurrentStack,
@@ -57,7 +56,7 @@ from nmt.models.recurrent.layers import (
 
 
 class Readout(nn.Module):
-    """What the output layer sees of context, state and more, put side by side: just that."""
+    """The input of the output layer: the concatenation of context, decoder state and more, without a further layer."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -97,11 +96,11 @@ class AttentiveDecoder(DecoderStack):
         super().__init__()
         size, attention = config.hidden_size, _attention(config)
         summary = config.states_size if config.peeky else 0
-        # What the readout sees beside the state: the last piece's embedding, the context.
+        # The readout may also read the last token's embedding and the context.
         self.reads_embedding, self.reads_context = config.readout_embedding, config.context is not ContextPath.input
-        seen = attention.context_size if self.reads_context else 0
-        seen += config.embedding_size if self.reads_embedding else 0
-        readout = _readout(config, seen + size + summary)
+        read = attention.context_size if self.reads_context else 0
+        read += config.embedding_size if self.reads_embedding else 0
+        readout = _readout(config, read + size + summary)
         fed = {ContextPath.readout: 0, ContextPath.feeding: readout.size}.get(config.context, attention.context_size)
         inputs = [config.embedding_size + fed + summary, *[size] * (config.num_layers - 1)]
         layers = [_CELLS[config.cell](width, size) for width in inputs]
@@ -113,71 +112,71 @@ class AttentiveDecoder(DecoderStack):
         return self.stack.layers
 
     def attend(self, queries: Tensor, source: AttendedMemory) -> tuple[Tensor, Tensor | None]:
-        """[N, T, H] -> contexts [N, T, C], weights [B, N/B * T, S]: the K hypotheses of a sentence are K queries."""
+        """[N, T, H] -> contexts [N, T, C], weights [B, N/B * T, S]; the K hypotheses of a sentence are K queries."""
         sentences = len(source.states)
-        asking = queries if len(queries) == sentences else queries.view(sentences, -1, queries.size(-1))
-        contexts, weights = self.attention(asking, source.keys, source.states, source.bias)
+        by_sentence = queries if len(queries) == sentences else queries.view(sentences, -1, queries.size(-1))
+        contexts, weights = self.attention(by_sentence, source.keys, source.states, source.bias)
         return contexts.view(*queries.shape[:2], -1), weights
 
     def read_out(self, context: Tensor, state: Tensor, embedded: Tensor, source: AttendedMemory) -> Tensor:
-        """All of [N, T, ...] -> [N, T, D]"""
+        """Each [N, T, ...] -> [N, T, D]"""
         parts = [context, state] if self.reads_context else [state]
         if self.reads_embedding:
             parts.append(embedded)
-        return self.dropout(self.readout(beside(source.summary, *parts)))
+        return self.dropout(self.readout(concatenated_with(source.summary, *parts)))
 
 
 class ContextAfter(AttentiveDecoder):
-    """Attention follows the recurrence and never feeds back: a whole target in one go."""
+    """Attention after the recurrence, whose input has no context: the recurrence runs over a whole target at once."""
 
-    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
-        states, layers = self.stack(beside(source.summary, embedded), state.layers)
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> DecoderResult:
+        states, layers = self.stack(concatenated_with(source.summary, embedded), state.layers)
         contexts, weights = self.attend(states, source)
         return self.read_out(contexts, states, embedded, source), weights, StackState(layers)
 
 
 class StepwiseDecoder(AttentiveDecoder):
-    """What comes back as input makes every step wait for the one before."""
+    """A decoder whose input depends on the previous step's output, so that it runs step by step."""
 
     @abstractmethod
-    def step(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
+    def step(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> DecoderResult:
         """One position: [N, 1, E]"""
 
-    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> DecoderResult:
         hidden, weights = [], []
         for x in torch.split(embedded, 1, dim=1):
-            one, weight, state = self.step(x, source, state)
-            hidden.append(one)
+            output, weight, state = self.step(x, source, state)
+            hidden.append(output)
             weights.append(weight)
         maps = None if weights[0] is None else torch.cat([weight for weight in weights if weight is not None], dim=1)
         return torch.cat(hidden, dim=1), maps, state
 
 
 class ContextFirst(StepwiseDecoder):
-    """The state before a step asks, and the context is part of the step's input: Bahdanau et al. 2015, section 3.1."""
+    """The previous state is the query; the context is part of the step's input: Bahdanau et al. 2015, section 3.1."""
 
-    def step(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
+    def step(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> DecoderResult:
         contexts, weights = self.attend(state.layers[-1][:, :1], source)
-        states, layers = self.stack(beside(source.summary, embedded, contexts), state.layers)
+        states, layers = self.stack(concatenated_with(source.summary, embedded, contexts), state.layers)
         return self.read_out(contexts, states, embedded, source), weights, StackState(layers)
 
 
 class ReadoutFed(StepwiseDecoder):
-    """The readout comes back as input of the next step, "input feeding": Luong et al. 2015, section 3.3."""
+    """Input feeding: the readout is part of the next step's input. Luong et al. 2015, section 3.3."""
 
     def start(self, layers: States) -> StackState:
         return StackState(layers, layers[0].new_zeros(layers[0].size(0), self.readout.size))
 
-    def step(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
+    def step(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> DecoderResult:
         assert state.fed is not None
-        states, layers = self.stack(beside(source.summary, embedded, state.fed[:, None]), state.layers)
+        states, layers = self.stack(concatenated_with(source.summary, embedded, state.fed[:, None]), state.layers)
         contexts, weights = self.attend(states, source)
         hidden = self.read_out(contexts, states, embedded, source)
         return hidden, weights, StackState(layers, hidden[:, 0])
 
 
-def beside(summary: Tensor | None, *parts: Tensor) -> Tensor:
-    """[N, T, ...] each -> side by side, the summary [B, Z] of its sentence at every position among them."""
+def concatenated_with(summary: Tensor | None, *parts: Tensor) -> Tensor:
+    """Concatenate parts [N, T, ...], and the summary [B, Z] of each sentence at every position."""
     if summary is not None:
         rows, positions = parts[0].shape[:2]
         summary = summary.repeat_interleave(rows // summary.size(0), dim=0)
@@ -185,11 +184,11 @@ def beside(summary: Tensor | None, *parts: Tensor) -> Tensor:
     return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
 
-# What a decoder starts from: the encoder's last states by layer [B, P, H] -> the decoder's first states by layer [B, P, H].
+# Bridges: the encoder's last states by layer [B, P, H] -> the decoder's initial states by layer [B, P, H].
 
 
 class ZeroBridge(nn.Module):
-    """The decoder starts from nothing: the source comes in through attention alone."""
+    """Zero initial states: the decoder reads the source only through attention."""
 
     def __init__(self, num_layers: int, parts: int, size: int) -> None:
         super().__init__()
@@ -200,9 +199,9 @@ class ZeroBridge(nn.Module):
 
 
 class DenseBridge(nn.Module):
-    """tanh(W h) of the encoder's last state: Bahdanau et al. 2015, section A.2.2, where h is the backward direction's.
+    """tanh(W h) of the encoder's last state, with a separate W for each layer and part of its state.
 
-    ``first``: where that part of h begins. Every layer, and every part of its state, has a W of its own.
+    Bahdanau et al. 2015, section A.2.2, where h is the state of the backward direction; ``first``: its first component.
     """
 
     def __init__(self, encoder_size: int, num_layers: int, parts: int, size: int, first: int = 0) -> None:
@@ -212,8 +211,8 @@ class DenseBridge(nn.Module):
 
     def forward(self, last: States) -> States:
         h = last[-1][:, 0, self.first :]
-        started = torch.tanh(self.linear(h)).view(-1, self.num_layers, self.parts, self.size)
-        return tuple(started.unbind(1))
+        states = torch.tanh(self.linear(h)).view(-1, self.num_layers, self.parts, self.size)
+        return tuple(states.unbind(1))
 
 
 _CELLS: dict[CellKind, type[LSTMLayer] | type[GRULayer]] = {CellKind.lstm: LSTMLayer, CellKind.gru: GRULayer}
@@ -232,20 +231,20 @@ _DECODERS: dict[ContextPath, type[AttentiveDecoder]] = {
 
 def build_encoder(config: LSTMConfig) -> RecurrentEncoder:
     cell, size = _CELLS[config.cell], config.states_size
-    own = size // 2 if config.merge is Merge.concat else size
 
-    def layer(width: int) -> OneWay | BothWays:
+    def layer(width: int) -> DirectedLayer | BidirectionalLayer:
         if not config.bidirectional:
-            return OneWay(cell(width, size))
-        return BothWays(cell(width, own), cell(width, own), _MERGES[config.merge])
+            return DirectedLayer(cell(width, size))
+        output = size // 2 if config.merge is Merge.concat else size
+        return BidirectionalLayer(cell(width, output), cell(width, output), _MERGES[config.merge])
 
     inputs = [config.embedding_size, *[size] * (config.num_layers - 1)]
     return RecurrentEncoder([layer(width) for width in inputs], config.dropout, config.residual_from)
 
 
 def build_bridge(config: LSTMConfig) -> nn.Module:
-    """From the encoder's last states to those that the decoder starts from."""
-    if config.bridge is BridgeKind.copy:  # each layer where the encoder's ended: Sutskever et al. 2014
+    """Build the module from the encoder's last states to the decoder's initial states."""
+    if config.bridge is BridgeKind.copy:  # the encoder's last states: Sutskever et al. 2014
         return nn.Identity()
     sizes = config.num_layers, _CELLS[config.cell].parts, config.hidden_size
     if config.bridge is BridgeKind.zero:
@@ -285,14 +284,14 @@ def build_output(config: LSTMConfig, readout_size: int, target: Embedding, sizes
 
 @dataclass
 class LSTMMemory(AttendedMemory):
-    """Besides, the states that the decoder starts from."""
+    """The encoder output and the initial states of the decoder."""
 
     first: States  # [B, P, H] by layer
 
 
 @models.register("lstm", LSTMConfig)
 class LSTM(AttentiveRecurrent):
-    """A recurrent encoder, a bridge, and a decoder with or without attention; which ones, the configuration says."""
+    """A recurrent encoder, a bridge, and a decoder with or without attention."""
 
     def __init__(self, config: LSTMConfig, sizes: VocabularySizes) -> None:
         target = Embedding(sizes.target, config.embedding_size)
@@ -306,12 +305,14 @@ class LSTM(AttentiveRecurrent):
         self.bridge = build_bridge(config)
         self.decoder = _DECODERS[config.context](config)
         self.output = build_output(config, self.decoder.readout.size, target, sizes)
-        initialise(self, config.init_range)
+        initialize(self, config.init_range)
+        if config.residual_from is not None and config.residual_from > config.num_layers:
+            self.ignored = (f"model.residual_from={config.residual_from}",)
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> LSTMMemory:
         ids = reverse_within_lengths(source, source_lengths) if self.reverse_source else source
         states, last = self.encoder(self.dropout(self.source_embedding(ids)), source_lengths)
-        if self.reverse_source:  # back into the order of the source, for whoever looks at the attention
+        if self.reverse_source:  # back to source order, for the attention maps
             states = reverse_within_lengths(states, source_lengths)
         summary = last[-1][:, 0] if self.peeky else None
         read = attended(states, source_lengths, self.decoder.attention)

@@ -22,27 +22,27 @@ from nmt.layers.stack import Stack
 from nmt.models import models
 from nmt.models.output_layers import LinearOutput, decoded
 from nmt.models.recurrent.attentive_recurrent import (
-    Advanced,
     AttendedMemory,
     AttentiveRecurrent,
+    DecoderResult,
     DecoderStack,
     StackState,
-    asking_and_reading,
     attended,
+    run_with_own_context,
 )
 from nmt.models.recurrent.config import LSTMMoEConfig
-from nmt.models.recurrent.layers import BothWays, OneWay, ProjectedLSTMLayer
+from nmt.models.recurrent.layers import BidirectionalLayer, DirectedLayer, ProjectedLSTMLayer
 
 
 @dataclass
 class LSTMMoEMemory(AttendedMemory):
-    """Besides, how the encoder's mixture was used."""
+    """The encoder output and the usage of the encoder's experts."""
 
     usage: Tensor  # [B, 2, E] importance and load of each expert, summed over the sentence
 
 
-class Mixture(nn.Module):
-    """x + Dropout(sigmoid(MoE(x))): appendix E puts a sigmoid before the residual sum."""
+class ExpertMixture(nn.Module):
+    """x + Dropout(sigmoid(MoE(x))): appendix E."""
 
     def __init__(self, config: LSTMMoEConfig) -> None:
         super().__init__()
@@ -51,31 +51,33 @@ class Mixture(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens [n, D] -> [n, D], and each token's part [n, 2, E] in the experts' importance and load."""
+        """Tokens [n, D] -> [n, D], and each token's importance and load of the experts [n, 2, E]"""
         routing = self.gating(x)
         mixed = self.dropout.add(x, torch.sigmoid(self.experts(x, routing)))
         return mixed, torch.stack([routing.gates, routing.load], dim=1)
 
     def at(self, real: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The n real ones alone among positions [N, T, D]; the others stay as they are. [N, T, D] and [n, 2, E]"""
+        """[N, T, D] -> [N, T, D] and [n, 2, E]; positions that are not ``real`` [N, T] stay unchanged"""
         mixed, used = self(x[real])
         return x.masked_scatter(real[:, :, None], mixed), used
 
 
 class Encoder(nn.Module):
-    """Two layers, the mixture, and a third layer; residual sums around all of them. The first reads in both directions."""
+    """A bidirectional layer, a layer, the mixture and a third layer, each with a residual connection."""
 
     def __init__(self, config: LSTMMoEConfig) -> None:
         super().__init__()
         width, cell = config.width, config.cell_size
         onward, backward = (ProjectedLSTMLayer(width, cell, width) for _ in range(2))
-        self.below = Stack([BothWays(onward, backward, torch.add), OneWay(ProjectedLSTMLayer(width, cell, width))])
-        self.mixture = Mixture(config)
-        self.above = OneWay(ProjectedLSTMLayer(width, cell, width))
+        self.below = Stack(
+            [BidirectionalLayer(onward, backward, torch.add), DirectedLayer(ProjectedLSTMLayer(width, cell, width))]
+        )
+        self.mixture = ExpertMixture(config)
+        self.above = DirectedLayer(ProjectedLSTMLayer(width, cell, width))
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, S, D] -> states [B, S, D] (padding may hold anything), usage [B, 2, E]"""
+        """[B, S, D] -> states [B, S, D] (arbitrary at padding), usage [B, 2, E]"""
         for layer in self.below:
             x = self.dropout.add(x, layer(x, lengths)[0])
         x, used = self.mixture.at(real_positions(lengths, x.size(1)), x)
@@ -83,17 +85,17 @@ class Encoder(nn.Module):
 
 
 class Decoder(DecoderStack):
-    """A layer that asks for the context and reads it one position later, the mixture, and a second layer.
+    """A layer whose output is the query for its next context, the mixture, and a second layer.
 
-    "The first decoder LSTM receiving output from and providing input for the attention" (appendix E): it takes one
-    position after the other, what is above it all at once.
+    "The first decoder LSTM receiving output from and providing input for the attention" (appendix E). Only that layer runs
+    position by position.
     """
 
     def __init__(self, config: LSTMMoEConfig) -> None:
         super().__init__()
         width, cell = config.width, config.cell_size
         self.bottom = ProjectedLSTMLayer(2 * width, cell, width)
-        self.mixture = Mixture(config)
+        self.mixture = ExpertMixture(config)
         self.top = ProjectedLSTMLayer(width, cell, width)
         self.attention = ProductAttention(width, width)
         self.dropout = Dropout(config.dropout)
@@ -101,8 +103,8 @@ class Decoder(DecoderStack):
     def recurrent(self) -> Iterable[ProjectedLSTMLayer]:
         return self.bottom, self.top
 
-    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> Advanced:
-        """The readouts are the top layer's outputs."""
+    def forward(self, embedded: Tensor, source: AttendedMemory, state: StackState) -> DecoderResult:
+        """The mixture reads all positions."""
         everywhere = torch.ones(embedded.shape[:2], dtype=torch.bool, device=embedded.device)
         hidden, weights, _, after = self.mixing_at(everywhere, embedded, source, state)
         return hidden, weights, after
@@ -110,8 +112,10 @@ class Decoder(DecoderStack):
     def mixing_at(
         self, real: Tensor, embedded: Tensor, source: AttendedMemory, state: StackState
     ) -> tuple[Tensor, Tensor, Tensor, StackState]:
-        """The same if the mixture reads only the n real positions [N, T]; besides, its usage [n, 2, E] comes third."""
-        _, states, weights, bottom = asking_and_reading(self.bottom, self.attention, embedded, source, state.layers[0])
+        """Run ``forward`` with a mixture over the n ``real`` positions [N, T]; the third result is its usage [n, 2, E]."""
+        _, states, weights, bottom = run_with_own_context(
+            self.bottom, self.attention, embedded, source, state.layers[0]
+        )
         x, used = self.mixture.at(real, self.dropout.add(embedded, states))
         states, top = self.top(x, state.layers[1])
         return self.dropout.add(x, states), weights, used, StackState((bottom, top))
@@ -119,9 +123,9 @@ class Decoder(DecoderStack):
 
 @models.register("lstm_moe", LSTMMoEConfig)
 class LSTMMoE(AttentiveRecurrent):
-    """Recurrent layers, and between them a few of many feed-forward networks for each token."""
+    """A recurrent encoder-decoder with a mixture of experts in each stack."""
 
-    shapes_depend_on_tokens = True  # how many tokens an expert reads
+    shapes_depend_on_tokens = True  # the number of tokens of each expert
 
     def __init__(self, config: LSTMMoEConfig, sizes: VocabularySizes) -> None:
         source, target = (Embedding(count, config.width) for count in (sizes.source, sizes.target))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nmt.layers.dropout import Dropout
 from nmt.layers.linear import Linear
 from nmt.layers.padding import causal_bias
-from nmt.models.transformer.attention_kernels import attended, by_kernel, knows_flat_heads
+from nmt.models.transformer.attention_kernels import attended, by_kernel, supports_flat_heads
 from nmt.models.transformer.autoregression import (
     INITIAL_CAPACITY,
     Autoregression,
@@ -24,16 +24,17 @@ from nmt.models.transformer.autoregression import (
     SourceAttention,
 )
 from nmt.models.transformer.config import HeadSizes
-from nmt.models.transformer.mask import FlatMask, Mask, Segments, Weights, whole_sequence, within
+from nmt.models.transformer.mask import FlatMask, Mask, Segments, WeightRecord, self_attention_mask, whole_sequence
 
 
 class Attend(nn.Module, ABC):
-    """softmax(scores) V inside the heads; a kind of attention is the way it scores.
+    """softmax(scores) V inside the heads.
 
-    A subclass says how by ``scores``, and if need be by ``mix``. Training, decoding and every number format follow it.
+    A subclass defines ``scores``, and ``mix`` if it does not return weights @ values. Training and decoding call both.
     """
 
-    flat = False  # whether it can do without padding (``FlatMask``) as it is set now
+    flat = False  # whether it supports batches without padding (``FlatMask``) in its current mode
+    applies_positions = False  # whether scores depend on positions
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -47,9 +48,11 @@ class Attend(nn.Module, ABC):
         """[B, H, T, S] and [B, H, S, d_v] -> [B, H, T, d_v]"""
         return weights @ values
 
-    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
-        """queries [B, H, T, d_k], keys [B, H, S, d_k], values [B, H, S, d_v] -> [B, H, T, d_v]; ``record``
-        receives the weights [B, H, T, S]."""
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: WeightRecord = None) -> Tensor:
+        """queries [B, H, T, d_k], keys [B, H, S, d_k], values [B, H, S, d_v] -> [B, H, T, d_v]
+
+        ``record`` receives the weights [B, H, T, S].
+        """
         scores = self.scores(queries, keys, mask)
         weights = torch.softmax(scores if mask.bias is None else scores + mask.bias, dim=-1)
         if record is not None:
@@ -60,10 +63,10 @@ class Attend(nn.Module, ABC):
 class ScaledDotProduct(Attend):
     """softmax(Q K^T / sqrt(d_k)) V: equation 1."""
 
-    fused = True  # kernels that know the formula, up to its scale, compute the same
+    fused = True  # fused kernels compute the same formula
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A subclass with another formula is computed by its own parts."""
+        """Disable fused kernels in a subclass that changes the formula."""
         super().__init_subclass__(**options)
         formula = ("scores", "mix", "forward")
         cls.fused = all(getattr(cls, name) is getattr(ScaledDotProduct, name) for name in formula)
@@ -79,8 +82,8 @@ class ScaledDotProduct(Attend):
     def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
         return (queries * self.scale(queries.size(-1))) @ keys.transpose(-1, -2)
 
-    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
-        if record is not None or not self.fused:  # a kernel gives no weights
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: WeightRecord = None) -> Tensor:
+        if record is not None or not self.fused:  # a fused kernel returns no weights
             return super().forward(queries, keys, values, mask, record)
         scale, dropout = self.scale(queries.size(-1)), self.dropout.p if self.training else 0.0
         formula = super().forward
@@ -88,7 +91,7 @@ class ScaledDotProduct(Attend):
 
 
 class DotProduct(ScaledDotProduct):
-    """softmax(Q K^T) V: without the scale, whose effect section 3.2.1 argues for."""
+    """softmax(Q K^T) V: without the scale of section 3.2.1."""
 
     def scale(self, d_k: int) -> float:
         return 1.0
@@ -105,10 +108,10 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 class SelfAttention(SourceAttention):
-    """Queries, keys and values from the same sequence, projected by one matrix."""
+    """Self-attention; one matrix projects to queries, keys and values."""
 
     def __init__(self, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None) -> None:
-        """``rotation``, if any, turns queries and keys by their positions."""
+        """``rotation`` rotates queries and keys by their positions."""
         super().__init__()
         self.sizes = sizes
         self.parts = (sizes.keys, sizes.keys, sizes.values)
@@ -116,15 +119,16 @@ class SelfAttention(SourceAttention):
         self.output = Linear(sizes.values, sizes.d_model, bias=bias)
         self.attend = attend
         self.rotation = rotation
-        _initialise(self.projection, self.parts)
+        self.applies_positions = rotation is not None or attend.applies_positions
+        _initialize(self.projection, self.parts)
         nn.init.xavier_uniform_(self.output.weight)
 
     @property
     def flat(self) -> bool:
-        return self.attend.flat and knows_flat_heads(self.sizes.d_k, self.sizes.d_v)
+        return self.attend.flat and supports_flat_heads(self.sizes.d_k, self.sizes.d_v)
 
     def flat_mask(self, segments: Segments) -> FlatMask:
-        return within(segments)
+        return self_attention_mask(segments)
 
     def project(self, x: Tensor, mask: Mask) -> tuple[Tensor, Tensor, Tensor]:
         """[B, T, D] -> queries, keys, values [B, H, T, d]"""
@@ -132,22 +136,22 @@ class SelfAttention(SourceAttention):
             split_heads(part, self.sizes.num_heads) for part in self.projection(x).split(self.parts, dim=-1)
         )
         if self.rotation is not None:
-            queries, keys = self.rotation(queries, mask.places), self.rotation(keys, mask.places)
+            queries, keys = self.rotation(queries, mask.positions), self.rotation(keys, mask.positions)
         return queries, keys, values
 
-    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: WeightRecord = None) -> Tensor:
         """[B, T, D] -> [B, T, D]"""
         return self.output(merge_heads(self.attend_to(*self.project(x, mask), mask, record)))
 
-    def attend_to(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights) -> Tensor:
+    def attend_to(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: WeightRecord) -> Tensor:
         """[B, H, T, d_k], [B, H, T, d_k], [B, H, T, d_v] -> [B, H, T, d_v]"""
         return attended(self.attend, queries, keys, values, mask, record)
 
 
 class CausalSelfAttention(SelfAttention, Autoregression):
-    """Each position sees itself and those before it: the decoder's self-attention, section 3.2.3.
+    """The decoder's self-attention, to itself and earlier positions: section 3.2.3.
 
-    A target's own padding stands after every real position, so nothing real sees it.
+    Target padding needs no mask: it follows all real positions.
     """
 
     def causal_mask(self, x: Tensor) -> Mask:
@@ -155,7 +159,7 @@ class CausalSelfAttention(SelfAttention, Autoregression):
         return Mask(causal_bias(length, x.dtype, x.device), whole_sequence(length, x.device))
 
     def flat_mask(self, segments: Segments) -> FlatMask:
-        return within(segments, ahead=0)
+        return self_attention_mask(segments, ahead=0)
 
     def start(self, sentences: int, beam: int, like: Tensor) -> KeyValueCache:
         sizes = (sentences, self.sizes.num_heads, self.sizes.d_k, self.sizes.d_v)
@@ -171,7 +175,7 @@ class CausalSelfAttention(SelfAttention, Autoregression):
 
 
 class CrossAttention(nn.Module):
-    """Queries from the decoder, keys and values from the memory."""
+    """Attention with queries from the decoder, keys and values from the encoder output."""
 
     def __init__(self, sizes: HeadSizes, bias: bool, attend: Attend) -> None:
         super().__init__()
@@ -181,28 +185,28 @@ class CrossAttention(nn.Module):
         self.memory = Linear(sizes.d_model, sum(self.parts), bias=bias)  # rows: W^K, then W^V
         self.output = Linear(sizes.values, sizes.d_model, bias=bias)
         self.attend = attend
-        _initialise(self.query, (sizes.keys,))
-        _initialise(self.memory, self.parts)
+        _initialize(self.query, (sizes.keys,))
+        _initialize(self.memory, self.parts)
         nn.init.xavier_uniform_(self.output.weight)
 
     @property
     def flat(self) -> bool:
-        """Whether it can do without padding."""
-        return self.attend.flat and knows_flat_heads(self.sizes.d_k, self.sizes.d_v)
+        """Whether it supports batches without padding."""
+        return self.attend.flat and supports_flat_heads(self.sizes.d_k, self.sizes.d_v)
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, S, D] -> keys [B, H, S, d_k], values [B, H, S, d_v]: once for all queries."""
+        """[B, S, D] -> keys [B, H, S, d_k], values [B, H, S, d_v], the same for all queries"""
         keys, values = self.memory(memory).split(self.parts, dim=-1)
         return split_heads(keys, self.sizes.num_heads), split_heads(values, self.sizes.num_heads)
 
-    def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
-        """x [B, T, D], or [B, K, D]: the K hypotheses of a sentence are K queries, so the memory keeps its B rows."""
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: WeightRecord = None) -> Tensor:
+        """[B, T, D] -> [B, T, D]; in a step [B, K, D], since the K hypotheses of a sentence are K queries."""
         queries = split_heads(self.query(x), self.sizes.num_heads)
         return self.output(merge_heads(attended(self.attend, queries, keys, values, mask, record)))
 
 
-def _initialise(linear: Linear, parts: tuple[int, ...]) -> None:
-    """Xavier for each part of a joint projection, smaller by sqrt(2) so that early attention is almost even."""
+def _initialize(linear: Linear, parts: tuple[int, ...]) -> None:
+    """Initialize each part of a joint projection by Xavier with gain sqrt(1/2): early attention is almost uniform."""
     for part in torch.split(linear.weight.detach(), list(parts)):
         nn.init.xavier_uniform_(part, gain=2**-0.5)
     if linear.bias is not None:

@@ -1,6 +1,6 @@
-"""Kinds of scores inside the heads besides dot products, and positions that act there: additive, relative, rotary, ALiBi.
+"""Additive attention, and positions inside self-attention: relative, rotary and ALiBi.
 
-Shapes: B sentences, K beam, H heads, T queries, S keys, R distances that are told apart.
+Shapes: B sentences, K beam, H heads, T queries, S keys, R distinct distances.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from nmt.layers.embeddings import SinusoidalPositions
 from nmt.models.transformer.attention import Attend
 from nmt.models.transformer.config import HeadSizes
-from nmt.models.transformer.mask import Mask, Places, Weights
+from nmt.models.transformer.mask import Mask, QueryKeyPositions, WeightRecord
 
-CHUNK = 2**20  # elements of tanh(q + k) that exist at a time
+CHUNK = 2**20  # elements of tanh(q + k) in memory at a time
 
 
 class Additive(Attend):
@@ -25,19 +25,23 @@ class Additive(Attend):
     The matrices W and U of the paper are the projections of queries and keys.
     """
 
+    not_maps = ("vector",)  # a vector v for each head
+
     def __init__(self, sizes: HeadSizes, dropout: float) -> None:
         super().__init__(dropout)
         self.vector = nn.Parameter(torch.empty(sizes.num_heads, sizes.d_k))
         nn.init.normal_(self.vector, std=sizes.d_k**-0.5)
 
     def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
-        dtype = self.vector.dtype  # under autocast the sums stay in float32
+        dtype = self.vector.dtype  # float32 sums under autocast
         return _AdditiveScores.apply(queries.to(dtype), keys.to(dtype), self.vector)  # type: ignore[no-untyped-call]
 
 
 class _AdditiveScores(torch.autograd.Function):
-    """v . tanh(q + k) for all pairs. The hidden layer is d_k times as large as the scores: it is made a few queries at
-    a time, and made again for the gradient instead of being kept.
+    """v . tanh(q + k) for all pairs.
+
+    The hidden layer is d_k times as large as the scores. It is computed for a few queries at a time, and again in the
+    backward pass.
     """
 
     @staticmethod
@@ -71,7 +75,7 @@ def _hidden(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def _parts(queries: Tensor, keys: Tensor) -> Iterator[slice]:
-    """Consecutive queries whose hidden layers are about as large as a chunk."""
+    """Yield slices of queries whose hidden layers have about ``CHUNK`` elements."""
     step = max(1, CHUNK // max(1, keys.numel()))
     for first in range(0, queries.size(2), step):
         yield slice(first, first + step)
@@ -82,11 +86,13 @@ class RelativeDotProduct(Attend):
     2018, arXiv:1803.02155, equations 4 and 3.
 
     a_ij is a learned vector of the distance j - i, clipped to -behind ... ahead (section 3.2). The paper clips to k in
-    both directions; where nothing stands ahead, vectors for it would never be used. Each head has vectors of its own, as
-    in the paper's base model. Instead of T S vectors, the products of queries with the R vectors are made and spread
-    over the pairs, and the weights are gathered by distance before they meet the vectors (section 3.3 does it
-    otherwise, with the same result), so no tensor is larger than the scores.
+    both directions; a decoder needs no vectors ahead. Each head has separate vectors, as in the paper's base model. The
+    products of queries with the R vectors are gathered for each pair, and the weights are summed by distance before they
+    multiply the vectors. Section 3.3 computes the same differently. No tensor is larger than the scores.
     """
+
+    applies_positions = True
+    not_maps = ("key_vectors", "value_vectors")
 
     def __init__(self, sizes: HeadSizes, dropout: float, behind: int, ahead: int) -> None:
         super().__init__(dropout)
@@ -109,43 +115,47 @@ class RelativeDotProduct(Attend):
         return weights @ values + by_distance @ self.value_vectors
 
     def _distances(self, mask: Mask) -> Tensor:
-        """Rows of the tables, broadcasting to [B, H, T, S]."""
-        assert mask.places is not None, "relative positions are for self-attention"
-        distances = mask.places.keys[..., None, :] - mask.places.queries[..., :, None]  # [T, S] or [B, K, S]
+        """Return row numbers of the tables, broadcastable to [B, H, T, S]."""
+        assert mask.positions is not None, "relative positions are for self-attention"
+        distances = mask.positions.keys[..., None, :] - mask.positions.queries[..., :, None]  # [T, S] or [B, K, S]
         return (distances.clamp(-self.behind, self.ahead) + self.behind).unsqueeze(-3)
 
 
 class Rotary(nn.Module):
-    """Turns each pair (x_2i, x_2i+1) of a query or key by m theta_i, m its position, theta_i = 10000^(-2i / d_k).
+    """Rotate each pair (x_2i, x_2i+1) of a query or key by m theta_i, with its position m and theta_i = 10000^(-2i / d_k).
 
-    Su et al. 2021, arXiv:2104.09864, equation 34. The product of a query and a key then depends on their distance alone.
-    The angles are those of the sinusoidal positions of width d_k.
+    Su et al. 2021, arXiv:2104.09864, equation 34. The product of a query and a key then depends only on their distance.
+    The angles are those of sinusoidal positions of width d_k.
     """
 
     def __init__(self, d_k: int) -> None:
         super().__init__()
         self.angles = SinusoidalPositions(d_k)
 
-    def forward(self, x: Tensor, places: Places) -> Tensor:
+    def forward(self, x: Tensor, positions: QueryKeyPositions) -> Tensor:
         """[B, H, T, d_k] -> [B, H, T, d_k]"""
-        angles = self.angles.at(places.queries, places.bound).unsqueeze(-3)  # [1, T, d_k]; in a step [B, 1, K, d_k]
+        angles = self.angles.at(positions.queries, positions.bound).unsqueeze(
+            -3
+        )  # [1, T, d_k]; in a step [B, 1, K, d_k]
         sine, cosine = angles[..., 0::2], angles[..., 1::2]
         first, second = x[..., 0::2], x[..., 1::2]  # [B, H, T, d_k/2]
-        turned = torch.stack([first * cosine - second * sine, first * sine + second * cosine], dim=-1)
-        return turned.flatten(-2).to(x.dtype)
+        rotated = torch.stack([first * cosine - second * sine, first * sine + second * cosine], dim=-1)
+        return rotated.flatten(-2).to(x.dtype)
 
 
 class ALiBi(Attend):
-    """softmax(scores - m_h |i - j|) V: each head h prefers what is near by its own slope m_h, and nothing is learned.
+    """softmax(scores - m_h |i - j|) V, with a fixed slope m_h for each head h.
 
-    Press et al. 2022, arXiv:2108.12409. Section 3 has the decoder alone, where only j <= i is seen. In the encoder the
-    distance is the same in both directions, the first of the ways that the authors name for it. The bias travels in the
-    mask, so whatever computes the inner attention computes it as ever, by the same kernels.
+    Press et al. 2022, arXiv:2108.12409. Section 3 defines it for decoders, where j <= i. In the encoder the bias is
+    symmetric, the first option that the authors propose. The bias is added to the mask, so the inner attention can use any
+    kernel.
     """
 
+    applies_positions = True
+
     def __init__(self, attend: Attend, num_heads: int) -> None:
-        """``attend`` scores without positions."""
-        super().__init__(dropout=0.0)  # the inner one has dropout of its own
+        """``attend``: the attention that the bias is added to."""
+        super().__init__(dropout=0.0)  # the inner attention applies dropout
         self.attend = attend
         slopes_of_heads = torch.tensor(slopes(num_heads), dtype=torch.float64).to(torch.get_default_dtype())
         self.register_buffer("slopes", slopes_of_heads, persistent=False)
@@ -154,24 +164,23 @@ class ALiBi(Attend):
     def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
         return self.attend.scores(queries, keys, mask) + self.bias(mask)
 
-    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: Weights = None) -> Tensor:
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: WeightRecord = None) -> Tensor:
         bias = self.bias(mask) if mask.bias is None else mask.bias + self.bias(mask)
-        return self.attend(queries, keys, values, Mask(bias, mask.places), record)
+        return self.attend(queries, keys, values, Mask(bias, mask.positions), record)
 
     def bias(self, mask: Mask) -> Tensor:
         """-m_h |i - j|, [H, T, S]; in a step [B, H, K, S]"""
-        assert mask.places is not None, "ALiBi is for self-attention"
-        distances = (mask.places.queries[..., :, None] - mask.places.keys[..., None, :]).abs().unsqueeze(-3)
-        # Half precision cannot count beyond 256 or 2,048, so the product is made before it is rounded.
+        assert mask.positions is not None, "ALiBi is for self-attention"
+        distances = (mask.positions.queries[..., :, None] - mask.positions.keys[..., None, :]).abs().unsqueeze(-3)
+        # Half precision cannot represent all integers above 256 (bf16) or 2,048 (fp16): multiply before rounding.
         wide = torch.promote_types(self.slopes.dtype, torch.float32)
         return (distances * -self.slopes.to(wide)[:, None, None]).to(self.slopes.dtype)
 
 
 def slopes(num_heads: int) -> list[float]:
-    """m_1 ... m_H: a geometric series that starts at its own ratio 2^(-8 / H), if H is a power of two.
+    """Return m_1 ... m_H: a geometric series with first element and ratio 2^(-8 / H) if H is a power of two.
 
-    Otherwise those of the next lower power of two, and then every second one of the next higher power's, from the first
-    on, which lie between them.
+    Otherwise the series of the next lower power of two, then every second element of the next higher power's series.
     """
     power = 1 << (num_heads.bit_length() - 1)
     series = [2.0 ** (-8 * head / power) for head in range(1, power + 1)]

@@ -1,8 +1,8 @@
-"""How a position sees the others of its sequence: the interfaces of what stands in a layer's first sublayer.
+"""The interfaces of a layer's first sublayer, and the caches of decoding.
 
-Hypotheses change their slots of the beam from step to step. What a slot has written stays where it is: every hypothesis
-looks at what all slots of its sentence have written, and the beam history says which of that is its own past. So nothing is
-copied, and the products have as many rows as the beam is wide.
+In beam search a hypothesis may move to another slot of its sentence's beam at each step. Cached keys and values stay in the
+slot that wrote them: every hypothesis attends to all slots of its sentence, and the beam history masks those that are not
+its own past. So nothing is copied, at the cost of K times as many columns.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, H heads, T positions, S steps, D model width.
 """
@@ -15,29 +15,29 @@ from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt.layers.overriding import require_together
-from nmt.models.transformer.mask import CanBeFlat, Mask, Places, Weights, whole_sequence
+from nmt.models.transformer.mask import FlatMask, Mask, QueryKeyPositions, Segments, WeightRecord, whole_sequence
 from nmt.trees import RowTree
 
-OVERRIDE_STEP = "which decodes with what was learned; override it too"
+OVERRIDE_STEP = "which must compute the same in decoding; override it too"
 
-INITIAL_CAPACITY = 16  # steps that there is room for at first; it doubles when full
+INITIAL_CAPACITY = 16  # steps; the capacity doubles when full
 
 
 class LayerCache(RowTree, ABC):
-    """What a layer keeps of the positions decoded so far, by hypothesis or by slot of a sentence's beam."""
+    """A layer's cache of the positions decoded so far, by hypothesis or by slot of a sentence's beam."""
 
 
 @dataclass
 class BeamHistory(RowTree):
-    """How far each hypothesis is, and in which slot of its sentence's beam it was at each step."""
+    """The position of each hypothesis, and its slot in the beam at each step."""
 
     positions: Tensor  # [N] of the next token
     slots: Tensor  # [N, capacity] by step
     beam: int
-    length: int = 0  # steps made; no position is beyond
+    length: int = 0  # steps made: an upper bound of the positions
 
     @classmethod
     def start(cls, sentences: int, beam: int, like: Tensor) -> BeamHistory:
@@ -50,7 +50,7 @@ class BeamHistory(RowTree):
         return self.length + 1
 
     def entered(self) -> BeamHistory:
-        """The history with the next step in it: every hypothesis writes into the slot where it stands now."""
+        """Return the history with the next step, in which every hypothesis writes into its current slot."""
         slots = self.slots
         if slots.size(1) == self.length:
             slots = F.pad(slots, (0, max(INITIAL_CAPACITY, self.length)))
@@ -58,22 +58,24 @@ class BeamHistory(RowTree):
         return BeamHistory(self.positions, slots, self.beam, self.length)
 
     def passed(self) -> BeamHistory:
-        """The history after that step."""
+        """Return the history after that step."""
         return BeamHistory(self.positions + 1, self.slots, self.beam, self.length + 1)
 
     def mask(self, dtype: torch.dtype, steps: Tensor | None = None) -> Mask:
-        """Columns are what all K slots of a sentence wrote in each of the ``steps`` [S] (None: in all so far), S*K of them;
-        a hypothesis sees those of its own past alone."""
+        """Return a mask over S*K columns, the K slots of each of the ``steps`` [S] (None: all so far).
+
+        A hypothesis attends only to the columns of its own past.
+        """
         count, beam = self.bound, self.beam
         slots = self.slots[:, :count] if steps is None else self.slots.index_select(1, steps)  # [N, S]
         if steps is None:
             steps = torch.arange(count, device=slots.device)
-        places = Places(self.queries, steps.repeat_interleave(beam)[None], count)
+        positions = QueryKeyPositions(self.queries, steps.repeat_interleave(beam)[None], count)
         if not self._has_others:
-            return Mask(None, places)
+            return Mask(None, positions)
         others = slots[:, :, None] != self._every_slot()  # [N, S, K]
         bias = torch.zeros(others.shape, dtype=dtype, device=slots.device).masked_fill_(others, -torch.inf)
-        return Mask(bias.view(-1, 1, beam, slots.size(1) * beam), places)
+        return Mask(bias.view(-1, 1, beam, slots.size(1) * beam), positions)
 
     @property
     def queries(self) -> Tensor:
@@ -82,30 +84,45 @@ class BeamHistory(RowTree):
 
     @property
     def _has_others(self) -> bool:
-        """Whether anything is written that is not in a hypothesis' own past."""
+        """Whether any column is not in a hypothesis' own past."""
         return self.beam > 1
 
     def _every_slot(self) -> Tensor:
         return torch.arange(self.beam, dtype=torch.int32, device=self.slots.device)
 
 
-class SourceAttention(CanBeFlat, ABC):
-    """How a source position sees the others: what stands in an encoder layer's first sublayer."""
+class SequenceSublayer(nn.Module, ABC):
+    """The sublayer through which a position depends on the other positions of its sequence."""
+
+    applies_positions: bool = False  # whether it applies positions itself, such as rotary ones
+
+    @property
+    def flat(self) -> bool:
+        """Whether it supports batches without padding, in its current mode."""
+        return False
+
+    def flat_mask(self, segments: Segments) -> FlatMask:
+        """Return the mask of sentences without padding; called only if ``flat``."""
+        raise NotImplementedError
+
+
+class SourceAttention(SequenceSublayer):
+    """The first sublayer of an encoder layer: a source position depends on the whole sentence."""
 
     def padding_mask(self, padding: Tensor) -> Mask:
-        """What every position of a sequence sees; ``padding`` [B, 1, 1, S] is -inf at padding."""
+        """Return the mask of a padded batch; ``padding`` [B, 1, 1, S] is -inf at padding."""
         return Mask(padding, whole_sequence(padding.size(-1), padding.device))
 
     @abstractmethod
-    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: WeightRecord = None) -> Tensor:
         """[B, S, D] -> [B, S, D]; ``record`` receives attention weights."""
 
 
-class Autoregression(CanBeFlat, ABC):
-    """How a target position sees those before it: what stands in a decoder layer's first sublayer.
+class Autoregression(SequenceSublayer):
+    """The first sublayer of a decoder layer: a target position depends on itself and earlier positions.
 
-    All positions at once in training, one after the other in decoding, with the same result. Steps get the kind of cache
-    that ``start`` makes.
+    ``forward`` computes all positions at once, ``step`` one after another with the same result. ``start`` returns the type
+    of cache that ``step`` takes.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -113,24 +130,24 @@ class Autoregression(CanBeFlat, ABC):
         require_together(cls, "forward", ("step",), OVERRIDE_STEP)
 
     def causal_mask(self, x: Tensor) -> Mask:
-        """The mask of all positions of x [B, T, D]."""
+        """Return the mask of all positions of x [B, T, D]."""
         return Mask(None, whole_sequence(x.size(1), x.device))
 
     @abstractmethod
-    def forward(self, x: Tensor, mask: Mask, record: Weights) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: WeightRecord) -> Tensor:
         """[B, T, D] -> [B, T, D]; position t depends on positions 0 ... t. ``record`` receives attention weights."""
 
     @abstractmethod
     def start(self, sentences: int, beam: int, like: Tensor) -> LayerCache:
-        """The empty cache of their hypotheses, with the device and the type of ``like``."""
+        """Return an empty cache with the device and data type of ``like``."""
 
     def step_mask(self, cache: Any, history: BeamHistory) -> Mask:
-        """The mask of one step."""
-        return Mask(None, Places(history.queries, history.queries, history.bound))
+        """Return the mask of one step."""
+        return Mask(None, QueryKeyPositions(history.queries, history.queries, history.bound))
 
     @abstractmethod
     def step(self, x: Tensor, cache: Any, mask: Mask) -> tuple[Tensor, LayerCache]:
-        """One position, [B, K, D] -> [B, K, D], and the cache with that position in it. The old one is consumed."""
+        """One position: [B, K, D] -> [B, K, D], and the cache with that position. The old cache must not be used again."""
 
 
 Self = TypeVar("Self", bound="KeyValueCache")
@@ -138,7 +155,7 @@ Self = TypeVar("Self", bound="KeyValueCache")
 
 @dataclass
 class KeyValueCache(LayerCache):
-    """Keys and values of all steps so far, in tensors that grow by doubling."""
+    """The keys and values of all steps so far; the capacity doubles when full."""
 
     keys: Tensor  # [B, H, capacity, K, d_k]
     values: Tensor  # [B, H, capacity, K, d_v]
@@ -146,13 +163,13 @@ class KeyValueCache(LayerCache):
 
     @classmethod
     def empty(cls: type[Self], sizes: tuple[int, int, int, int], beam: int, capacity: int, like: Tensor) -> Self:
-        """For ``sizes`` = B, H, d_k, d_v."""
+        """Return an empty cache; ``sizes``: B, H, d_k and d_v."""
         sentences, heads, d_k, d_v = sizes
         shape = (sentences, heads, capacity, beam)
         return cls(like.new_empty(*shape, d_k), like.new_empty(*shape, d_v))
 
     def rows(self: Self, index: Tensor) -> Self:
-        """Of hypotheses [N'] that only change their slots, nothing moves; of sentences that leave, nothing is kept."""
+        """Drop sentences that are not in ``index`` [N']. Hypotheses that change their slots leave the cache as it is."""
         sentences, beam = self.values.size(0), self.values.size(3)
         if index.numel() == sentences * beam:
             return self
@@ -160,15 +177,15 @@ class KeyValueCache(LayerCache):
         return replace(self, keys=self.keys.index_select(0, staying), values=self.values.index_select(0, staying))
 
     def columns(self, length: int) -> int:
-        """How many columns hold the first ``length`` steps."""
+        """Return the number of columns that hold the first ``length`` steps."""
         return length
 
     def column(self, step: int) -> int:
-        """Where a step stands."""
+        """Return the column of a step."""
         return step
 
     def append(self: Self, keys: Tensor, values: Tensor) -> Self:
-        """Write keys [B, H, K, d_k] and values of the next step. The old cache is consumed."""
+        """Add keys [B, H, K, d_k] and values of the next step. The old cache must not be used again."""
         capacity, column = self.values.size(2), self.column(self.length)
         full = self.columns(self.length + 1) > capacity
         grown = self.padded(self.columns(capacity + max(capacity, INITIAL_CAPACITY))) if full else self
@@ -177,19 +194,19 @@ class KeyValueCache(LayerCache):
         return replace(grown, length=self.length + 1)
 
     def filled(self) -> tuple[Tensor, Tensor]:
-        """[B, H, S*K, d_k] and [B, H, S*K, d_v]"""
+        """Return the keys [B, H, S*K, d_k] and values [B, H, S*K, d_v] of all steps."""
         used = self.columns(self.length)
         return self.keys[:, :, :used].flatten(2, 3), self.values[:, :, :used].flatten(2, 3)
 
     def padded(self: Self, capacity: int) -> Self:
-        """With so many columns."""
+        """Return the cache with ``capacity`` columns."""
         more = (0, 0, 0, 0, 0, capacity - self.values.size(2))
         return replace(self, keys=F.pad(self.keys, more), values=F.pad(self.values, more))
 
 
 @dataclass
 class RecentKeyValueCache(KeyValueCache):
-    """Only the last ``window`` steps: step t stands in column t mod window, where it replaces t - window."""
+    """The last ``window`` steps only: step t is in column t mod window, where it replaces step t - window."""
 
     window: int = 1
 
@@ -200,6 +217,6 @@ class RecentKeyValueCache(KeyValueCache):
         return step % self.window
 
     def steps(self) -> Tensor:
-        """[S] which step stands in each column when the next one is written."""
+        """Return the step [S] in each column after the next step is written."""
         columns = torch.arange(self.columns(self.length + 1), device=self.keys.device)
         return self.length - (self.length - columns) % self.window

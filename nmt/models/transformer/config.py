@@ -1,4 +1,4 @@
-"""The options of the Transformer and its variants, and which of them exclude each other."""
+"""The options of the Transformer and its variants, and their conflicts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeVar
 
-from nmt.config.checks import Rules, refuse, require_not_negative, require_positive
+from nmt.config.checks import Refusals, refuse, require_not_negative, require_positive
 from nmt.config.option import flag, option
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import UsageError
@@ -18,7 +18,7 @@ from nmt.models.config import at_most, check_sizes, share_all_option
 
 @dataclass(frozen=True)
 class HeadSizes:
-    """The sizes of an attention; key and value widths are free of D / H."""
+    """The sizes of an attention; d_k and d_v need not be D / H."""
 
     d_model: int
     num_heads: int
@@ -35,7 +35,7 @@ class HeadSizes:
 
 
 class PositionKind(Enum):
-    """How a position enters the model."""
+    """The kind of positions."""
 
     sinusoidal = "sinusoidal"  # added to the embeddings
     learned = "learned"  # added to the embeddings
@@ -43,23 +43,28 @@ class PositionKind(Enum):
     rotary = "rotary"  # inside self-attention: Su et al. 2021
     alibi = "alibi"  # inside self-attention: Press et al. 2022
 
+    @property
+    def is_inside_attention(self) -> bool:
+        """Whether self-attention applies the positions, instead of adding them to the embeddings."""
+        return self not in (PositionKind.sinusoidal, PositionKind.learned)
+
 
 class NormOrder(Enum):
-    """Where the norm of a sublayer stands."""
+    """The place of a sublayer's norm: after the residual connection (post) or before the sublayer (pre)."""
 
     post = "post"
     pre = "pre"
 
 
 class NormKind(Enum):
-    """What a norm divides by."""
+    """The divisor of a norm."""
 
     layer_norm = "layer_norm"  # the deviation from the mean: Ba et al. 2016
     rms_norm = "rms_norm"  # the root of the mean square: Zhang and Sennrich 2019, equation 4
 
 
 class ScoreKind(Enum):
-    """How a query and a key are compared."""
+    """The score of a query and a key."""
 
     scaled_dot = "scaled_dot"
     dot = "dot"  # without the scale
@@ -67,7 +72,7 @@ class ScoreKind(Enum):
 
 
 class FeedForwardKind(Enum):
-    """What stands between two attentions."""
+    """The kind of feed-forward network."""
 
     relu = "relu"
     gelu = "gelu"  # Hendrycks and Gimpel 2016
@@ -78,7 +83,7 @@ class FeedForwardKind(Enum):
 
 
 class StartSymbol(Enum):
-    """What a decoder reads before anything is written."""
+    """The first input token of the decoder."""
 
     bos = "bos"
     eos = "eos"  # fairseq
@@ -89,7 +94,7 @@ START_IDS = {StartSymbol.bos: BOS, StartSymbol.eos: EOS, StartSymbol.pad: PAD}
 
 
 class DecoderKind(Enum):
-    """How the decoder sees what it has written."""
+    """The decoder's first sublayer."""
 
     self_attention = "self_attention"
     average_attention = "average_attention"  # Zhang et al. 2018
@@ -97,10 +102,10 @@ class DecoderKind(Enum):
 
 
 class LayerKind(Enum):
-    """Whose parameters a layer has."""
+    """Sharing of parameters between layers."""
 
-    separate = "separate"  # its own
-    universal = "universal"  # those of the only one: Dehghani et al. 2019
+    separate = "separate"  # no sharing
+    universal = "universal"  # one layer, applied repeatedly: Dehghani et al. 2019
 
 
 Self = TypeVar("Self", bound="TransformerConfig")
@@ -109,7 +114,7 @@ Self = TypeVar("Self", bound="TransformerConfig")
 @models.declare("transformer", "transformer")
 @dataclass
 class TransformerConfig:
-    """Every knob of the paper's Table 3, and what came after it; the defaults are the paper's base model."""
+    """The options of the paper's Table 3 and of later variants; the defaults are the paper's base model."""
 
     encoder_layers: int = flag(6, help="encoder layers")
     decoder_layers: int = flag(6, help="decoder layers")
@@ -124,7 +129,7 @@ class TransformerConfig:
     positions: PositionKind = option(
         PositionKind.sinusoidal, help="sinusoidal or learned (added to the embeddings), relative, rotary or alibi"
     )
-    max_positions: int = option(1024, help="longest sentence of learned positions, in pieces")
+    max_positions: int = option(1024, help="maximum sentence length of learned positions, in tokens")
     sinusoid_layout: SinusoidLayout = option(
         SinusoidLayout.interleaved,
         help="sines and cosines of positions interleaved (the paper) or in halves (fairseq, Marian)",
@@ -132,16 +137,16 @@ class TransformerConfig:
     sinusoid_wavelengths: Wavelengths = option(
         Wavelengths.paper, help="wavelengths of the sinusoids as in the paper or in tensor2tensor (fairseq too)"
     )
-    sinusoid_base: float = option(10000.0, help="the longest wavelength of the sinusoids, in times 2 pi")
+    sinusoid_base: float = option(10000.0, help="longest wavelength of the sinusoids, in multiples of 2 pi")
     position_offset: int = option(0, help="number of a sentence's first position in the sinusoids (fairseq: 2)")
     share_all_embeddings: bool | None = share_all_option(None)
     share_decoder_embeddings: bool = option(
         True, help="one matrix for target and output", flag="--share-decoder-input-output-embed"
     )
-    embedding_scale: bool = option(True, help="embeddings times sqrt(d_model), as in the paper")
-    output_bias: bool = option(False, help="a bias for each piece in the output layer (the paper has none)")
+    embedding_scale: bool = option(True, help="multiply embeddings by sqrt(d_model), as in the paper")
+    output_bias: bool = option(False, help="bias for each token in the output layer (the paper has none)")
     start_symbol: StartSymbol = option(
-        StartSymbol.bos, help="what the decoder reads first: bos, eos (as fairseq) or pad (as Marian)"
+        StartSymbol.bos, help="first input token of the decoder: bos, eos (as fairseq) or pad (as Marian)"
     )
     norm: NormOrder = option(NormOrder.post, help="norm after (post, the paper) or before (pre) each sublayer")
     encoder_norm: NormOrder | None = option(None, help="norm order of the encoder alone; null: as model.norm")
@@ -149,34 +154,32 @@ class TransformerConfig:
     attention_bias: bool = option(False, help="biases in the attention projections (the paper has none)")
     norm_kind: NormKind = option(NormKind.layer_norm, help="layer_norm or rms_norm")
     norm_epsilon: float | None = option(
-        None, help="what norms add before they take a root; null: 1e-5 in layer_norm, 1e-6 in rms_norm"
+        None, help="constant added to the variance in norms; null: 1e-5 for layer_norm, 1e-6 for rms_norm"
     )
     feed_forward: FeedForwardKind = option(
         FeedForwardKind.relu, help="relu (the paper), gelu, swish, glu, geglu or swiglu"
     )
     attention_score: ScoreKind = option(ScoreKind.scaled_dot, help="scaled_dot (the paper), dot or additive")
-    relative_distance: int = option(16, help="distance beyond which relative positions are all one")
+    relative_distance: int = option(16, help="maximum distance that relative positions distinguish")
     encoder_neighbourhood: int | None = option(
-        None, help="self-attention of the encoder sees so many positions to each side; null: all"
+        None, help="positions to each side that the encoder's self-attention covers; null: all"
     )
     decoder_neighbourhood: int | None = option(
-        None, help="self-attention of the decoder sees so many positions back; null: all"
+        None, help="earlier positions that the decoder's self-attention covers; null: all"
     )
     decoder: DecoderKind = option(
         DecoderKind.self_attention, help="self_attention (the paper), average_attention or ssru in the decoder"
     )
-    layers: LayerKind = option(
-        LayerKind.separate, help="separate layers, or one layer applied again and again (universal)"
-    )
+    layers: LayerKind = option(LayerKind.separate, help="separate layers, or one layer applied repeatedly (universal)")
 
     def __post_init__(self) -> None:
-        check_sizes(self, TransformerConfig, besides=["position_offset"])
+        check_sizes(self, TransformerConfig, except_for=["position_offset"])
         require_positive("model", sinusoid_base=self.sinusoid_base, norm_epsilon=self.norm_epsilon)
         require_not_negative("model", position_offset=self.position_offset)
         refuse(*self.conflicts())
 
-    def conflicts(self) -> Rules:
-        """Options that cannot be chosen together."""
+    def conflicts(self) -> Refusals:
+        """Yield conflicts between options."""
         odd, d_k = self.d_model % 2, self.head_sizes().d_k
         positions, decoder = f"model.positions={self.positions.name}", f"model.decoder={self.decoder.name}"
         score = f"model.attention_score={self.attention_score.name}"
@@ -195,63 +198,67 @@ class TransformerConfig:
         )
         yield (
             odd and universal,
-            f"d_model={self.d_model} is odd and model.layers=universal: universal layers are told the step by sinusoids, "
-            f"which come in pairs; use an even model.d_model",
+            f"d_model={self.d_model} is odd and model.layers=universal: sinusoids encode the step of universal "
+            f"layers, and come in pairs; use an even model.d_model",
         )
         yield (
             rotary and d_k % 2,
-            f"d_k={d_k} is odd and {positions}: rotary positions turn pairs of numbers; use an even model.d_k",
+            f"d_k={d_k} is odd and {positions}: rotary positions rotate pairs of numbers; use an even model.d_k",
         )
         yield (
             rotary and self.attention_score is ScoreKind.additive,
-            f"{positions} and {score}: a rotation is for dot products, which it makes depend on distances; additive scores "
-            f"have none. Use model.attention_score=scaled_dot, or positions that are added to the embeddings",
+            f"{positions} and {score}: rotary positions need dot products, and additive scores have none; "
+            f"use model.attention_score=scaled_dot, or positions that are added to the embeddings",
         )
         yield (
             relative and self.attention_score is not ScoreKind.scaled_dot,
-            f"{positions} and {score}: relative positions are defined as a part of the scaled dot product; use "
+            f"{positions} and {score}: relative positions are defined only for the scaled dot product; use "
             f"model.attention_score=scaled_dot, or positions that are added to the embeddings",
         )
         yield (
-            not attends and (relative or rotary or self.positions is PositionKind.alibi),
-            f"{positions} and {decoder}: these positions live in self-attention, and this decoder has none; use "
+            not attends and self.positions.is_inside_attention,
+            f"{positions} and {decoder}: self-attention applies these positions, and this decoder has none; use "
             f"model.positions=sinusoidal or learned",
         )
         yield (
             not attends and self.decoder_neighbourhood is not None,
-            f"model.decoder_neighbourhood={self.decoder_neighbourhood} and {decoder}: a neighbourhood restricts "
+            f"model.decoder_neighbourhood={self.decoder_neighbourhood} and {decoder}: the option restricts "
             f"self-attention, and this decoder has none; leave model.decoder_neighbourhood out",
         )
         changed = next(other_than(_OF_SINUSOIDS, self), None)
         yield (
             changed and not sinusoidal,
-            f"{positions} and {changed}: there are no sinusoids to change; use model.positions=sinusoidal, or leave it out",
+            f"{positions} and {changed}: the option changes sinusoidal positions; use model.positions=sinusoidal, or leave "
+            f"it out",
         )
         yield (
             universal and learned,
-            f"{positions} and model.layers=universal: universal layers are told position and step by sinusoids that they "
-            f"add up; use model.positions=sinusoidal",
+            f"{positions} and model.layers=universal: universal layers add sinusoids of the position and of the step; "
+            f"use model.positions=sinusoidal",
         )
 
     def sinusoids(self) -> Sinusoids:
-        """The table of sinusoidal positions."""
+        """Return the formula of sinusoidal positions."""
         return Sinusoids(
             self.d_model, self.sinusoid_layout, self.sinusoid_wavelengths, self.sinusoid_base, self.position_offset
         )
 
     def epsilon(self) -> float:
-        """What a norm adds to the mean square before it divides by its root. rms_norm's paper adds nothing, and divides by
-        zero where everything is zero."""
+        """Return the constant that norms add to the variance; the paper of rms_norm adds none."""
         usual = 1e-5 if self.norm_kind is NormKind.layer_norm else 1e-6
         return usual if self.norm_epsilon is None else self.norm_epsilon
 
     def norm_orders(self) -> tuple[NormOrder, NormOrder]:
-        """Of the encoder and the decoder."""
+        """Return the norm orders of encoder and decoder."""
         return self.encoder_norm or self.norm, self.decoder_norm or self.norm
 
     def shrink(self: Self) -> Self:
-        """The same structure in small sizes, for tests."""
-        small = at_most(self, encoder_layers=2, decoder_layers=2, num_heads=2, max_positions=64, relative_distance=3)
+        """Return the same structure in small sizes, for tests."""
+        small = at_most(self, encoder_layers=2, decoder_layers=2, num_heads=2)
+        if self.positions is PositionKind.learned:
+            small |= at_most(self, max_positions=64)
+        if self.positions is PositionKind.relative:
+            small |= at_most(self, relative_distance=3)
         small |= at_most(self, encoder_neighbourhood=2, decoder_neighbourhood=3)
         return replace(self, **small, d_model=16, d_ff=24, d_k=self.d_k and 6, d_v=self.d_v and 7)
 
@@ -261,14 +268,14 @@ class TransformerConfig:
 
 
 class ConvolutionKind(Enum):
-    """Where the kernels come from."""
+    """The source of the kernels."""
 
     lightweight = "lightweight"  # learned: Wu et al. 2019, section 3
     dynamic = "dynamic"  # predicted from each position: section 4
 
 
 def other_than(plain: Mapping[str, tuple[object, ...]], config: object) -> Iterator[str]:
-    """Of these options those that have another value than the ``plain`` ones: "model.decoder=ssru"."""
+    """Yield the options whose values are not among the ``plain`` ones, such as "model.decoder=ssru"."""
     for name, values in plain.items():
         value = getattr(config, name)
         if value not in values:
@@ -276,11 +283,11 @@ def other_than(plain: Mapping[str, tuple[object, ...]], config: object) -> Itera
 
 
 def beyond(values: Mapping[str, tuple[object, ...]], config: object) -> str | None:
-    """What of a model is beyond a Transformer whose options have these ``values``; None: nothing."""
+    """Return the first feature that a Transformer whose options have these ``values`` lacks; None: it lacks none."""
     return next(other_than(values, config), None) if type(config) is TransformerConfig else "its architecture"
 
 
-# Options of sinusoidal positions, and their values in the paper.
+# Options of sinusoidal positions, with their values in the paper.
 _OF_SINUSOIDS = {
     "sinusoid_layout": (SinusoidLayout.interleaved,),
     "sinusoid_wavelengths": (Wavelengths.paper,),
@@ -288,7 +295,7 @@ _OF_SINUSOIDS = {
     "position_offset": (0,),
 }
 
-# Options of self-attention, and the values that do without it.
+# Options of self-attention, with the values that need none.
 WITHOUT_SELF_ATTENTION = {
     "positions": (PositionKind.sinusoidal, PositionKind.learned),
     "decoder": (DecoderKind.self_attention,),
@@ -301,7 +308,7 @@ WITHOUT_SELF_ATTENTION = {
 @models.declare("lightconv", "lightconv")
 @dataclass
 class LightConvConfig(TransformerConfig):
-    """What a Transformer has besides self-attention, and convolutions; the defaults are the paper's base sizes."""
+    """A Transformer with convolutions instead of self-attention; the defaults are the paper's base sizes."""
 
     encoder_layers: int = flag(7, help="encoder layers")
     convolution: ConvolutionKind = option(
@@ -313,8 +320,8 @@ class LightConvConfig(TransformerConfig):
     decoder_kernels: list[int] = option(
         [3, 7, 15, 31], help="kernel widths of the decoder's layers; the last one repeats"
     )
-    weight_dropout: float = flag(0.0, help="dropout of the weights of normalised kernels")
-    gated: bool = option(True, help="a gated linear unit before each convolution")
+    weight_dropout: float = flag(0.0, help="dropout of the weights of normalized kernels")
+    gated: bool = option(True, help="use a gated linear unit before each convolution")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -327,21 +334,21 @@ class LightConvConfig(TransformerConfig):
         for kernel in self.encoder_kernels:
             if kernel % 2 == 0:
                 raise UsageError(
-                    f"model.encoder_kernels has {kernel}, but the encoder looks as far back as ahead; use odd widths"
+                    f"model.encoder_kernels has {kernel}, but encoder kernels are centered; use odd widths"
                 )
         if self.d_model % self.num_heads:
             raise UsageError(
-                f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}, but as many kernels share the "
-                f"channels; use other numbers"
+                f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}, the number of kernels of a "
+                f"layer; change one of them"
             )
         for chosen in other_than(WITHOUT_SELF_ATTENTION, self):
             raise UsageError(
-                f"{chosen} is for self-attention, and here are convolutions of a width for each layer; leave it out, or use "
+                f"{chosen} configures self-attention, which convolutions replace in this model; remove it, or use "
                 f"model=transformer"
             )
 
     def shrink(self) -> LightConvConfig:
-        """The same structure in small sizes, for tests."""
+        """Return the same structure in small sizes, for tests."""
         return replace(super().shrink(), encoder_kernels=[3, 5], decoder_kernels=[3, 4])
 
     def encoder_widths(self) -> list[int]:
@@ -356,24 +363,24 @@ class LightConvConfig(TransformerConfig):
 @models.declare("transformer_moe", "transformer_moe")
 @dataclass
 class TransformerMoEConfig(TransformerConfig):
-    """Everything that a Transformer has, and experts; the defaults are the base model with eight of them."""
+    """A Transformer with experts; the defaults are the base model with eight of them."""
 
     num_experts: int = option(8, help="experts in each mixture")
     experts_per_token: int = option(2, help="experts that read each token")
     expert_size: int | None = option(None, help="inner width of an expert; null: d_ff")
     experts_every: int = option(
-        2, help="distance between the layers with experts, from the top: 2 is every second layer, 1 all"
+        2, help="distance between layers with experts, counted from the top; 2: every second layer, 1: all"
     )
-    importance_weight: float = option(0.01, help="weight of the loss that evens out the experts' importance")
-    load_weight: float = option(0.01, help="weight of the loss that evens out the experts' load")
+    importance_weight: float = option(0.01, help="weight of the loss that balances the importance of experts")
+    load_weight: float = option(0.01, help="weight of the loss that balances the load of experts")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_sizes(self, TransformerMoEConfig)
         require_not_negative("model", importance_weight=self.importance_weight, load_weight=self.load_weight)
 
-    def conflicts(self) -> Rules:
-        """Options that cannot be chosen together."""
+    def conflicts(self) -> Refusals:
+        """Yield conflicts between options."""
         yield from super().conflicts()
         yield (
             self.experts_per_token > self.num_experts,
@@ -381,10 +388,10 @@ class TransformerMoEConfig(TransformerConfig):
         )
         yield (
             self.layers is LayerKind.universal,
-            "model.layers=universal and experts: a stack of one layer has no every second one; use model.layers=separate",
+            "model.layers=universal has one layer, and experts need several; use model.layers=separate",
         )
 
     def shrink(self) -> TransformerMoEConfig:
-        """The same structure in small sizes, for tests."""
+        """Return the same structure in small sizes, for tests."""
         small = at_most(self, num_experts=5, experts_per_token=2, experts_every=2)
         return replace(super().shrink(), **small, expert_size=self.expert_size and 8)

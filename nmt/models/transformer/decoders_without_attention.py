@@ -1,4 +1,4 @@
-"""Decoder sublayers without self-attention, whose step costs the same however long the sentence: average attention, SSRU.
+"""Decoder sublayers whose cost of a step does not depend on its position: average attention and SSRU.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, T target positions, D model width.
 """
@@ -14,22 +14,21 @@ from torch import Tensor, nn
 from nmt.layers.linear import Linear, at_least_float32
 from nmt.models.transformer.autoregression import Autoregression, LayerCache
 from nmt.models.transformer.layers import FeedForward
-from nmt.models.transformer.mask import Mask, Weights
+from nmt.models.transformer.mask import Mask, WeightRecord
 
 
 @dataclass
-class Carried(LayerCache):
-    """One vector a row, however long the sentence: the sum of all inputs so far, or a cell."""
+class RecurrentCache(LayerCache):
+    """One vector for each hypothesis: the sum of its inputs, or its cell."""
 
-    vector: Tensor  # [N, D] in float32 at least: sums over a sentence lose too much in 16 bits
+    vector: Tensor  # [N, D] in float32 or wider: sums over a sentence need the precision
 
 
 class AverageAttention(Autoregression):
-    """The mean of all inputs up to a position, g_j = FFN(1/j sum_{k<=j} y_k), behind gates: Zhang et al. 2018,
-    arXiv:1805.00631, equations 1 to 5.
+    """Average attention: Zhang et al. 2018, arXiv:1805.00631, equations 1 to 5.
 
-    i_j, f_j = sigmoid(W [y_j; g_j]) and h_j = i_j * y_j + f_j * g_j; the residual connection and the norm of the paper
-    are those of any sublayer. The FFN is the paper's own, of the model's inner width.
+    g_j = FFN(1/j sum_{k<=j} y_k); i_j, f_j = sigmoid(W [y_j; g_j]); h_j = i_j * y_j + f_j * g_j. ``Residual`` applies the
+    residual connection and the norm. The FFN is separate from the layer's, with the same inner width.
     """
 
     def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
@@ -38,20 +37,20 @@ class AverageAttention(Autoregression):
         self.feed_forward = FeedForward(d_model, d_ff, dropout)
         self.gates = Linear(2 * d_model, 2 * d_model, bias=False)
 
-    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: WeightRecord = None) -> Tensor:
         return self._gated(x, at_least_float32(x).cumsum(1), mask)
 
-    def start(self, sentences: int, beam: int, like: Tensor) -> Carried:
-        return Carried(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
+    def start(self, sentences: int, beam: int, like: Tensor) -> RecurrentCache:
+        return RecurrentCache(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
 
-    def step(self, x: Tensor, cache: Carried, mask: Mask) -> tuple[Tensor, LayerCache]:
+    def step(self, x: Tensor, cache: RecurrentCache, mask: Mask) -> tuple[Tensor, LayerCache]:
         totals = cache.vector.view_as(x) + x
-        return self._gated(x, totals, mask), Carried(totals.flatten(0, 1))
+        return self._gated(x, totals, mask), RecurrentCache(totals.flatten(0, 1))
 
     def _gated(self, x: Tensor, totals: Tensor, mask: Mask) -> Tensor:
-        """x and the sums up to each position [B, T, D] -> [B, T, D]"""
-        assert mask.places is not None
-        means = (totals / (mask.places.queries + 1)[..., None]).to(x.dtype)
+        """x and its cumulative sums [B, T, D] -> [B, T, D]"""
+        assert mask.positions is not None
+        means = (totals / (mask.positions.queries + 1)[..., None]).to(x.dtype)
         averaged = self.feed_forward(means)
         input_gate, forget_gate = torch.sigmoid(self.gates(torch.cat([x, averaged], dim=-1))).chunk(2, dim=-1)
         return input_gate * x + forget_gate * averaged
@@ -61,7 +60,7 @@ class SSRU(Autoregression):
     """f_t = sigmoid(W_f x_t + b_f), c_t = f_t * c_{t-1} + (1 - f_t) * W x_t, o_t = relu(c_t).
 
     The simpler simple recurrent unit: Kim et al. 2019, "From Research to Production and Back: Ludicrously Fast Neural
-    Machine Translation". No gate looks at the state, so all matrix products of a sequence are made at once; the
+    Machine Translation". No gate depends on the state, so all matrix products of a sequence are computed at once; the
     recurrence is elementwise.
     """
 
@@ -74,27 +73,27 @@ class SSRU(Autoregression):
             nn.init.xavier_uniform_(linear.weight)
         nn.init.zeros_(self.forget.bias)
 
-    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: WeightRecord = None) -> Tensor:
         cells = _LinearRecurrence.apply(*self._gated(x))  # type: ignore[no-untyped-call]
         return torch.relu(cells).to(x.dtype)
 
-    def start(self, sentences: int, beam: int, like: Tensor) -> Carried:
-        return Carried(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
+    def start(self, sentences: int, beam: int, like: Tensor) -> RecurrentCache:
+        return RecurrentCache(at_least_float32(like.new_zeros(sentences * beam, self.d_model)))
 
-    def step(self, x: Tensor, cache: Carried, mask: Mask) -> tuple[Tensor, LayerCache]:
+    def step(self, x: Tensor, cache: RecurrentCache, mask: Mask) -> tuple[Tensor, LayerCache]:
         kept, added = self._gated(x.flatten(0, 1))
         cell = torch.addcmul(added, kept, cache.vector)
-        return torch.relu(cell).view(x.shape).to(x.dtype), Carried(cell)
+        return torch.relu(cell).view(x.shape).to(x.dtype), RecurrentCache(cell)
 
     def _gated(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[..., D] -> f and (1 - f) * W x, in float32 at least"""
+        """[..., D] -> f and (1 - f) * W x, in float32 or wider"""
         inputs = at_least_float32(self.input(x))
         kept = torch.sigmoid(self.forget(x).to(inputs.dtype))
         return kept, torch.addcmul(inputs, kept, inputs, value=-1)
 
 
 class _LinearRecurrence(torch.autograd.Function):
-    """c_t = a_t * c_{t-1} + b_t along axis 1. The gradient is a recurrence of the same kind, backwards in time."""
+    """c_t = a_t * c_{t-1} + b_t along axis 1. The gradient is the same recurrence, backwards in time."""
 
     @staticmethod
     def forward(ctx: Any, factors: Tensor, inputs: Tensor) -> Tensor:
@@ -106,7 +105,7 @@ class _LinearRecurrence(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         factors, cells = ctx.saved_tensors
-        # g_t = gradient_t + a_{t+1} * g_{t+1}; the factor of the last position multiplies nothing.
+        # g_t = gradient_t + a_{t+1} * g_{t+1}; the factor of the last position is not used.
         later = factors.flip(1).roll(1, dims=1)
         for_inputs = recurrence(later, gradient.flip(1)).flip(1)
         for_factors = torch.zeros_like(factors)
@@ -117,8 +116,8 @@ class _LinearRecurrence(torch.autograd.Function):
 def recurrence(factors: Tensor, inputs: Tensor) -> Tensor:
     """c_t = factors_t * c_{t-1} + inputs_t with c_{-1} = 0; all [B, T, D].
 
-    On the CPU position by position, which touches each number once: over sentences of 30 positions that takes a tenth
-    of the time of doubling. Elsewhere a launch costs more than its arithmetic, and log T of them are better than T.
+    A CPU computes it position by position, which takes a tenth of the time of doubling for 30 positions. On other devices
+    a kernel launch costs more than its arithmetic, and doubling launches log T kernels instead of T.
     """
     return by_position(factors, inputs) if inputs.device.type == "cpu" else by_doubling(factors, inputs)
 
@@ -132,11 +131,11 @@ def by_position(factors: Tensor, inputs: Tensor) -> Tensor:
 
 
 def by_doubling(factors: Tensor, inputs: Tensor) -> Tensor:
-    """After the round of a span each position has taken in the 2 * span positions up to itself."""
+    """After the iteration with some span, each position includes the last 2 * span positions."""
     span = 1
     while span < inputs.size(1):
-        taken = torch.addcmul(inputs[:, span:], factors[:, span:], inputs[:, :-span])
-        inputs = torch.cat([inputs[:, :span], taken], dim=1)
+        combined = torch.addcmul(inputs[:, span:], factors[:, span:], inputs[:, :-span])
+        inputs = torch.cat([inputs[:, :span], combined], dim=1)
         factors = torch.cat([factors[:, :span], factors[:, span:] * factors[:, :-span]], dim=1)
         span *= 2
     return inputs

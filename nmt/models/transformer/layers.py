@@ -26,13 +26,13 @@ from nmt.models.transformer.autoregression import (
     LayerCache,
     SourceAttention,
 )
-from nmt.models.transformer.mask import Mask
+from nmt.models.transformer.mask import Mask, WeightRecord
 
 Sublayer = Callable[[Tensor], Tensor]
 
 
 class Residual(nn.Module, ABC):
-    """Wraps any sublayer that keeps the shape [..., D]."""
+    """The residual connection and norm around a sublayer that keeps the shape [..., D]."""
 
     def __init__(self, norm: nn.Module, dropout: float) -> None:
         super().__init__()
@@ -51,18 +51,17 @@ class PostNorm(Residual):
 
 
 class PreNorm(Residual):
-    """x + Dropout(Sublayer(LayerNorm(x))): gradients pass unchanged, so a stack needs a norm at its end."""
+    """x + Dropout(Sublayer(LayerNorm(x))): the residual path has no norm, so a stack ends in one."""
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
         return self.dropout.add(x, sublayer(self.norm(x)))
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2: Vaswani et al. 2017, equation 2; or another activation than max(0, x).
-    [..., D] -> [..., D]
+    """max(0, x W1 + b1) W2 + b2: Vaswani et al. 2017, equation 2, or with another activation. [..., D] -> [..., D]
 
-    The paper does not say how the weights start. torch's own way, uniform within 1 / sqrt(inputs), is smaller than
-    Xavier's and learns faster under post-norm (docs/benchmarks.md).
+    The paper does not specify the initialization. torch's default, uniform within 1 / sqrt(inputs), is smaller than
+    Xavier's and learns faster with post-norm (docs/benchmarks.md).
     """
 
     def __init__(
@@ -82,8 +81,8 @@ class FeedForward(nn.Module):
 class GatedFeedForward(nn.Module):
     """(activation(x W) * x V) W2: Shazeer 2020, arXiv:2002.05202, equations 5 and 6. [..., D] -> [..., D]
 
-    Without biases, as in the paper. There are three matrices instead of two: 2/3 of the inner width has the parameters
-    of the plain network.
+    Without biases, as in the paper. It has three matrices, so 2/3 of the inner width gives the number of parameters of
+    ``FeedForward``.
     """
 
     def __init__(self, activation: Callable[[Tensor], Tensor], d_model: int, d_ff: int, dropout: float = 0.0) -> None:
@@ -100,22 +99,22 @@ class GatedFeedForward(nn.Module):
 
 
 class Record:
-    """What the layers of one pass leave behind besides their result."""
+    """Attention weights and expert usage that the layers record during one pass."""
 
     def __init__(self, kinds: Sequence[str] = (), lengths: Tensor | None = None) -> None:
-        """``kinds`` of attention that are asked for; real ``lengths`` [B] of the sentences (None: no padding)."""
+        """``kinds`` of attention to record; ``lengths`` [B] of the sentences (None: no padding)."""
         self.attention: dict[str, list[Tensor]] = {kind: [] for kind in kinds}  # weights, by layer
         self.lengths = lengths
-        self.usage: list[Tensor] = []  # of experts, by layer that has some: [real positions, ...]
+        self.usage: list[Tensor] = []  # of experts, by layer with experts: [real positions, ...]
 
-    def of(self, kind: str) -> list[Tensor] | None:
-        """Where the weights of a kind of attention go; None: nobody asks."""
+    def of(self, kind: str) -> WeightRecord:
+        """Return the list that receives the weights of a kind of attention; None: they are not recorded."""
         return self.attention.get(kind)
 
 
 @dataclass(frozen=True)
 class LayerParts:
-    """What the layers of a model are made of: functions, each of which makes a fresh part."""
+    """Functions that build the parts of a layer."""
 
     source_attention: Callable[[], SourceAttention]
     target_attention: Callable[[], Autoregression]
@@ -125,8 +124,8 @@ class LayerParts:
     target_residual: Callable[[], Residual]
 
 
-class Layer(nn.Module):
-    """A layer of either stack. The layers of a stack see alike: the self-attention of the first makes the mask for all."""
+class TransformerLayer(nn.Module):
+    """A layer of the encoder or decoder. The mask of the first layer serves the whole stack."""
 
     self_attention: SourceAttention | Autoregression
     feed_forward: nn.Module
@@ -134,16 +133,16 @@ class Layer(nn.Module):
 
     @property
     def flat(self) -> bool:
-        """Whether it can do without padding as it is set now."""
+        """Whether it supports batches without padding, in its current mode."""
         return self.self_attention.flat
 
     def feed(self, x: Tensor, record: Record) -> Tensor:
-        """The last sublayer: [..., T, D] -> [..., T, D]"""
+        """The feed-forward sublayer: [..., T, D] -> [..., T, D]"""
         return self.feed_forward_residual(x, self.feed_forward)
 
 
-class EncoderLayer(Layer):
-    """Self-attention and a feed-forward network."""
+class EncoderLayer(TransformerLayer):
+    """Self-attention and a feed-forward network: section 3.1."""
 
     self_attention: SourceAttention
 
@@ -160,13 +159,13 @@ class EncoderLayer(Layer):
         return self.feed(x, record)
 
 
-MemoryHeads = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, d_v] of the memory
+MemoryHeads = tuple[Tensor, Tensor]  # keys [B, H, S, d_k] and values [B, H, S, d_v] of the encoder output
 
 
-class DecoderLayer(Layer):
-    """Self-attention over what is written so far, attention over the memory, and a feed-forward network."""
+class DecoderLayer(TransformerLayer):
+    """Self-attention, attention to the encoder output, and a feed-forward network: section 3.1."""
 
-    self_attention: Autoregression  # keeps its name in saved models, whatever stands in its place
+    self_attention: Autoregression  # or a replacement, under the same name in checkpoints
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -187,30 +186,30 @@ class DecoderLayer(Layer):
         return self.self_attention.flat and self.cross_attention.flat
 
     def project(self, states: Tensor) -> MemoryHeads:
-        """What the layer reads of the memory's states [B, S, D]."""
+        """Project the encoder output [B, S, D] to keys and values."""
         return self.cross_attention.project(states)
 
     def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
-        """All positions at once: [B, T, D] -> [B, T, D]; ``memory_mask``: which states [B, S, D] may be seen."""
+        """All positions at once: [B, T, D] -> [B, T, D]; ``memory_mask`` masks the encoder output ``states`` [B, S, D]."""
         return self.read(x, mask, self.project(states), memory_mask, record)
 
     def read(self, x: Tensor, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record) -> Tensor:
-        """The same, of what ``project`` gave."""
+        """Compute ``forward`` from the result of ``project``."""
         x = self.self_residual(x, lambda y: self.self_attention(y, mask, record.of("decoder")))
         return self._read_memory(x, memory, memory_mask, record)
 
     def start(self, sentences: int, beam: int, like: Tensor) -> LayerCache:
-        """The cache before the first step."""
+        """Return the cache before the first step."""
         return self.self_attention.start(sentences, beam, like)
 
     def step_mask(self, cache: LayerCache, history: BeamHistory) -> Mask:
-        """The mask of one step."""
+        """Return the mask of one step."""
         return self.self_attention.step_mask(cache, history)
 
     def step(
         self, x: Tensor, cache: LayerCache, mask: Mask, memory: MemoryHeads, memory_mask: Mask, record: Record
     ) -> tuple[Tensor, LayerCache]:
-        """One position, [B, K, D] -> [B, K, D], and the cache with that position in it. The old one is consumed."""
+        """One position: [B, K, D] -> [B, K, D], and the cache with that position. The old cache must not be used again."""
 
         def attend_back(y: Tensor) -> Tensor:
             nonlocal cache
@@ -225,16 +224,16 @@ class DecoderLayer(Layer):
         return self.feed(x, record)
 
 
-# One layer applied again and again: the Universal Transformer, Dehghani et al. 2019, arXiv:1807.03819, section 2.1. Before
-# each application the layer is told where and when it is: positions and the number of the step, as sinusoids, are added to
-# its input (equations 4 to 7). The number of applications is fixed; adaptive halting (section 2.2) is left out.
+# The Universal Transformer applies one layer repeatedly: Dehghani et al. 2019, arXiv:1807.03819, section 2.1. Sinusoids of
+# the positions and of the step number are added to the input of each application (equations 4 to 7). The number of
+# applications is fixed; adaptive halting (section 2.2) is not implemented.
 
 
 class Coordinates(nn.Module):
-    """P^t = position + time, of each step t."""
+    """P^t = position + time for each step t: the coordinate embeddings of equations 6 and 7."""
 
     def __init__(self, positions: Positions, steps: int, d_model: int) -> None:
-        """With ``NoPositions`` the layer hears of time alone: it knows positions by itself."""
+        """``positions``: ``NoPositions`` if the layer applies positions itself."""
         super().__init__()
         self.positions = positions
         times = sinusoids(torch.arange(1, steps + 1), Sinusoids(d_model)).to(torch.get_default_dtype())
@@ -242,16 +241,16 @@ class Coordinates(nn.Module):
         self.times: Tensor
 
     def forward(self, mask: Mask) -> tuple[Tensor, ...]:
-        """By step: [T, D], or [B, K, D] in decoding; with ``NoPositions`` [1, D]."""
-        assert mask.places is not None
-        positions = self.positions.at(mask.places.queries, mask.places.bound)
+        """Return [T, D] for each step; in decoding [B, K, D]; with ``NoPositions`` [1, D]."""
+        assert mask.positions is not None
+        positions = self.positions.at(mask.positions.queries, mask.positions.bound)
         return tuple(positions + time for time in self.times)
 
 
-class Repeated(nn.Module):
-    """One layer that stands for a whole stack."""
+class UniversalLayer(nn.Module):
+    """One layer that is applied repeatedly, instead of a stack."""
 
-    def __init__(self, layer: Layer, coordinates: Coordinates) -> None:
+    def __init__(self, layer: TransformerLayer, coordinates: Coordinates) -> None:
         super().__init__()
         self.layer, self.coordinates = layer, coordinates
 
@@ -260,8 +259,8 @@ class Repeated(nn.Module):
         return self.layer.flat
 
 
-class UniversalEncoderLayer(Repeated):
-    """A whole encoder out of one layer."""
+class UniversalEncoderLayer(UniversalLayer):
+    """An encoder of one repeated layer."""
 
     layer: EncoderLayer
 
@@ -277,13 +276,13 @@ class UniversalEncoderLayer(Repeated):
 
 @dataclass
 class CacheByStep(LayerCache):
-    """The cache of each application."""
+    """A cache for each application of a layer."""
 
     steps: tuple[LayerCache, ...]
 
 
-class UniversalDecoderLayer(Repeated):
-    """A whole decoder out of one layer: it reads the memory through one projection, and has one cache an application."""
+class UniversalDecoderLayer(UniversalLayer):
+    """A decoder of one repeated layer: one projection of the encoder output, and a cache for each application."""
 
     layer: DecoderLayer
 

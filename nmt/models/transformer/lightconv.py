@@ -21,19 +21,19 @@ from nmt.models.transformer.attention import merge_heads, split_heads
 from nmt.models.transformer.autoregression import Autoregression, LayerCache, SourceAttention
 from nmt.models.transformer.config import ConvolutionKind, LightConvConfig
 from nmt.models.transformer.layers import DecoderLayer, EncoderLayer
-from nmt.models.transformer.mask import Mask, Weights
+from nmt.models.transformer.mask import Mask, WeightRecord
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer
 
-BLOCK = 128  # positions that are computed by one matrix product a head
+BLOCK = 128  # positions computed by one matrix product for each head
 
 
 def convolve(x: Tensor, kernels: Tensor) -> Tensor:
     """y_t = sum_j w_tj x_{t+j} in each channel, by the kernel of its head; a depthwise convolution, equation 2.
 
-    x [B, T + k - 1, D], kernels [B or 1, H, T or 1, k] -> [B, T, D]. The kernels of a block stand in the rows of a
-    matrix, each one column further right than the one before: [b, b + k - 1]. On a CPU one product with it is faster than
-    torch's depthwise convolution, which knows no kernels by position, and than windows copied for each position.
+    x [B, T + k - 1, D], kernels [B or 1, H, T or 1, k] -> [B, T, D]. The kernels of a block form a band matrix
+    [b, b + k - 1]: each row is shifted by one column. On a CPU, a product with it is faster than copying a window for each
+    position, and than torch's depthwise convolution, which does not support a kernel for each position.
     """
     heads, width = kernels.size(1), kernels.size(3)
     length = x.size(1) - width + 1
@@ -42,7 +42,7 @@ def convolve(x: Tensor, kernels: Tensor) -> Tensor:
     values = split_heads(F.pad(x, (0, 0, 0, missing)), heads)  # [B, H, n b + k - 1, C]
     windows = values.unfold(2, block + width - 1, block).transpose(3, 4)  # [B, H, n, b + k - 1, C]
     rows = F.pad(kernels.expand(-1, -1, length, -1), (0, block, 0, missing))  # [B, H, n b, k + b]
-    # Read in rows that are shorter by one, each kernel stands one column further right.
+    # In rows that are shorter by one, each kernel is shifted by one column.
     band = rows.reshape(*rows.shape[:2], -1, block * (block + width))[..., : block * (block + width - 1)]
     band = band.reshape(*band.shape[:3], block, -1)  # [B, H, n, b, b + k - 1]
     convolved = with_few_kernels(lambda band, windows: band.to(windows.dtype) @ windows, band, windows)
@@ -50,7 +50,9 @@ def convolve(x: Tensor, kernels: Tensor) -> Tensor:
 
 
 class LearnedKernels(nn.Module):
-    """A kernel a head, the same at each position, whose weights are positive and sum to one: equation 3."""
+    """A learned kernel for each head, normalized by a softmax: equation 3."""
+
+    not_maps = ("weight",)
 
     def __init__(self, d_model: int, num_heads: int, width: int, dropout: float) -> None:
         super().__init__()
@@ -64,7 +66,7 @@ class LearnedKernels(nn.Module):
 
 
 class PredictedKernels(nn.Module):
-    """A kernel a head and position, a linear function of what stands there: section 4."""
+    """A kernel for each head and position, predicted from the position's input: section 4."""
 
     def __init__(self, d_model: int, num_heads: int, width: int, dropout: float) -> None:
         super().__init__()
@@ -82,7 +84,7 @@ KERNELS = {ConvolutionKind.lightweight: LearnedKernels, ConvolutionKind.dynamic:
 
 
 class HeadConvolution(nn.Module):
-    """W^O convolve(GLU(W^I x)): figure 2. What stands around a position is for the encoder and the decoder to say."""
+    """W^O convolve(GLU(W^I x)): figure 2. Subclasses pad the input of the convolution."""
 
     def __init__(self, config: LightConvConfig, width: int) -> None:
         super().__init__()
@@ -97,19 +99,19 @@ class HeadConvolution(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def enter(self, x: Tensor) -> Tensor:
-        """[B, T, D] -> [B, T, D]: what is convolved."""
+        """The input of the convolution: [B, T, D] -> [B, T, D]"""
         projected = self.input(x)
         return F.glu(projected, dim=-1) if self.gated else projected
 
-    def leave(self, entered: Tensor, surrounded: Tensor) -> Tensor:
-        """[B, T, D], and the same between k - 1 others [B, T + k - 1, D] -> [B, T, D]"""
-        return self.output(convolve(surrounded, self.kernels(entered)))
+    def leave(self, entered: Tensor, padded: Tensor) -> Tensor:
+        """``entered`` [B, T, D], and ``padded`` with k - 1 more positions [B, T + k - 1, D] -> [B, T, D]"""
+        return self.output(convolve(padded, self.kernels(entered)))
 
 
 class SourceConvolution(HeadConvolution, SourceAttention):
-    """The encoder's: the kernel's middle stands at the position. Beyond the ends of a sentence there are zeros."""
+    """The encoder's convolution, centered at each position, with zeros beyond the sentence."""
 
-    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: WeightRecord = None) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
         entered, side = self.enter(x), self.width // 2
         if mask.bias is not None:
@@ -119,15 +121,15 @@ class SourceConvolution(HeadConvolution, SourceAttention):
 
 @dataclass
 class RecentInputs(LayerCache):
-    """What the kernel sees besides the next position."""
+    """The inputs of the last k - 1 positions."""
 
     inputs: Tensor  # [N, k - 1, D]
 
 
 class TargetConvolution(HeadConvolution, Autoregression):
-    """The decoder's: the kernel ends at the position. A step costs the same however long the sentence."""
+    """The decoder's causal convolution. The cost of a step does not depend on its position."""
 
-    def forward(self, x: Tensor, mask: Mask, record: Weights = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask, record: WeightRecord = None) -> Tensor:
         entered = self.enter(x)
         return self.leave(entered, F.pad(entered, (0, 0, self.width - 1, 0)))
 
@@ -136,25 +138,25 @@ class TargetConvolution(HeadConvolution, Autoregression):
 
     def step(self, x: Tensor, cache: RecentInputs, mask: Mask) -> tuple[Tensor, LayerCache]:
         entered = self.enter(x).flatten(0, 1)[:, None]  # [N, 1, D]
-        seen = torch.cat([cache.inputs, entered], dim=1)  # [N, k, D]
-        return self.leave(entered, seen).view_as(x), RecentInputs(seen[:, 1:])
+        window = torch.cat([cache.inputs, entered], dim=1)  # [N, k, D]
+        return self.leave(entered, window).view_as(x), RecentInputs(window[:, 1:])
 
 
 def stacks(config: LightConvConfig) -> Stacks:
-    """Layers whose convolutions have widths of their own."""
+    """Return stacks of layers, each with its kernel width."""
     parts = layer_parts(config)
     encoder = [replace(parts, source_attention=partial(SourceConvolution, config, k)) for k in config.encoder_widths()]
     decoder = [replace(parts, target_attention=partial(TargetConvolution, config, k)) for k in config.decoder_widths()]
     return Stacks(
         position_vectors,
-        encoder=lambda c: [EncoderLayer(own) for own in encoder],
-        decoder=lambda c: [DecoderLayer(own) for own in decoder],
+        encoder=lambda c: [EncoderLayer(parts) for parts in encoder],
+        decoder=lambda c: [DecoderLayer(parts) for parts in decoder],
     )
 
 
 @models.register("lightconv", LightConvConfig)
 class LightConv(Transformer):
-    """An encoder-decoder made of convolutions, and of attention over the source."""
+    """A Transformer with convolutions instead of self-attention."""
 
     def __init__(self, config: LightConvConfig, sizes: VocabularySizes) -> None:
         super().__init__(config, sizes, stacks(config))

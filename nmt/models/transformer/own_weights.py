@@ -1,4 +1,4 @@
-"""Where the parameters of our own Transformer stand in the plain description of its weights, in both directions."""
+"""Mapping between the parameters of ``Transformer`` and the plain description of its weights, in both directions."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from nmt.models.transformer.weights import (
     Array,
     Attention,
     Distances,
-    FeedForward,
+    FeedForwardWeights,
     LayerWeights,
-    Linear,
-    Norm,
+    LinearWeights,
+    NormWeights,
     PositionsInHeads,
     Recurrence,
     StackWeights,
@@ -40,18 +40,18 @@ from nmt.models.transformer.weights import (
     arrays_of,
     map_arrays,
 )
-from nmt.storage.checkpoints import require_shapes, shapes_of
+from nmt.storage.tensor_file import form_of, forms_of, require_forms
 
 if TYPE_CHECKING:
     from nmt.data.vocabulary import VocabularySizes
 
-# Options, and their values that have a place in the description.
+# Options, with the values that the description supports.
 _DESCRIBED = {name: values for name, values in WITHOUT_SELF_ATTENTION.items() if name != "positions"} | {
     "decoder": (DecoderKind.self_attention, DecoderKind.ssru),
     "attention_score": (ScoreKind.scaled_dot, ScoreKind.dot),
 }
-IN_HEADS = {PositionKind[one.name]: one for one in PositionsInHeads}
-# Of a feed-forward network its activation, and whether it is gated.
+IN_HEADS = {PositionKind[kind.name]: kind for kind in PositionsInHeads}
+# The activation of each feed-forward network, and whether it is gated.
 FEED_FORWARDS = {
     FeedForwardKind.relu: (Activation.relu, False),
     FeedForwardKind.gelu: (Activation.gelu, False),
@@ -63,10 +63,10 @@ FEED_FORWARDS = {
 
 
 @dataclass(frozen=True)
-class Place:
-    """Some rows of one of our parameters."""
+class ParameterRows:
+    """Rows of a parameter."""
 
-    name: str  # in the state of the module
+    name: str  # in the state dict
     shape: tuple[int, ...]  # of the whole parameter
     begin: int = 0
     end: int | None = None
@@ -76,44 +76,53 @@ class Place:
 
 
 def undescribed(config: object) -> str | None:
-    """What of a model's options has no place in the description; None: all of it has."""
+    """Return the first option that the description does not support; None: it supports all."""
     return beyond(_DESCRIBED, config)
 
 
 def describe(
     config: TransformerConfig, sizes: VocabularySizes, stored: Mapping[str, Array], origin: str
 ) -> TransformerWeights:
-    """The description of a model with these options and parameters (by their names in its state), from ``origin``. Arrays
-    are views of them."""
+    """Return the description of a model with these options and parameters; its arrays are views of ``stored``.
+
+    ``origin`` names the model in error messages.
+    """
+    layers = config.encoder_layers + config.decoder_layers
+    if layers > len(stored) and undescribed(config) is None:
+        raise UsageError(
+            f"{origin} holds another architecture: {layers:,} layers are more than its {len(stored)} tensors"
+        )
     layout = _layout(config, sizes)
-    require_shapes({place.name: place.shape for _, place in arrays_of(layout, Place)}, shapes_of(stored), origin)
-    return map_arrays(lambda place: place.of(stored[place.name]), layout, Place)
+    require_forms(
+        {rows.name: form_of(rows.shape) for _, rows in arrays_of(layout, ParameterRows)}, forms_of(stored), origin
+    )
+    return map_arrays(lambda rows: rows.of(stored[rows.name]), layout, ParameterRows)
 
 
 def parameters(config: TransformerConfig, sizes: VocabularySizes, weights: TransformerWeights) -> dict[str, Array]:
-    """The other way round: our parameters for a model that is described. What it has no bias for has one of zeros."""
+    """Return the parameters of a described model, by name. Missing biases are zero."""
     layout = _layout(config, sizes)
-    given, made = dict(arrays_of(weights)), dict[str, Array]()
-    for path, place in arrays_of(layout, Place):
-        whole = made.setdefault(place.name, np.zeros(place.shape, dtype=np.float32))
-        array = given.pop(path, None)
+    arrays, state = dict(arrays_of(weights)), dict[str, Array]()
+    for path, rows in arrays_of(layout, ParameterRows):
+        whole = state.setdefault(rows.name, np.zeros(rows.shape, dtype=np.float32))
+        array = arrays.pop(path, None)
         if array is None and path.endswith(".bias"):
             continue
         if array is None:
-            raise DataError(f"the model has no {path}, which one like its first layer has")
-        if array.shape != place.of(whole).shape:
-            raise DataError(f"{path} of the model has the shape {array.shape}, not {place.of(whole).shape}")
-        place.of(whole)[...] = array
-    if given:
-        raise DataError(f"the model has {next(iter(given))}, which no model of ours has beside the rest of it")
-    return made
+            raise DataError(f"the model has no {path}; all layers need the parts of the first layer")
+        if array.shape != rows.of(whole).shape:
+            raise DataError(f"{path} of the model has the shape {array.shape}, not {rows.of(whole).shape}")
+        rows.of(whole)[...] = array
+    if arrays:
+        raise DataError(f"the model has {next(iter(arrays))}, which is not supported together with its other parts")
+    return state
 
 
 def _layout(config: TransformerConfig, sizes: VocabularySizes) -> TransformerWeights:
-    """The description with the places of our parameters where its arrays are to be."""
+    """Return the description with ``ParameterRows`` instead of arrays."""
     missing = undescribed(config)
     if missing is not None:
-        raise UsageError(f"{missing} has no place in the description of a Transformer's weights")
+        raise UsageError(f"the description of a Transformer's weights does not support {missing}")
     return _Layout(config, sizes).model()
 
 
@@ -125,9 +134,9 @@ class _Layout:
     def model(self) -> TransformerWeights:
         config, width = self.config, self.config.d_model
         joint = shares_embeddings(config.share_all_embeddings, self.sizes.shared)
-        source = target = self._place("source_input.embedding.table.weight", self.sizes.source, width)
+        source = target = self._parameter("source_input.embedding.table.weight", self.sizes.source, width)
         if not joint:
-            target = self._place("target_input.embedding.table.weight", self.sizes.target, width)
+            target = self._parameter("target_input.embedding.table.weight", self.sizes.target, width)
         output = self._linear("output", self.sizes.target, width, bias=config.output_bias)
         if joint or config.share_decoder_embeddings:
             output = replace(output, weight=target)
@@ -154,21 +163,21 @@ class _Layout:
 
     def _positions(self, input_name: str) -> Any:
         if self.config.positions is PositionKind.learned:
-            return self._place(f"{input_name}.positions.weight", self.config.max_positions, self.config.d_model)
+            return self._parameter(f"{input_name}.positions.weight", self.config.max_positions, self.config.d_model)
         return self.config.sinusoids()
 
-    def _layer(self, name: str, reads: bool) -> LayerWeights:
+    def _layer(self, name: str, is_decoder: bool) -> LayerWeights:
         return LayerWeights(
-            self._look(f"{name}.self_attention", ahead=not reads),
+            self._first_sublayer(f"{name}.self_attention", ahead=not is_decoder),
             self._norm(f"{name}.self_residual.norm"),
-            self._cross_attention(f"{name}.cross_attention") if reads else None,
-            self._norm(f"{name}.cross_residual.norm") if reads else None,
+            self._cross_attention(f"{name}.cross_attention") if is_decoder else None,
+            self._norm(f"{name}.cross_residual.norm") if is_decoder else None,
             self._feed_forward(f"{name}.feed_forward"),
             self._norm(f"{name}.feed_forward_residual.norm"),
         )
 
-    def _look(self, name: str, *, ahead: bool) -> Attention | Recurrence:
-        """What sees the other positions."""
+    def _first_sublayer(self, name: str, *, ahead: bool) -> Attention | Recurrence:
+        """The self-attention, or the recurrence that replaces it."""
         if ahead or self.config.decoder is not DecoderKind.ssru:
             return self._self_attention(name, ahead=ahead)
         width = self.config.d_model
@@ -180,7 +189,7 @@ class _Layout:
         if config.positions is PositionKind.relative:
             count = config.relative_distance * (2 if ahead else 1) + 1
             keys, values = (
-                self._place(f"{name}.attend.{kind}_vectors", config.num_heads, count, size)
+                self._parameter(f"{name}.attend.{kind}_vectors", config.num_heads, count, size)
                 for kind, size in (("key", heads.d_k), ("value", heads.d_v))
             )
             distances = Distances(keys, values)
@@ -193,66 +202,66 @@ class _Layout:
         query = self._linear(f"{name}.query", heads.keys, config.d_model, bias=config.attention_bias)
         return self._attention(name, [query, *self._parts(f"{name}.memory", [heads.keys, heads.values])])
 
-    def _attention(self, name: str, made: list[Linear], distances: Distances | None = None) -> Attention:
+    def _attention(self, name: str, inputs: list[LinearWeights], distances: Distances | None = None) -> Attention:
         config, heads = self.config, self.config.head_sizes()
-        query, key, value = made
+        query, key, value = inputs
         output = self._linear(f"{name}.output", config.d_model, heads.values, bias=config.attention_bias)
         scale = heads.d_k**-0.5 if config.attention_score is ScoreKind.scaled_dot else 1.0
         return Attention(query, key, value, output, scale, distances)
 
-    def _feed_forward(self, name: str) -> FeedForward:
+    def _feed_forward(self, name: str) -> FeedForwardWeights:
         width, inner = self.config.d_model, self.config.d_ff
         activation, gated = FEED_FORWARDS[self.config.feed_forward]
         first, *gate = self._parts(f"{name}.inner", [inner] * (1 + gated), bias=not gated)
-        return FeedForward(first, self._linear(f"{name}.outer", width, inner, bias=not gated), activation, *gate)
+        return FeedForwardWeights(first, self._linear(f"{name}.outer", width, inner, bias=not gated), activation, *gate)
 
-    def _parts(self, name: str, outputs: list[int], *, bias: bool | None = None) -> list[Linear]:
-        """The maps of D that stand one below the other in a joint matrix."""
+    def _parts(self, name: str, outputs: list[int], *, bias: bool | None = None) -> list[LinearWeights]:
+        """Return the linear maps whose rows one matrix concatenates."""
         bias, total, ends = self.config.attention_bias if bias is None else bias, sum(outputs), np.cumsum(outputs)
         rows = [(int(end) - count, int(end)) for end, count in zip(ends, outputs)]
-        weights: list[Any] = [Place(f"{name}.weight", (total, self.config.d_model), *some) for some in rows]
-        biases: list[Any] = [Place(f"{name}.bias", (total,), *some) if bias else None for some in rows]
-        return [Linear(*parts) for parts in zip(weights, biases)]
+        weights: list[Any] = [ParameterRows(f"{name}.weight", (total, self.config.d_model), *span) for span in rows]
+        biases: list[Any] = [ParameterRows(f"{name}.bias", (total,), *span) if bias else None for span in rows]
+        return [LinearWeights(*parts) for parts in zip(weights, biases)]
 
-    def _linear(self, name: str, outputs: int, inputs: int, *, bias: bool) -> Linear:
-        weight = self._place(f"{name}.weight", outputs, inputs)
-        return Linear(weight, self._place(f"{name}.bias", outputs) if bias else None)
+    def _linear(self, name: str, outputs: int, inputs: int, *, bias: bool) -> LinearWeights:
+        weight = self._parameter(f"{name}.weight", outputs, inputs)
+        return LinearWeights(weight, self._parameter(f"{name}.bias", outputs) if bias else None)
 
-    def _norm(self, name: str) -> Norm:
+    def _norm(self, name: str) -> NormWeights:
         width, is_layer_norm = self.config.d_model, self.config.norm_kind is NormKind.layer_norm
-        bias = self._place(f"{name}.bias", width) if is_layer_norm else None
-        return Norm(self._place(f"{name}.weight", width), bias, self.config.epsilon())
+        bias = self._parameter(f"{name}.bias", width) if is_layer_norm else None
+        return NormWeights(self._parameter(f"{name}.weight", width), bias, self.config.epsilon())
 
-    def _place(self, name: str, *shape: int) -> Any:
-        return Place(name, shape)
+    def _parameter(self, name: str, *shape: int) -> Any:
+        return ParameterRows(name, shape)
 
 
 def configuration(weights: TransformerWeights, sizes: VocabularySizes) -> TransformerConfig:
-    """The options of our Transformer that hold a model that is described; a sentence where none of ours does."""
+    """Return the options of a described model; raise ``DataError`` if no options describe it."""
     source, target = weights.source, weights.target
     layers = [*source.layers, *target.layers]
     first = layers[0]
-    for what, values in _same_everywhere(weights):
+    for name, values in _same_everywhere(weights):
         if len(set(values)) > 1:
             shown = " and ".join(str(value) for value in dict.fromkeys(values))
-            raise DataError(f"the model has {what} {shown}; ours are the same in all layers")
+            raise DataError(f"the model has {name} {shown}; they must be the same in all layers")
     parts = [part for layer in layers for part in (layer.self_attention, layer.cross_attention)]
     attentions = [part for part in parts if isinstance(part, Attention)]
-    biases = [one.bias for part in attentions for one in (part.query, part.key, part.value, part.output)]
+    biases = [linear.bias for part in attentions for linear in (part.query, part.key, part.value, part.output)]
     positions = source.positions
-    kind = next((kind for kind, one in IN_HEADS.items() if one is positions), PositionKind.learned)
+    kind = next((kind for kind, in_heads in IN_HEADS.items() if in_heads is positions), PositionKind.learned)
     formula = positions if isinstance(positions, Sinusoids) else Sinusoids(weights.width)
     if isinstance(positions, Sinusoids):
         kind = PositionKind.sinusoidal
     activation = first.feed_forward.activation, first.feed_forward.gate is not None
-    feed_forward = next((one for one, what in FEED_FORWARDS.items() if what == activation), None)
+    feed_forward = next((kind for kind, form in FEED_FORWARDS.items() if form == activation), None)
     if feed_forward is None:
         raise DataError(
-            f"the model's feed-forward network has activation {activation[0].value}, which none of ours has"
+            f"the model's feed-forward network has activation {activation[0].value}, which is not supported"
         )
     if not any(math.isclose(source.scale, scale, rel_tol=1e-6) for scale in (1.0, math.sqrt(weights.width))):
         raise DataError(
-            f"the model's embeddings are scaled by {source.scale:g}; ours are by 1 or the root of their width"
+            f"the model's embeddings are scaled by {source.scale:g}; supported are 1 and the root of their width"
         )
     all_shared = source.embedding is target.embedding is weights.output.weight
     distances = first.attention.distances
@@ -293,7 +302,7 @@ def _unless_even(weights: TransformerWeights, size: int) -> int | None:
 
 
 def _same_everywhere(weights: TransformerWeights) -> Iterator[tuple[str, list[object]]]:
-    """What must be alike in both stacks and all layers of a model of ours."""
+    """Yield the properties that must be equal in both stacks and all layers."""
     stacks = [weights.source, weights.target]
     layers = [layer for stack in stacks for layer in stack.layers]
     norms = [norm for layer in layers for norm in (layer.self_norm, layer.cross_norm, layer.feed_forward_norm) if norm]

@@ -1,7 +1,7 @@
-"""From options to modules: for each kind of part a table of what an option's values mean.
+"""Builders of the Transformer's parts: a table for each option, from its values to modules.
 
-Adding a kind is a value of its enum in config.py, a line in a table here, and a line for each option that it
-excludes in the table of conflicts.
+To add a variant, add a value to its enum in config.py, a line to a table here, and a line to the table of conflicts for each
+option that it excludes.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ RESIDUALS: dict[NormOrder, type[Residual]] = {NormOrder.post: PostNorm, NormOrde
 
 
 def final_norms(config: Config) -> list[nn.Module]:
-    """What ends the layers of the encoder and of the decoder."""
+    """Build the modules after the last layer of the encoder and of the decoder."""
     return [_norm(config) if order is NormOrder.pre else nn.Identity() for order in config.norm_orders()]
 
 
@@ -93,11 +93,11 @@ def _residual(config: Config, order: NormOrder) -> Residual:
     return RESIDUALS[order](_norm(config), config.dropout)
 
 
-# What a decoder reads.
+# The input of the decoder.
 
 
 class TargetInput(InputLayer):
-    """The decoder's input. Where everything else writes BOS it may have learned to read another symbol."""
+    """The decoder's input layer; it replaces BOS by the start symbol that the model was trained with."""
 
     def __init__(self, embedding: nn.Module, positions: Positions, dropout: float, start: StartSymbol) -> None:
         super().__init__(embedding, positions, dropout)
@@ -121,12 +121,12 @@ def scores(config: Config) -> Attend:
     return SCORES[config.attention_score](config)
 
 
-# Positions: vectors for the embeddings, scores that know distances (ahead too, or back alone), a rotation.
+# Positions: vectors added to the embeddings, scores that depend on distances, or a rotation.
 
 
 @dataclass(frozen=True)
 class PositionParts:
-    """Where a kind of positions enters the model."""
+    """Builders of a kind of positions."""
 
     vectors: Callable[[Config], Positions]
     scores: Callable[[Config, bool], Attend] = lambda config, ahead: scores(config)
@@ -147,7 +147,7 @@ POSITIONS: dict[PositionKind, PositionParts] = {
 }
 
 
-# Self-attention of the encoder, what the decoder has for it, and cross-attention.
+# Self-attention of the encoder and its variants in the decoder, and cross-attention.
 
 
 def _self_attention(
@@ -169,7 +169,7 @@ TARGET_ATTENTIONS: dict[DecoderKind, Callable[[Config], Autoregression]] = {
 
 
 def layer_parts(config: Config) -> LayerParts:
-    """What all layers of a model are made of."""
+    """Return the builders of the parts of each layer."""
     source_order, target_order = config.norm_orders()
     return LayerParts(
         source_attention=lambda: _self_attention(
@@ -183,12 +183,12 @@ def layer_parts(config: Config) -> LayerParts:
     )
 
 
-# Stacks of layers, and what is added to the embeddings before them.
+# Stacks of layers, and the positions added to their input.
 
 
 @dataclass(frozen=True)
 class Stacks:
-    """How a kind of layers is stacked."""
+    """Builders of the input positions and of the layers of both stacks."""
 
     input_positions: Callable[[Config], Positions]
     encoder: Callable[[Config], Sequence[SourceLayer]]
@@ -210,7 +210,7 @@ STACKS: dict[LayerKind, Stacks] = {
         decoder=lambda c: [DecoderLayer(layer_parts(c)) for _ in range(c.decoder_layers)],
     ),
     LayerKind.universal: Stacks(
-        lambda c: NoPositions(),  # the layer adds them at each step
+        lambda c: NoPositions(),  # the layer adds positions at each step
         encoder=lambda c: [UniversalEncoderLayer(EncoderLayer(layer_parts(c)), _coordinates(c, c.encoder_layers))],
         decoder=lambda c: [UniversalDecoderLayer(DecoderLayer(layer_parts(c)), _coordinates(c, c.decoder_layers))],
     ),

@@ -1,7 +1,6 @@
 """The Transformer of "Attention Is All You Need": Vaswani et al. 2017, arXiv:1706.03762.
 
-This file is the paper's model, and stays so for every variant of it: the layers' parts are chosen by parts.py
-from the options in config.py.
+parts.py builds the parts of the layers from the options in config.py, so this file serves every variant of the model.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
 D model width, H heads, V vocabulary.
@@ -10,7 +9,7 @@ D model width, H heads, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,6 +21,7 @@ from nmt.interface import (
     Batch,
     DecoderOutput,
     DecoderState,
+    EncoderDecoder,
     Memory,
     OutputLayer,
     StepOutput,
@@ -34,21 +34,26 @@ from nmt.layers.stack import Stack
 from nmt.models import models
 from nmt.models.config import shares_embeddings
 from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput
-from nmt.models.transformer.autoregression import BeamHistory, LayerCache
+from nmt.models.transformer.attention_kernels import supports_flat_batches
+from nmt.models.transformer.autoregression import Autoregression, BeamHistory, LayerCache, SourceAttention
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer
-from nmt.models.transformer.mask import Mask
+from nmt.models.transformer.mask import FlatMask, Mask, Segments, SegmentsOf, exact_segments
 from nmt.models.transformer.parts import STACKS, Stacks, TargetInput, final_norms
-from nmt.models.transformer.without_padding import WithoutPadding
 
 
 class Encoder(nn.Module):
-    """A stack of encoder layers; pre-norm stacks end in a norm."""
+    """A stack of encoder layers; a pre-norm stack ends in a norm. Section 3.1."""
 
     def __init__(self, layers: Iterable[SourceLayer], norm: nn.Module) -> None:
         super().__init__()
         self.layers = Stack(layers)
         self.norm = norm
+
+    @property
+    def self_attention(self) -> SourceAttention:
+        """The self-attention of the first layer; its mask serves all layers."""
+        return next(iter(self.layers)).self_attention
 
     def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
@@ -58,20 +63,25 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A stack of decoder layers; pre-norm stacks end in a norm."""
+    """A stack of decoder layers; a pre-norm stack ends in a norm. Section 3.1."""
 
     def __init__(self, layers: Iterable[TargetLayer], norm: nn.Module) -> None:
         super().__init__()
         self.layers = Stack(layers)
         self.norm = norm
 
+    @property
+    def self_attention(self) -> Autoregression:
+        """The self-attention of the first layer; its mask serves all layers."""
+        return next(iter(self.layers)).self_attention
+
     def project(self, states: Tensor) -> tuple[MemoryHeads, ...]:
-        """What each layer reads of the memory's states [B, S, D]; contiguous, since every step reads it."""
+        """Project the encoder output [B, S, D] to each layer's keys and values; contiguous, since every step reads them."""
         projected = (layer.project(states) for layer in self.layers)
         return tuple((keys.contiguous(), values.contiguous()) for keys, values in projected)
 
     def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
-        """All positions at once, [B, T, D] -> [B, T, D]; ``memory_mask``: which states [B, S, D] may be seen."""
+        """All positions at once: [B, T, D] -> [B, T, D]; ``memory_mask`` masks the encoder output ``states`` [B, S, D]."""
         for layer in self.layers:
             x = layer(x, mask, states, memory_mask, record)
         return self.norm(x)
@@ -79,7 +89,7 @@ class Decoder(nn.Module):
     def step(
         self, x: Tensor, state: TransformerState, memory: TransformerMemory, record: Record
     ) -> tuple[Tensor, TransformerState]:
-        """One position, [B, K, D] -> [B, K, D], and the state with that position in it."""
+        """One position: [B, K, D] -> [B, K, D], and the state with that position."""
         history, memory_mask = state.history.entered(), Mask(memory.bias)
         mask = next(iter(self.layers)).step_mask(state.caches[0], history)
         caches: list[LayerCache] = []
@@ -91,7 +101,7 @@ class Decoder(nn.Module):
 
 @dataclass
 class TransformerMemory(ScoredMemory):
-    """The encoder's states, and from ``start`` on what decoding computes once."""
+    """The encoder output; ``start`` adds the keys and values that every decoding step reads."""
 
     states: Tensor  # [B, S, D]
     bias: Tensor  # [B, 1, 1, S] 0 at real positions, -inf at padding
@@ -100,18 +110,20 @@ class TransformerMemory(ScoredMemory):
 
 @dataclass
 class TransformerState(DecoderState):
-    """Where the hypotheses come from, and what each layer remembers of them."""
+    """The beam history and the key-value cache of each layer."""
 
     history: BeamHistory
     caches: tuple[LayerCache, ...]  # by layer
 
 
 @models.register("transformer", TransformerConfig)
-class Transformer(WithoutPadding):
-    """An encoder-decoder made of attention alone."""
+class Transformer(EncoderDecoder):
+    """An encoder-decoder based solely on attention: figure 1."""
+
+    segments_of: SegmentsOf = staticmethod(exact_segments)  # few_shapes for layers that are compiled for each shape
 
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stacks: Stacks | None = None) -> None:
-        """``stacks``: other layers than those that the configuration names."""
+        """``stacks`` replaces the layers that ``config.layers`` selects."""
         super().__init__()
         stacks = stacks or STACKS[config.layers]
         scale = math.sqrt(config.d_model) if config.embedding_scale else 1.0
@@ -125,11 +137,27 @@ class Transformer(WithoutPadding):
         source_norm, target_norm = final_norms(config)
         self.encoder = Encoder(stacks.encoder(config), source_norm)
         self.decoder = Decoder(stacks.decoder(config), target_norm)
-        if shares_all or config.share_decoder_embeddings:
+        self.ignored = tuple(self._ignored_positions(config))
+        if shares_all and config.share_all_embeddings is None and not config.share_decoder_embeddings:
+            self.ignored += ("model.share_decoder_embeddings=false",)  # one matrix serves the joint vocabulary
+        if config.share_decoder_embeddings or shares_all:
             self.output: OutputLayer = TiedOutput(target, bias=config.output_bias)
         else:
             weight = torch.empty(sizes.target, self.width).normal_(std=self.width**-0.5)
             self.output = LinearOutput(weight, torch.zeros(sizes.target) if config.output_bias else None)
+
+    def _ignored_positions(self, config: TransformerConfig) -> Iterator[str]:
+        """Yield the positions option for each stack whose replaced self-attention does not apply it."""
+        if not config.positions.is_inside_attention:
+            return
+        for name, stack in (("encoder", self.encoder), ("decoder", self.decoder)):
+            if not any(layer.self_attention.applies_positions for layer in stack.layers):
+                yield f"model.positions={config.positions.name} in the {name}"
+
+    def forward(self, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+        if attention is None and self.without_padding(batch.source.device):
+            return self._forward_without_padding(batch)
+        return super().forward(batch, attention)
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> TransformerMemory:
         return self._encode(source, source_lengths, Record(lengths=source_lengths))
@@ -139,7 +167,7 @@ class Transformer(WithoutPadding):
         self.target_input.positions.check_length(batch.target_in.size(1), "target")
         record = Record(attention.kinds if attention else (), batch.target_lengths)
         x = self.target_input(batch.target_in)
-        mask = next(iter(self.decoder.layers)).self_attention.causal_mask(x)
+        mask = self.decoder.self_attention.causal_mask(x)
         x = self.decoder(x, mask, memory.states, Mask(memory.bias), record)
         hidden = real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens)
         return DecoderOutput(hidden, self._maps(record, batch) if attention else None, self._auxiliary(memory, record))
@@ -158,10 +186,10 @@ class Transformer(WithoutPadding):
         assert memory.projected, "the memory comes from start()"
         record, history = Record(("cross",) if attention else ()), state.history
         x = self.target_input.at(tokens, history.positions, history.bound)  # [N, D]
-        x = x.view(-1, history.beam, self.width)  # the hypotheses of a sentence are queries side by side
+        x = x.view(-1, history.beam, self.width)  # [B, K, D]: the hypotheses of a sentence are queries
         x, state = self.decoder.step(x, state, memory, record)
         scores = self.scores(x.flatten(0, 1), memory.output)
-        # The last layer's cross-attention [B, H, K, S], the mean over its heads.
+        # The mean over the heads of the last layer's cross-attention [B, H, K, S].
         weights = record.attention["cross"][-1].mean(1).flatten(0, 1) if attention else None  # [N, S]
         return StepOutput(scores, False, state, weights)
 
@@ -176,26 +204,47 @@ class Transformer(WithoutPadding):
         self.source_input.positions.check_length(source.size(1), "source")
         x = self.source_input(source)
         bias = padding_bias(source_lengths, source.size(1), x.dtype)[:, None, None]  # [B, 1, 1, S]
-        mask = next(iter(self.encoder.layers)).self_attention.padding_mask(bias)
+        mask = self.encoder.self_attention.padding_mask(bias)
         return TransformerMemory(self.encoder(x, mask, record), bias)
 
+    def without_padding(self, device: torch.device) -> bool:
+        """Whether training on ``device`` runs without padding, under the current autocast."""
+        layers = (*self.encoder.layers, *self.decoder.layers)
+        return supports_flat_batches(device) and all(layer.flat for layer in layers)
+
+    def _forward_without_padding(self, batch: Batch) -> DecoderOutput:
+        self.source_input.positions.check_length(batch.source.size(1), "source")
+        self.target_input.positions.check_length(batch.target_in.size(1), "target")
+        source, target = self.segments_of(batch)
+        x = _embedded(self.source_input, batch.source, source)
+        states = self.encoder(x, self.encoder.self_attention.flat_mask(source), Record())
+        x = _embedded(self.target_input, batch.target_in, target)
+        mask, memory_mask = self.decoder.self_attention.flat_mask(target), FlatMask(None, queries=target, keys=source)
+        x = self.decoder(x, mask, states, memory_mask, Record())
+        return DecoderOutput(x[0, : target.count])
+
     def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
-        """Further losses, as named means; the paper has none."""
+        """Return named auxiliary losses; the paper has none."""
         return {}
 
     def _maps(self, record: Record, batch: Batch) -> AttentionMaps:
         maps = dict(record.attention)
-        if "encoder" in maps:  # the memory does not keep them: the encoder runs once more, for those who ask
+        if "encoder" in maps:  # the memory does not hold the weights, so the encoder runs again
             again = Record(("encoder",), batch.source_lengths)
             self._encode(batch.source, batch.source_lengths, again)
             maps |= again.attention
         for kind, lengths in {"encoder": batch.source_lengths, "decoder": batch.target_lengths}.items():
-            if kind in maps:  # queries at padding may have looked at padding
+            if kind in maps:  # queries at padding may attend to padding
                 maps[kind] = [w * real_positions(lengths, w.size(-1))[:, None, None] for w in maps[kind]]
         return AttentionMaps({kind: tuple(weights) for kind, weights in maps.items()})
 
 
 def _as_computed(states: Tensor) -> Tensor:
-    """A tensor of the type that products are computed in: autocast's, if it is on."""
+    """Return ``states`` in the data type of matrix products: autocast's, if enabled."""
     device = states.device.type
     return states.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else states
+
+
+def _embedded(layer: InputLayer, ids: Tensor, segments: Segments) -> Tensor:
+    """Embed ids without padding: [B, T] -> [1, M, D]"""
+    return layer.at(segments.flatten(ids), segments.positions.queries, segments.longest)[None]

@@ -1,8 +1,9 @@
-"""A Transformer with mixtures of experts: the feed-forward networks of some layers are many, of which each token reads few.
+"""A Transformer with a mixture of experts as the feed-forward network of some layers.
 
-The gate and its losses are those of Shazeer et al. 2017, arXiv:1701.06538; that every second layer has experts is from
-Lepikhin et al. 2020, arXiv:2006.16668, section 2.1. Shapes: B sentences, T positions of either side, n real positions of
-all sentences, D model width, E experts.
+The gate and its losses follow Shazeer et al. 2017, arXiv:1701.06538; experts in every second layer follow Lepikhin et al.
+2020, arXiv:2006.16668, section 2.1.
+
+Shapes: B sentences, T positions of source or target, n real positions of all sentences, D model width, E experts.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from torch import Tensor, nn
 from nmt.interface import Memory, VocabularySizes
 from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence
 from nmt.models import models
-from nmt.models.transformer.config import TransformerMoEConfig
-from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, Layer, LayerParts, Record
+from nmt.models.transformer.config import FeedForwardKind, TransformerMoEConfig
+from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, LayerParts, Record, TransformerLayer
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer, TransformerMemory
 
@@ -26,7 +27,7 @@ Made = TypeVar("Made", EncoderLayer, DecoderLayer)
 
 
 class ExpertFeedForward(nn.Module):
-    """A gate and its experts in place of one feed-forward network. Padding is not routed: it comes out as zeros."""
+    """A gate and its experts. Padding is not routed; its output is zero."""
 
     def __init__(self, gating: NoisyTopK, experts: Experts) -> None:
         super().__init__()
@@ -34,7 +35,7 @@ class ExpertFeedForward(nn.Module):
         self.experts = experts
 
     def forward(self, x: Tensor, record: Record) -> Tensor:
-        """[B, T, D] -> [B, T, D]; ``record`` receives each token's part [n, 2, E] in the experts' importance and load."""
+        """[B, T, D] -> [B, T, D]; ``record`` receives each token's importance and load of the experts [n, 2, E]."""
         if record.lengths is None:
             mixed = self._mix(x.flatten(0, 1), record)
             return mixed.view_as(x)
@@ -49,10 +50,10 @@ class ExpertFeedForward(nn.Module):
         return self.experts(tokens, routing)
 
 
-class ExpertLayer(Layer):
-    """A layer of either stack with a mixture of experts."""
+class ExpertLayer(TransformerLayer):
+    """An encoder or decoder layer with a mixture of experts."""
 
-    flat = False  # each sentence's share in the experts is asked for
+    flat = False  # expert usage is recorded by sentence
 
     def feed(self, x: Tensor, record: Record) -> Tensor:
         return self.feed_forward_residual(x, lambda y: self.feed_forward(y, record))
@@ -63,11 +64,11 @@ class ExpertEncoderLayer(ExpertLayer, EncoderLayer):
 
 
 class ExpertDecoderLayer(ExpertLayer, DecoderLayer):
-    """Self-attention, attention over the memory, and a mixture of experts."""
+    """Self-attention, attention to the encoder output, and a mixture of experts."""
 
 
 def stacks(config: TransformerMoEConfig) -> Stacks:
-    """Dense layers, and among them, counted from the top, every so many a layer with experts."""
+    """Return stacks in which every ``experts_every``-th layer from the top has experts; the others are dense."""
     width, inner, experts = config.d_model, config.expert_size or config.d_ff, config.num_experts
     dense = layer_parts(config)
     expert = replace(
@@ -91,20 +92,23 @@ def stacks(config: TransformerMoEConfig) -> Stacks:
 
 @dataclass
 class TransformerMoEMemory(TransformerMemory):
-    """What the encoder read, and how its experts were used."""
+    """The encoder output and the usage of the encoder's experts."""
 
-    usage: Tensor = field(default_factory=lambda: torch.empty(0))  # [B, layers, 2, E] importance and load, by sentence
+    usage: Tensor = field(kw_only=True)  # [B, layers, 2, E] importance and load of each sentence
 
 
 @models.register("transformer_moe", TransformerMoEConfig)
 class TransformerMoE(Transformer):
-    """An encoder-decoder made of attention and experts."""
+    """A Transformer with experts."""
 
-    shapes_depend_on_tokens = True  # how many tokens an expert reads
+    shapes_depend_on_tokens = True  # the number of tokens of each expert
 
     def __init__(self, config: TransformerMoEConfig, sizes: VocabularySizes) -> None:
         super().__init__(config, sizes, stacks(config))
         self.importance_weight, self.load_weight = config.importance_weight, config.load_weight
+        if config.feed_forward is not FeedForwardKind.relu:
+            where = "" if config.experts_every == 1 else " in the experts"
+            self.ignored += (f"model.feed_forward={config.feed_forward.name}{where}",)
 
     def _encode(self, source: Tensor, source_lengths: Tensor, record: Record) -> TransformerMoEMemory:
         memory = super()._encode(source, source_lengths, record)

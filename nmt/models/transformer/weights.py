@@ -1,9 +1,9 @@
-"""A trained Transformer as plain numbers under plain names: what engines translate with, and what other toolkits' models are
-read into and written from. ``own_weights.py`` says where our own parameters stand in it.
+"""A plain description of a trained Transformer, for engines, importers and exporters.
 
-Every matrix maps its second axis to its first: y = x W^T + b. Pieces stand as in our vocabularies: pad, unk, bos, eos first.
+``own_weights.py`` maps the parameters of ``Transformer`` to it. Every matrix maps its second axis to its first:
+y = x W^T + b. Token ids are those of our vocabularies: pad, unk, bos, eos first.
 
-Shapes: V vocabulary, D model width, F inner width of a feed-forward network, H heads, R distances that are told apart.
+Shapes: V vocabulary, D model width, F inner width of a feed-forward network, H heads, R distinct distances.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = npt.NDArray[np.floating[Any]]
 
 
 class Activation(Enum):
-    """What stands between the two matrices of a feed-forward network."""
+    """The activation of a feed-forward network."""
 
     relu = "relu"
     gelu = "gelu"  # by the error function
@@ -33,15 +33,15 @@ class Activation(Enum):
 
 
 class PositionsInHeads(Enum):
-    """Positions that enter inside self-attention, not at the embeddings."""
+    """Positions that self-attention applies."""
 
-    relative = "relative"  # by learned vectors of distances, which stand in each attention
-    rotary = "rotary"  # by turning pairs of neighbouring numbers
-    alibi = "alibi"  # by slopes
+    relative = "relative"  # learned vectors of distances, in each attention
+    rotary = "rotary"  # rotation of pairs of neighboring numbers
+    alibi = "alibi"  # linear biases
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearWeights:
     """A linear map."""
 
     weight: Array  # [outputs, inputs]
@@ -49,8 +49,8 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Norm:
-    """A norm over D. With a shift it is layer normalisation, without one it divides by the root of the mean square."""
+class NormWeights:
+    """A norm over D: layer normalization with a bias, RMS normalization without."""
 
     weight: Array
     bias: Array | None
@@ -59,7 +59,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Distances:
-    """Vectors of relative positions, from the farthest that is told apart behind a position to that ahead of it."""
+    """Vectors of relative positions, from the largest distance behind to the largest ahead."""
 
     keys: Array  # [H, R, d_k] or, the same for all heads, [1, R, d_k]
     values: Array  # [H, R, d_v]
@@ -67,74 +67,76 @@ class Distances:
 
 @dataclass(frozen=True)
 class Attention:
-    """softmax(scale Q K^T) V; the outputs of ``query``, ``key`` and ``value`` stand by head."""
+    """softmax(scale Q K^T) V; the outputs of ``query``, ``key`` and ``value`` are grouped by head."""
 
-    query: Linear
-    key: Linear
-    value: Linear
-    output: Linear
+    query: LinearWeights
+    key: LinearWeights
+    value: LinearWeights
+    output: LinearWeights
     scale: float
     distances: Distances | None = None
 
 
 @dataclass(frozen=True)
 class Recurrence:
-    """An SSRU in place of a decoder's self-attention: f = sigmoid(forget(x)), the cell c = f c' + (1 - f) input(x) with that
-    of the position before, and relu(c)."""
+    """An SSRU that replaces a decoder's self-attention.
 
-    forget: Linear  # [D, D]
-    input: Linear
+    f_t = sigmoid(forget(x_t)), c_t = f_t c_{t-1} + (1 - f_t) input(x_t), and the output relu(c_t).
+    """
+
+    forget: LinearWeights  # [D, D]
+    input: LinearWeights
 
 
 @dataclass(frozen=True)
-class FeedForward:
+class FeedForwardWeights:
     """outer(activation(inner(x))), or outer(activation(inner(x)) * gate(x))."""
 
-    inner: Linear  # [F, D]
-    outer: Linear  # [D, F]
+    inner: LinearWeights  # [F, D]
+    outer: LinearWeights  # [D, F]
     activation: Activation = Activation.relu
-    gate: Linear | None = None  # [F, D]
+    gate: LinearWeights | None = None  # [F, D]
 
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """A layer with the norm of each sublayer; an encoder's reads no memory."""
+    """A layer with the norm of each sublayer; encoder layers have no cross-attention."""
 
     self_attention: Attention | Recurrence
-    self_norm: Norm
+    self_norm: NormWeights
     cross_attention: Attention | None
-    cross_norm: Norm | None
-    feed_forward: FeedForward
-    feed_forward_norm: Norm
+    cross_norm: NormWeights | None
+    feed_forward: FeedForwardWeights
+    feed_forward_norm: NormWeights
 
     @property
     def attention(self) -> Attention:
-        """The self-attention of a layer that has some, as every layer of an encoder has."""
+        """The self-attention, of a layer that is not recurrent."""
         assert isinstance(self.self_attention, Attention)
         return self.self_attention
 
 
 @dataclass(frozen=True)
 class StackWeights:
-    """An encoder or a decoder: embedding times ``scale``, plus position, then the layers, then ``norm`` if there is one."""
+    """An encoder or decoder: embedding times ``scale``, plus position, then the layers, then ``norm``."""
 
     embedding: Array  # [V, D]
     scale: float
-    positions: Array | Sinusoids | PositionsInHeads  # an array: [most positions, D], learned
+    positions: Array | Sinusoids | PositionsInHeads  # an array: learned, [max_positions, D]
     layers: tuple[LayerWeights, ...]
-    norm: Norm | None
-    norm_first: bool  # before each sublayer, and not after it
+    norm: NormWeights | None
+    norm_first: bool  # pre-norm
 
 
 @dataclass(frozen=True)
 class TransformerWeights:
-    """The whole model. ``output.weight`` and the embeddings may be one array: then the model shares them."""
+    """A whole model. Shared embeddings are one array."""
 
     source: StackWeights
     target: StackWeights
-    output: Linear  # [V, D]
+    output: LinearWeights  # [V, D]
     num_heads: int
-    start: int = BOS  # the id of the piece that the decoder reads first
+    start: int = BOS  # the id of the decoder's first input token
 
     @property
     def width(self) -> int:
@@ -142,12 +144,12 @@ class TransformerWeights:
 
     @property
     def head_size(self) -> int:
-        """Of queries and keys."""
+        """The width of queries and keys."""
         return len(self.source.layers[0].attention.query.weight) // self.num_heads
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether the decoder has SSRUs in place of self-attention."""
+        """Whether the decoder has SSRUs."""
         return isinstance(self.target.layers[0].self_attention, Recurrence)
 
 
@@ -155,33 +157,35 @@ Node = TypeVar("Node")
 
 
 def arrays_of(weights: Any, kind: type = np.ndarray) -> Iterator[tuple[str, Any]]:
-    """Every array of a description, or of a part of it, with its place: "source.layers.0.self_norm.weight". ``kind``: what
-    stands where the arrays do."""
+    """Yield every array of a description or of its part, with its path, such as "source.layers.0.self_norm.weight".
+
+    ``kind``: the type of the leaves.
+    """
     if isinstance(weights, kind):
         yield "", weights
         return
     for name, part in _parts(weights):
-        for place, array in arrays_of(part, kind):
-            yield f"{name}.{place}" if place else name, array
+        for path, array in arrays_of(part, kind):
+            yield f"{name}.{path}" if path else name, array
 
 
 def map_arrays(function: Callable[[Any], Any], weights: Node, kind: type = np.ndarray) -> Node:
-    """The same description with ``function`` applied to each array; what is one array stays one."""
-    made: dict[int, Any] = {}
+    """Return the description with ``function`` applied to each array; shared arrays stay shared."""
+    changed: dict[int, Any] = {}
 
     def change(node: Any) -> Any:
         if isinstance(node, kind):
-            if id(node) not in made:
-                made[id(node)] = function(node)
-            return made[id(node)]
+            if id(node) not in changed:
+                changed[id(node)] = function(node)
+            return changed[id(node)]
         if isinstance(node, tuple):
             return tuple(map(change, node))
         if _is_a_part(node):
             return dataclasses.replace(node, **{name: change(part) for name, part in _parts(node)})
         return node
 
-    changed: Node = change(weights)
-    return changed
+    result: Node = change(weights)
+    return result
 
 
 def _parts(node: Any) -> Iterator[tuple[str, Any]]:

@@ -1,11 +1,9 @@
-"use strict";
 const ROW = 26;  // pixels, the height of a word
-const LEAST = 8;  // of 255: fainter lines are not to be seen among all of them
+const LEAST = 8;  // of 255: fainter lines are not drawn while no word is chosen
 const FEW = 6;  // words named when one is pointed at
-const NAMES = {encoder: "Source words look at source words", decoder: "Written words look at those before them",
-  cross: "Written words look at source words"};
+const NAMES = {encoder: "Source words attend to source words", decoder: "Target words attend to earlier target words",
+  cross: "Target words attend to source words"};
 const SHORT = {encoder: "encoder", decoder: "decoder", cross: "decoder to source"};
-const find = (id) => document.getElementById(id);
 const sentences = JSON.parse(find("data").textContent);
 const night = matchMedia("(prefers-color-scheme: dark)");
 const canvas = find("lines");
@@ -23,18 +21,6 @@ function bytes(map) {
 function weight(head, row, column) {
   const map = maps();
   return bytes(map)[((now.layer * map.heads + head) * map.rows.length + row) * map.columns.length + column];
-}
-
-function element(name, text = "", className = "") {
-  const made = document.createElement(name);
-  made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
-
-function fill(select, names, chosen) {
-  select.replaceChildren(...names.map(([value, text]) => new Option(text, value)));
-  select.value = chosen;
 }
 
 // What a sentence has decides what can be chosen; choices that are still there stay.

@@ -1,29 +1,15 @@
-"use strict";
 const STEP = 20;  // sentences drawn at a time
 const ROWS = 12;  // n-grams of a table
 const COLOURS = {{ LIGHT | length }};
-const find = (id) => document.getElementById(id);
 const {systems, metrics, higher, pairs, sentences} = JSON.parse(find("data").textContent);
 const now = {pair: 0, order: 0, sorting: "gains", text: "", drawn: STEP};
 const count = (number, one, many) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
-
-function element(name, text = "", className = "") {
-  const made = document.createElement(name);
-  made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
 
 // A name that may run from right to left, behind the colour of its system.
 function system(place) {
   const made = element("span");
   made.append(element("i", "", `swatch k${place % COLOURS}`), element("bdi", systems[place]));
   return made;
-}
-
-function fill(select, names, chosen) {
-  select.replaceChildren(...names.map(([value, text]) => new Option(text, value)));
-  select.value = chosen;
 }
 
 function choose() {

@@ -1,39 +1,32 @@
-"""Where a run stands and how it is made; going on from a checkpoint: what changed since, and what begins afresh."""
+"""Resume a run from a checkpoint: compare its options with those of now, and decide what starts afresh."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
 
 from nmt.config.sections import LOSSES, CheckpointConfig, TrainConfig, ValidationConfig
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, UsageError, quantity
 from nmt.optim import Horizon, Progress, schedulers
 from nmt.storage.checkpoints import StoredCheckpoint, TrainingState
-from nmt.training.loop.batches import DataPosition
-from nmt.training.setup.options import Fingerprint, differences
-from nmt.training.validation import validation_due
+from nmt.training.checkpoints.fingerprint import COMPONENTS, Fingerprint, differences
+from nmt.training.checkpoints.run_state import DataPosition, RunSettings, RunState
 
 logger = logging.getLogger("nmt.training")
 
-RESTART_OF_EPOCH = (
-    "data",
-    "seed",
-    "train_subset",
-    "batching.",
-    "sampling.",
-    "variation.",
-)  # the position in the data loses its meaning
-# Except by these: the order of batches does not depend on them.
+# Changes of these options make the position in the data meaningless,
+RESTART_OF_EPOCH = ("data", "seed", "train_subset", "batching.", "sampling.", "variation.")
+# except these two: batches and their order do not depend on them. After a change under --reset the epoch continues; under
+# --reset-dataloader it begins again all the same.
 ACCUMULATION = ("batching.update_freq", "batching.tokens_per_update")
 
-# What a fingerprint has only under a scheduler that follows validations.
+# Only under a scheduler that follows validations does a fingerprint hold these options.
 VALIDATION = ("valid_subset", "validation.", "search.")
 
-# Options by the flag that lets them change; of two that cover an option the later one is narrower. What else changed needs
-# --reset.
+# Options by the flag that lets them change; of two flags that cover an option the later one is narrower. Changes of other
+# options need --reset.
 RESETS = {
     "reset_dataloader": RESTART_OF_EPOCH,
     "reset_optimizer": ("optimizer.", "parameters.", "training."),
@@ -41,65 +34,29 @@ RESETS = {
     "reset_meters": VALIDATION,
 }
 
+MOST_SHOWN, MOST_SHOWN_OF_ONE = 6, 80  # options in a message, and characters of each
 
-@dataclass(frozen=True)
-class Facts:
-    """How a run was begun and is computed; part of ``training.json``."""
-
-    vocabularies: str  # what they are recognised by
-    fingerprint: Fingerprint  # all that the parameters depend on
-    warmup_updates: int  # of a scheduler that was given none
-    max_update: int | None  # how many updates the limits allowed; None: it was not known
-    batches_in_update: int
-    precision: str
-    computed_on: str  # device and precision
-    validated_as: Fingerprint  # all that the scores of given parameters depend on
-
-    def lasting(self) -> dict[str, Any]:
-        """What a checkpoint keeps when no run can go on from it any more."""
-        return {"vocabularies": self.vocabularies, "precision": self.precision, "validated_as": self.validated_as}
-
-
-@dataclass
-class RunState:
-    """Where a run stands between two updates."""
-
-    update: int = 0
-    epoch: int = 1  # of the last update
-    position: DataPosition = field(default_factory=DataPosition)  # of the next one
-    tokens: int = 0  # target tokens trained on
-    seconds: float = 0.0
-    skipped: int = 0  # updates whose gradient was not finite
-    skipped_in_row: int = 0
-    interrupted: Sequence[str] | None = None  # a validation was; the reasons of the checkpoint that followed it
-    validated: int = 0  # the update that was validated last; before the first one nothing is learned
-    validations_before: int = 0  # those of the history that came before the present scheduler, which does not see them
-
-    def spent(self) -> dict[str, Any]:
-        """How far the run has come, and at what price."""
-        return {name: getattr(self, name) for name in ("update", "epoch", "tokens", "seconds", "skipped")}
-
-
-VALUES = ("run", "best", "report", "optimizer", "arithmetic", *(member.name for member in fields(Facts)))
+VALUES = ("run", "best", "report", "optimizer", "arithmetic", *(member.name for member in fields(RunSettings)))
 
 
 @dataclass(frozen=True)
-class Past:
-    """The checkpoint that a run goes on from, and the options that are others now, with the user's consent."""
+class ResumePoint:
+    """The checkpoint that a run resumes from, and the options that differ now, by name."""
 
     stored: StoredCheckpoint
     training: TrainingState
-    facts: Facts
+    settings: RunSettings
     changed: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, stored: StoredCheckpoint) -> Past:
+    def of(cls, stored: StoredCheckpoint) -> ResumePoint:
         assert stored.training is not None, "the store returns only checkpoints that can be resumed"
         values = stored.training.values
         missing = [key for key in VALUES if key not in values]
         if missing:
             raise DataError(f"{stored.path} cannot be trained on: its training.json has no {', no '.join(missing)}")
-        return cls(stored, stored.training, Facts(**{member.name: values[member.name] for member in fields(Facts)}))
+        settings = RunSettings(**{member.name: values[member.name] for member in fields(RunSettings)})
+        return cls(stored, stored.training, settings)
 
     @property
     def state(self) -> RunState:
@@ -107,64 +64,84 @@ class Past:
         return RunState(**{**run, "position": DataPosition(**run["position"])})
 
     def changes(self, *prefixes: str) -> bool:
-        """Whether an option is another one now whose name begins like that."""
+        """Whether an option changed whose name begins with one of ``prefixes``."""
         return any(key.startswith(prefixes) for key in self.changed)
 
+    @property
+    def restarts_epoch(self) -> bool:
+        """Whether the epoch begins again, because the position in the data has lost its meaning."""
+        return any(key.startswith(RESTART_OF_EPOCH) for key in self.changed if key not in ACCUMULATION)
 
-def past_of(
+
+def with_first_update_rule(config: TrainConfig, stored: StoredCheckpoint) -> TrainConfig:
+    """Return the options with the update rule that the run began with, unless a flag lets the optimizer change."""
+    if config.checkpoint.reset or config.checkpoint.reset_optimizer:
+        return config
+    optimizer = config.optimizer.resumed(stored.config["optimizer"])
+    if optimizer != config.optimizer:
+        logger.info("Kept the update rule that the run began with; --reset-optimizer changes it.")
+    return replace(config, optimizer=optimizer)
+
+
+def resume_point(
     stored: StoredCheckpoint,
     current: Fingerprint,
     *,
     vocabularies: str,
     batches_in_update: int,
     options: CheckpointConfig,
-) -> Past:
-    """What changed since the checkpoint; refused unless a flag of ``options`` lets it. Twice the processes and half the
-    accumulation are no change."""
-    past = Past.of(stored)
-    facts = past.facts
-    if facts.vocabularies != vocabularies:
+) -> ResumePoint:
+    """Compare a checkpoint with the options of now. Refuse changes that no flag of ``options`` allows.
+
+    ``update_freq`` and ``tokens_per_update`` may change if an update keeps its number of batches. If only the number of
+    processes changes that number, this is a warning.
+    """
+    point = ResumePoint.of(stored)
+    settings = point.settings
+    if settings.vocabularies != vocabularies:
         raise DataError(
             f"{stored.path} was trained with other vocabularies than those of the corpus; give the corpus that it was "
             f"trained on, or choose another --save-dir"
         )
-    changed = differences(facts.fingerprint, current)
-    if not all(any(key.startswith(VALIDATION) for key in one) for one in (facts.fingerprint, current)):
-        # only one of two schedulers follows validations, and it is told of its own: see RunState.validations_before
+    changed = differences(settings.fingerprint, current)
+    if not all(any(key.startswith(VALIDATION) for key in names) for names in (settings.fingerprint, current)):
+        # only one of two schedulers follows validations; RunState.validations_before hides the others' from it
         changed = {key: change for key, change in changed.items() if not key.startswith(VALIDATION)}
-    if facts.batches_in_update == batches_in_update:
+    if settings.batches_in_update == batches_in_update:
         changed = {key: change for key, change in changed.items() if key not in ACCUMULATION}
     allowed = tuple(prefix for name, prefixes in RESETS.items() if getattr(options, name) for prefix in prefixes)
     refused = {key: change for key, change in changed.items() if not (options.reset or key.startswith(allowed))}
     if refused:
-        listed = "; ".join(f"{key}: {change}" for key, change in refused.items())
         raise UsageError(
-            f"{stored.path} was trained with other settings ({listed}); restore them, choose another --save-dir, or go on "
-            f"nevertheless with {' '.join(_flags_for(refused))}"
+            f"{stored.path} was trained with other settings ({_listed(refused)}); choose another --save-dir, or resume "
+            f"with {' '.join(_flags_for(refused))}"
         )
     for key, change in changed.items():
-        logger.warning("going on although %s changed: %s", key, change)
-    if facts.batches_in_update != batches_in_update:
+        logger.warning("resuming although %s changed: %s", key, change)
+    point = replace(point, changed=changed)
+    if settings.batches_in_update != batches_in_update:
+        stays = "" if options.reset_dataloader or point.restarts_epoch else "the order of batches stays, but "
         logger.warning(
-            f"an update was made of {facts.batches_in_update} batches and now is of {batches_in_update}: the order of "
-            f"batches stays, but the course of training changes; as many processes with the same --max-tokens and "
-            f"--update-freq or --tokens-per-update would keep it"
+            f"an update was made of {quantity(settings.batches_in_update, 'batch', 'batches')} and now is of "
+            f"{batches_in_update}: {stays}the course of training changes; as many processes with the same "
+            f"--max-tokens and --update-freq or --tokens-per-update would keep it"
         )
-    return replace(past, changed=changed)
+    return point
 
 
-def due_resets(options: CheckpointConfig, past: Past, other_scores: Mapping[str, str]) -> Set[str]:
-    """The keys of ``RESETS`` whose state is to begin afresh. A checkpoint that was written under the same flag had its
-    turn already, unless the flag lets something change once more: the same command goes on after a stop.
+def due_resets(options: CheckpointConfig, point: ResumePoint, other_scores: Mapping[str, str]) -> Set[str]:
+    """Return the keys of ``RESETS`` whose state starts afresh.
 
-    ``other_scores``: why scores mean something else now, under whatever scheduler."""
-    before = past.stored.config["checkpoint"]
-    given = [name for name in RESETS if getattr(options, name)]
-    covering = ([name for name in given if key.startswith(RESETS[name])] for key in past.changed)
+    If the checkpoint was written under the same flag, that state was reset before, unless another change needs the flag: the
+    same command resumes after a stop. ``other_scores``: why scores have another meaning now.
+    """
+    before = point.stored.config["checkpoint"]
+    flags = [name for name in RESETS if getattr(options, name)]
+    covering = ([name for name in flags if key.startswith(RESETS[name])] for key in point.changed)
     needed = {names[-1] for names in covering if names}  # the narrowest
     if other_scores:
         needed.add("reset_meters")
-    due = {name for name in given if name in needed or not before[name]}
+    due = {name for name in flags if name in needed or not before[name]}
     if other_scores and "reset_meters" not in due:
         logger.warning(
             "scores so far are of another validation (%s): what is best may not be; --reset-meters forgets them",
@@ -173,69 +150,77 @@ def due_resets(options: CheckpointConfig, past: Past, other_scores: Mapping[str,
     return due
 
 
-def other_scores(past: Past, validated_as: Fingerprint, options: ValidationConfig) -> Mapping[str, str]:
-    """What makes the scores so far those of another validation."""
+def other_scores(point: ResumePoint, validated_as: Fingerprint, options: ValidationConfig) -> Mapping[str, str]:
+    """Return the changes that make the scores so far incomparable with those of now."""
     of_translations = ("search.", "validation.") if options.best_metric in LOSSES else ()
-    changed = differences(past.facts.validated_as, validated_as)
+    changed = differences(point.settings.validated_as, validated_as)
     return {key: changed[key] for key in changed if key != "computed_on" and not key.startswith(of_translations)}
 
 
-def origin(options: CheckpointConfig, past: Past) -> str | None:
-    """The model that a run began with, which stays noted while it goes on. No other can be named: the parameters are those
-    of the checkpoint."""
-    named, noted = options.finetune_from_model, past.stored.config["checkpoint"].get("finetune_from_model")
-    if named is not None and (noted is None or Path(named).resolve() != Path(noted).resolve()):
+def origin(options: CheckpointConfig, point: ResumePoint) -> str | None:
+    """Return the model that the run was fine-tuned from, as its checkpoints name it. Refuse another model: the parameters
+    are those of the checkpoint."""
+    named, stored = options.finetune_from_model, point.stored.config["checkpoint"].get("finetune_from_model")
+    if named is not None and (stored is None or Path(named).resolve() != Path(stored).resolve()):
         raise UsageError(
-            f"{past.stored.path.parent} holds a run that did not begin with {named}: --finetune-from-model is for new runs; "
-            f"choose another --save-dir, or leave it out to go on"
+            f"{point.stored.path.parent} holds a run that did not begin with {named}: --finetune-from-model is for new "
+            f"runs; choose another --save-dir, or leave it out to resume"
         )
-    return None if noted is None else str(noted)
+    return None if stored is None else str(stored)
 
 
-def restarts_epoch(changed: Mapping[str, str]) -> bool:
-    return any(key.startswith(RESTART_OF_EPOCH) for key in changed if key not in ACCUMULATION)
+def compare_length(point: ResumePoint, config: TrainConfig, now: int | None) -> None:
+    """Warn if the length of the run changed and earlier learning rates would have differed, or if the warmup that the run
+    began with does not end any more."""
 
+    def horizon(length: int | None) -> Horizon:
+        return Horizon(length, 1, config.optimizer.base_rate, point.settings.warmup_updates)
 
-def compare_length(past: Past, config: TrainConfig, now: int | None) -> None:
-    """Warn if the run has become longer or shorter and rates that lie behind would have been others, or if the warm-up
-    that it began with has no end any more."""
-    planned, warmup_updates = past.facts.max_update, past.facts.warmup_updates
-    if config.scheduler.warmup_updates is None and now is not None and warmup_updates > now:
+    planned, warmup = point.settings.max_update, config.scheduler.warmup_of_run(horizon(now))
+    if now is not None and warmup > now:  # a default one: a longer `warmup_updates` was refused
         logger.warning(
-            f"the run began with a warm-up of {warmup_updates} updates, which stays, and now ends after {now}: the rate "
-            f"does not reach its peak; --warmup-updates N --reset-lr-scheduler shortens the warm-up"
+            f"the run began with a warmup of {warmup} updates, which stays, and now ends after {now}: the "
+            f"learning rate does not reach its peak; --warmup-updates N --reset-lr-scheduler shortens the warmup"
         )
     if planned is None or now is None or planned == now:
         return
-    before, after = (
-        schedulers.build(config.scheduler, Horizon(length, 1, config.optimizer.base_rate, warmup_updates))
-        for length in (planned, now)
-    )
-    # Schedules that agree on it agree on all before.
-    made = Progress(past.stored.info.update, past.stored.info.epoch, tokens=0)
+    before, after = (schedulers.build(config.scheduler, horizon(length)) for length in (planned, now))
+    # Schedules that agree on the last update agree on all before.
+    made = Progress(point.stored.info.update, point.stored.info.epoch, tokens=0)
     if before(made) != after(made):
         logger.warning(
-            f"the run was planned with {planned} updates and now has {now}: its learning rates follow the new length, "
-            f"and differ from those of a run that had this length from the start"
+            f"the run was planned with {quantity(planned, 'update')} and now has {now}: its learning rates follow the new "
+            f"length, and differ from those of a run that had this length from the start"
         )
 
 
-def compare_validations(past: Past, config: TrainConfig) -> None:
-    """Warn if a run that had ended goes on, and what its last validation decides would have come later."""
-    if "final" not in past.stored.info.reasons:
+def compare_validations(point: ResumePoint, config: TrainConfig) -> None:
+    """Warn if a finished run resumes, and a longer run would not have made its last validation, which decides something."""
+    if "final" not in point.stored.info.reasons:
         return
-    state = past.state
+    state = point.state
     ended_epoch = state.epoch if state.position.batch == 0 else None
     decides = config.validation.patience is not None or config.scheduler.uses_validation
-    if decides and not validation_due(config.validation, state.update, ended_epoch):
+    if decides and not config.validation.is_due(state.update, ended_epoch):
         logger.warning(
             f"the run had ended at update {state.update} with a validation that a longer run would not have had there: "
-            f"patience and rates that depend on validations differ from those of a run that had this length from the start"
+            f"patience, and learning rates that depend on validations, differ from those of a run of this length"
         )
+
+
+def _listed(changed: Mapping[str, str]) -> str:
+    """Return the first changes as text. If a component was replaced, only its name is listed."""
+    replaced = tuple(f"{component}." for component in COMPONENTS if f"{component}.name" in changed)
+    shown = [
+        f"{key}: {change}" for key, change in changed.items() if key.endswith(".name") or not key.startswith(replaced)
+    ]
+    shown = [text if len(text) <= MOST_SHOWN_OF_ONE else f"{text[:MOST_SHOWN_OF_ONE]}..." for text in shown]
+    more = [f"{len(shown) - MOST_SHOWN} more"] if len(shown) > MOST_SHOWN else []
+    return "; ".join([*shown[:MOST_SHOWN], *more])
 
 
 def _flags_for(changed: Mapping[str, str]) -> list[str]:
-    """The flags that let all of this change: as few of the special ones as do, or --reset."""
+    """Return the fewest flags that allow all changes, or --reset."""
     needed: list[str] = []
     choices = [[name for name, prefixes in RESETS.items() if key.startswith(prefixes)] for key in changed]
     for choice in sorted(choices, key=len):

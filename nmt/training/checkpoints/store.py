@@ -1,12 +1,14 @@
-"""The checkpoints of one run folder: when one is written, which old ones may go, and finding the one to go on from."""
+"""The checkpoints of one run folder: writing them, deleting old ones, and finding the one to resume from."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import math
+import os
 import shutil
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError, NMTError, OutputError, StorageError
 from nmt.storage import run_folder
 from nmt.storage.checkpoints import (
+    FORMAT,
+    KIND,
     CheckpointInfo,
     StoredCheckpoint,
     TrainingState,
@@ -28,82 +32,26 @@ from nmt.storage.checkpoints import (
     read_info,
     write_checkpoint,
 )
-from nmt.storage.files import MANIFEST, OtherFormat, atomic_write, copy_folder, new_folder
+from nmt.storage.files import MANIFEST, OtherFormat, Verify, atomic_write, copy_folder, new_folder, read_manifest
+from nmt.training.checkpoints.retention import best_first, superfluous
 
 logger = logging.getLogger("nmt.training")
-
-FALLBACKS = 2
-BY_UPDATES, BY_MINUTES, BY_EPOCH = "update", "minutes", "epoch"
-
-
-@dataclass
-class Cadence:
-    """Which of the three rhythms say that now is the time. Times are those of a monotonic clock, in seconds."""
-
-    options: CheckpointConfig
-    counts_from: float = 0.0  # minutes do: where training begins, and where they were a reason
-
-    def due(self, update: int, epoch: int, *, ends_epoch: bool, now: float) -> tuple[str, ...]:
-        """The reasons to write one after ``update``; empty: none."""
-        options = self.options
-        reasons = {
-            BY_UPDATES: options.save_interval_updates is not None and update % options.save_interval_updates == 0,
-            BY_MINUTES: options.save_interval_minutes is not None
-            and now - self.counts_from >= 60 * options.save_interval_minutes,
-            BY_EPOCH: options.save_interval is not None and ends_epoch and epoch % options.save_interval == 0,
-        }
-        return tuple(reason for reason, applies in reasons.items() if applies)
-
-
-def superfluous(
-    stored: Mapping[Path, CheckpointInfo],
-    options: CheckpointConfig,
-    *,
-    metric: str,
-    higher_is_better: bool,
-    named: Set[Path],
-    written: Path,
-) -> list[Path]:
-    """The checkpoints that may be deleted, after the one just ``written``. ``stored`` is oldest first; ``named`` are those
-    that a pointer names.
-
-    One is kept if any of its claims holds: written at an epoch's end or by updates or minutes and recent enough, among
-    the best, or named. Those written for another reason (stop, improvement) only last until something better comes. The
-    newest ``FALLBACKS`` of the course that led to it stay in any case: if one is damaged, the run goes on from the other.
-    """
-    now = stored[written].update if written in stored else math.inf
-    kept = {*named, *[path for path, info in stored.items() if info.update <= now][-FALLBACKS:]}
-    kept.update(written_for(stored, {BY_EPOCH}, options.keep_last_epochs))
-    kept.update(written_for(stored, {BY_UPDATES, BY_MINUTES}, options.keep_interval_updates))
-    kept.update(best_first(stored, metric, higher_is_better=higher_is_better)[: options.keep_best])
-    return [path for path in stored if path not in kept]
-
-
-def best_first(stored: Mapping[Path, CheckpointInfo], metric: str, *, higher_is_better: bool) -> list[Path]:
-    """Those that have the score, the best at first; of equals the older one. What is not finite is no score."""
-    scored = [path for path, info in stored.items() if math.isfinite(info.scores.get(metric, math.nan))]
-    sign = -1.0 if higher_is_better else 1.0
-    return sorted(scored, key=lambda path: (sign * stored[path].scores[metric], stored[path].update))
-
-
-def written_for(stored: Mapping[Path, CheckpointInfo], reasons: Set[str], count: int | None = None) -> list[Path]:
-    """Those that were written for any of the reasons; the last ``count`` of them."""
-    paths = [path for path, info in stored.items() if reasons & set(info.reasons)]
-    return paths if count is None else paths[-count:]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run between two updates."""
+    """The state of a run between two updates, as a checkpoint stores it."""
 
     info: CheckpointInfo
     model: Mapping[str, Tensor]
     training: TrainingState
+    good_until: int | None = None  # the last good update, while the model may have diverged; None: it has not
 
 
 @dataclass
 class CheckpointStore:
-    """Reads and writes the run folder; the caller holds its lock."""
+    """Read and write the run folder; the caller holds its lock. ``fallback`` is the store of a folder on another disk, for
+    checkpoints that the run folder has no room for."""
 
     folder: Path
     options: CheckpointConfig
@@ -111,15 +59,16 @@ class CheckpointStore:
     tokenizer: Path
     metric: str
     higher_is_better: bool
-    _unreadable: set[str] = field(default_factory=set)  # pointers that were warned of
-    _lost_best: bool = False  # the best checkpoint of all could not be written: the best one there is stands for it
+    fallback: CheckpointStore | None = None
+    _unreadable: set[str] = field(default_factory=set)  # pointers with a logged warning
+    _lost_best: bool = False  # the best checkpoint could not be written, so the pointer names the next best
 
     def prepare(self) -> None:
-        """Put what belongs to the run, not to one checkpoint, into its folder: configuration and tokenizer."""
+        """Write the files of the run that belong to no single checkpoint: configuration and tokenizer."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._require_own()
         own = self.folder / "tokenizer"
-        stale = _contents(own) != _contents(self.tokenizer)  # perhaps of a start that came to nothing
+        stale = _contents(own) != _contents(self.tokenizer)  # perhaps of a start that failed
         if stale:
             self._require_own_tokenizer()
         with atomic_write(self.folder / "config.yaml") as file:
@@ -129,7 +78,7 @@ class CheckpointStore:
                 copy_folder(self.tokenizer, folder)
 
     def _require_own(self) -> None:
-        """Refuse a folder with files of something else under the names of a run's."""
+        """Refuse a folder that holds files of another program under the names of a run folder."""
         names = ("config.yaml", "tokenizer", "log.jsonl", "report.html", MANIFEST)
         paths = [path for name in names for path in (self.folder / name, *(self.folder / name).glob("*"))]
         there = [path.relative_to(self.folder).parts[0] for path in paths if path.is_file()]
@@ -143,12 +92,12 @@ class CheckpointStore:
             )
 
     def _require_own_tokenizer(self) -> None:
-        """Checkpoints that are whole beside a tokenizer of other pieces mean that somebody put it there."""
+        """Refuse a run folder with checkpoints whose tokenizer has other vocabularies than the corpus."""
         folder = self.folder / "tokenizer"
         if not folder.is_dir() or not run_folder.checkpoints_in(self.folder):
             return
         try:
-            digests = {LanguagePair.load(one).digest() for one in (folder, self.tokenizer)}
+            digests = {LanguagePair.load(path).digest() for path in (folder, self.tokenizer)}
         except NMTError as error:
             logger.warning("%s; the tokenizer of the corpus takes its place", error)
             return
@@ -159,8 +108,8 @@ class CheckpointStore:
             )
 
     def restore(self) -> StoredCheckpoint | None:
-        """The newest checkpoint that is whole, or None in a new run folder."""
-        paths = run_folder.checkpoints_in(self.folder)
+        """Return the newest undamaged checkpoint, or None in a new run folder."""
+        paths = self._checkpoints()
         if not self.options.restore and paths:
             raise OutputError(
                 f"{self.folder} holds checkpoints of an earlier run, which checkpoint.restore=false would mix with the "
@@ -182,7 +131,7 @@ class CheckpointStore:
                 readable.append(path)
                 continue
             if damaged:
-                logger.warning("going on from %s; the updates after %d are lost", path.name, stored.info.update)
+                logger.warning("resuming from %s; the updates after %d are lost", path.name, stored.info.update)
             return stored
         if readable:
             raise DataError(
@@ -194,57 +143,89 @@ class CheckpointStore:
         return None
 
     def mend_pointers(self, stored: StoredCheckpoint, best: int | None) -> None:
-        """Let the pointers name what is gone on from, and the checkpoint of the ``best`` update, if it is there: a process
-        may have died between a checkpoint and its pointers."""
-        paths = [] if best is None else run_folder.checkpoints_in(self.folder)
+        """Set the pointers to the checkpoint that the run resumes from, and to that of the ``best`` update, if it exists: a
+        process may have died between writing a checkpoint and its pointers."""
+        paths = [] if best is None else self._checkpoints()
         of_best = next((path for path in paths if path.name.endswith(f"-{best:08d}")), None)
         for name, path in ((run_folder.LAST, stored.path), (run_folder.BEST, of_best)):
-            if path is not None and self._pointed(name) != path:
-                run_folder.set_pointer(self.folder, name, path)
+            if path is not None and self._newest_pointed(name) != path:
+                run_folder.set_pointer(path.parent, name, path)
         self._lost_best = best is not None and of_best is None
 
     def save(self, snapshot: Snapshot, *, best: bool, required: bool) -> Path | None:
-        """Write a checkpoint, move the pointers, delete what may go. A full disk is a warning and the result None,
-        unless the checkpoint is ``required`` (the run ends with it)."""
-        path = self.folder / run_folder.checkpoint_name(snapshot.info.epoch, snapshot.info.update)
-        self._warn_if_space_is_short(snapshot)
+        """Write a checkpoint, set the pointers, and delete old checkpoints: in the run folder, else in the fallback folder.
+        If both disks are full, warn and return None, or raise an error if the checkpoint is ``required``."""
+        update = snapshot.info.update
+        path = self.folder / run_folder.checkpoint_name(snapshot.info.epoch, update)
         try:
-            if not (self.folder / "tokenizer").is_dir():  # somebody removed the folder underneath
-                self.prepare()
-            # what it overwrites is a damaged one that this run fell back from
-            write_checkpoint(path, config=self.config, overwrite=True, **vars(snapshot))
-            run_folder.set_pointer(self.folder, run_folder.LAST, path)
-            if best or (self._lost_best and self._beats_the_best_stored(snapshot.info)):
-                run_folder.set_pointer(self.folder, run_folder.BEST, path)
-                self._lost_best = self._lost_best and not best
+            self._write_with_room(path, snapshot, best=best)
         except (StorageError, OutputError, OSError) as error:
             self._lost_best = self._lost_best or best
+            if self.fallback is not None:
+                logger.warning(
+                    "writing the checkpoint at update %d to %s instead: %s", update, self.fallback.folder, error
+                )
+                return self.fallback.save(snapshot, best=best, required=required)
             if required:
-                raise StorageError(f"the last checkpoint of the run could not be written: {error}") from error
-            logger.warning("no checkpoint at update %d, training goes on: %s", snapshot.info.update, error)
+                raise StorageError(str(error)) from error
+            logger.warning("no checkpoint at update %d, training continues: %s", update, error)
             return None
         try:
-            self._delete_superfluous(path)
+            self._retire(path, snapshot)
         except (NMTError, OSError) as error:
             logger.warning("old checkpoints could not be looked through: %s", error)
         return path
 
+    def _write_with_room(self, path: Path, snapshot: Snapshot, *, best: bool) -> None:
+        """Write a checkpoint. If space is short, or runs out, first delete the old checkpoints that may go after it."""
+        if self._space_is_short(snapshot) and self._make_room(path, snapshot):
+            self._space_is_short(snapshot)  # warns if it still is
+        try:
+            self._write(path, snapshot, best=best)
+        except StorageError:  # perhaps a quota, which the free space does not show
+            if not self._make_room(path, snapshot):
+                raise
+            self._write(path, snapshot, best=best)
+
+    def _write(self, path: Path, snapshot: Snapshot, *, best: bool) -> None:
+        if not (self.folder / "tokenizer").is_dir():  # the folder was removed during the run
+            self.prepare()
+        # A folder of this name is an earlier save of this update, or a damaged checkpoint that this run fell back from.
+        model, training, info = snapshot.model, snapshot.training, snapshot.info
+        write_checkpoint(path, model=model, config=self.config, info=info, training=training, overwrite=True)
+        run_folder.set_pointer(self.folder, run_folder.LAST, path)
+        if best or (self._lost_best and self._beats_the_best_stored(snapshot.info)):
+            run_folder.set_pointer(self.folder, run_folder.BEST, path)
+            self._lost_best = self._lost_best and not best
+
     def _beats_the_best_stored(self, info: CheckpointInfo) -> bool:
         stored, known = self.best(), dict[Path, CheckpointInfo]()
         if stored is not None:
-            with contextlib.suppress(NMTError):  # a damaged one is beaten by any
+            with contextlib.suppress(NMTError):  # any checkpoint is better than a damaged one
                 known[stored] = read_info(stored)
         now = self.folder / "now"
         return best_first({**known, now: info}, self.metric, higher_is_better=self.higher_is_better)[:1] == [now]
 
     def last(self) -> Path | None:
-        return self._pointed(run_folder.LAST)
+        return self._newest_pointed(run_folder.LAST)
 
     def best(self) -> Path | None:
-        return self._pointed(run_folder.BEST)
+        return self._newest_pointed(run_folder.BEST)
+
+    def newest(self, until: float = math.inf) -> Path | None:
+        """Return the newest checkpoint of an update up to ``until``."""
+        return next((path for path in reversed(self._checkpoints()) if run_folder.update_of(path) <= until), None)
+
+    def _checkpoints(self) -> list[Path]:
+        """Return all checkpoints, oldest first, with those in the fallback folder."""
+        return run_folder.checkpoints_in(*(store.folder for store in (self, self.fallback) if store is not None))
+
+    def _newest_pointed(self, name: str) -> Path | None:
+        pointed = [self._pointed(name), None if self.fallback is None else self.fallback._pointed(name)]
+        return max(filter(None, pointed), key=run_folder.progress_of, default=None)
 
     def _pointed(self, name: str) -> Path | None:
-        """Where a pointer leads; None too if it cannot be read, which is said once."""
+        """Return the checkpoint that a pointer names; None if there is none, or if it cannot be read (with one warning)."""
         try:
             path = run_folder.pointed(self.folder, name)
         except NMTError as error:
@@ -255,49 +236,103 @@ class CheckpointStore:
         self._unreadable.discard(name)
         return path
 
-    def _delete_superfluous(self, written: Path) -> None:
-        named = {path for path in (self.last(), self.best()) if path is not None}
-        if self._unreadable:
-            return  # what it named must not be deleted
-        stored: dict[Path, CheckpointInfo] = {}
-        for path in run_folder.checkpoints_in(self.folder):
-            try:
-                stored[path] = read_info(path)
-            except NMTError:
-                continue  # a damaged one is the user's to look at
-        better = self.higher_is_better
-        for path in superfluous(
-            stored, self.options, metric=self.metric, higher_is_better=better, named=named, written=written
-        ):
-            doomed = path.with_name(f".{path.name}.old.tmp")  # if this is cut short, the next start cleans it up
-            try:
-                path.rename(doomed)
-                shutil.rmtree(doomed)
-            except OSError as error:
-                logger.warning("could not delete the old checkpoint %s: %s", path, error)
-        if self.options.keep_training_states is None:
-            return
-        left = {path: info.update for path, info in stored.items() if path.is_dir()}
-        # The one just written keeps it, then those before it; what stands after it belongs to a course that was left.
-        now = left.get(written, 0)
-        by_worth = sorted(left, key=lambda path: (holds_training_state(path), left[path] <= now, left[path]))
-        for path in by_worth[: -self.options.keep_training_states]:
-            try:
-                drop_training_state(path)
-            except (NMTError, OSError) as error:
-                logger.warning("could not delete the state of training in %s: %s", path, error)
+    def _make_room(self, path: Path, snapshot: Snapshot) -> bool:
+        """Before a checkpoint is written, delete the ones that may go after it, but never the newest undamaged one. Return
+        whether anything was deleted."""
+        try:
+            whole = next(filter(_is_whole, reversed(run_folder.checkpoints_in(self.folder))), None)
+            if whole is None or not (retired := self._retire(path, snapshot, spared=whole)):
+                return False
+        except (NMTError, OSError):  # the failure to write says more
+            return False
+        logger.warning(
+            "disk space is short in %s: deleted %s before the next checkpoint", self.folder, ", ".join(retired)
+        )
+        return True
 
-    def _warn_if_space_is_short(self, snapshot: Snapshot) -> None:
-        """By what its tensors take; the rest is small."""
-        needed = sum(one.nbytes for tensors in (snapshot.model, snapshot.training.tensors) for one in tensors.values())
+    def _retire(self, written: Path, snapshot: Snapshot, spared: Path | None = None) -> list[str]:
+        """Delete checkpoints and training states that the options do not keep after ``written``, except those of
+        ``spared``. Return their names."""
+        named = {path for path in (self._pointed(run_folder.LAST), self._pointed(run_folder.BEST)) if path is not None}
+        if self._unreadable:
+            return []  # the checkpoint that it named must stay
+        stored = {written: snapshot.info}
+        for path in run_folder.checkpoints_in(self.folder):
+            with contextlib.suppress(NMTError):  # a damaged one stays, for the user to examine
+                stored.setdefault(path, read_info(path))
+        stored = dict(sorted(stored.items(), key=lambda item: (item[1].update, item[1].epoch)))
+        doomed = superfluous(
+            stored,
+            self.options,
+            metric=self.metric,
+            higher_is_better=self.higher_is_better,
+            named=named,
+            written=written,
+            good_until=snapshot.good_until,
+        )
+        retired = [path.name for path in doomed if path != spared and _deleted(path)]
+        if self.options.keep_training_states is None:
+            return retired
+        left = {path: info.update for path, info in stored.items() if path == written or path.is_dir()}
+        # The new checkpoint keeps its training state, then those before it; later ones were abandoned when the run resumed.
+        now, has_state = left[written], {path: path == written or holds_training_state(path) for path in left}
+        by_worth = sorted(left, key=lambda path: (has_state[path], left[path] <= now, left[path]))
+        for path in by_worth[: -self.options.keep_training_states]:
+            if path not in (written, spared) and _without_state(path) and has_state[path]:
+                retired.append(f"the training state of {path.name}")
+        return retired
+
+    def _space_is_short(self, snapshot: Snapshot) -> bool:
+        """Warn if the tensors of the snapshot do not fit on the disk; the rest is small."""
+        needed = sum(
+            tensor.nbytes for tensors in (snapshot.model, snapshot.training.tensors) for tensor in tensors.values()
+        )
         try:
             free = shutil.disk_usage(self.folder).free
-        except OSError:  # somebody removed the folder, or it cannot be asked
-            return
+        except OSError:  # the folder was removed, or the system does not tell
+            return False
         if free < 1.2 * needed:
             logger.warning(
                 "only %.1f MB are free in %s, and a checkpoint takes %.1f MB", free / 1e6, self.folder, needed / 1e6
             )
+        return free < 1.2 * needed
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a checkpoint is undamaged and holds what resuming needs."""
+    with contextlib.suppress(NMTError, OSError):
+        read_manifest(path, KIND, FORMAT, verify=Verify.full)
+        return holds_training_state(path)
+    return False
+
+
+def _deleted(path: Path) -> bool:
+    doomed = path.with_name(f".{path.name}.old.tmp")  # if this is cut short, the next start cleans it up
+    try:
+        path.rename(doomed)
+        shutil.rmtree(doomed)
+    except OSError as error:
+        logger.warning("could not delete the old checkpoint %s: %s", path, error)
+        return False
+    return True
+
+
+def _without_state(path: Path) -> bool:
+    try:
+        drop_training_state(path)
+    except (NMTError, OSError) as error:
+        logger.warning("could not delete the state of training in %s: %s", path, error)
+        return False
+    return True
+
+
+def fallback_folder(options: CheckpointConfig) -> Path | None:
+    """Return the fallback folder of a run folder. Each run folder has its own, so that several runs can share
+    ``fallback_dir``."""
+    if options.fallback_dir is None:
+        return None
+    run = Path(options.save_dir).absolute()
+    return Path(options.fallback_dir) / f"{run.name}-{hashlib.sha256(os.fsencode(run)).hexdigest()[:8]}"
 
 
 def _contents(folder: Path) -> dict[Path, bytes]:

@@ -1,6 +1,6 @@
-"""What is trained and how it computes: the step, the random numbers of a batch, the number format.
+"""What is trained and how it computes: the step, the seeds of random generators, the precision.
 
-Parameters, sums, gradients and the optimizer are in float32 whatever format is chosen.
+Parameters, sums, gradients and the optimizer are in float32 in every precision.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from nmt.config.choices import Precision
 from nmt.criterions import Criterion
 from nmt.devices import computes_bf16, is_shortage, multiplies_tiles, require_precision
 from nmt.distributed.world import World
-from nmt.errors import DeviceError
+from nmt.errors import DeviceError, quantity
 from nmt.interface import Batch, EncoderDecoder, LossReport
-from nmt.training.checkpoints.optimizer_state import evaluation_mode
+from nmt.training.loop.optimizer_state import evaluation_mode
 
 SMALLER_BATCHES = (
     "lower --max-tokens and raise --update-freq by the same factor (--tokens-per-update does it by itself)"
@@ -33,7 +33,7 @@ LARGE_VOCABULARY = 2048  # from this size on the output layer alone, where the m
 
 
 class Step(nn.Module):
-    """A model under its criterion. Whatever wraps a module (compilation, processes) wraps this."""
+    """A model under its criterion. Compilation and distribution wrap this module."""
 
     def __init__(self, model: EncoderDecoder, criterion: Criterion) -> None:
         super().__init__()
@@ -46,13 +46,13 @@ class Step(nn.Module):
 
 
 def seed_torch(*key: int) -> None:
-    """Seed all of torch's generators with a number drawn from ``key``, say (seed, update, micro-batch)."""
+    """Seed all generators of torch with a hash of ``key``, such as (seed, update, micro-batch)."""
     torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1)))
 
 
 @contextlib.contextmanager
 def explained_shortage(where: str, advice: str) -> Iterator[None]:
-    """Say which work there was no memory for, and what would need less."""
+    """Turn a shortage of memory into an error that says where it was and what needs less."""
     try:
         yield
     except Exception as error:
@@ -63,17 +63,19 @@ def explained_shortage(where: str, advice: str) -> Iterator[None]:
 
 def described(batch: Batch) -> str:
     longest_source, longest_target = batch.source.size(1), batch.target_in.size(1)
-    return f"{batch.num_sentences} sentences of up to {longest_source} source and {longest_target} target pieces"
+    return f"{quantity(batch.num_sentences, 'sentence')} of up to {longest_source} source and {longest_target} target pieces"
 
 
 def choose_precision(
-    wanted: Precision, device: torch.device, *, width: int, vocabulary: int, before: Precision | None = None
+    option: Precision, device: torch.device, *, width: int, vocabulary: int, before: Precision | None = None
 ) -> Precision:
-    """What ``wanted`` means for a model of this size; ``auto`` stays with ``before``, that of the run so far. A rule
-    over device, capability and size, never a measurement: the same command on the same machine computes the same."""
-    if wanted is not Precision.auto:
-        require_precision(device, wanted)
-        return wanted
+    """Return the precision of ``option`` for a model of this size; ``auto`` keeps ``before``, that of the run so far.
+
+    A rule over device, capability and size, never a measurement: the same command on the same machine computes the same.
+    """
+    if option is not Precision.auto:
+        require_precision(device, option)
+        return option
     possible = device.type == "cuda" if before is Precision.fp16 else before is Precision.fp32 or computes_bf16(device)
     if before is not None and possible:
         return before
@@ -87,7 +89,7 @@ def choose_precision(
 
 
 class Arithmetic:
-    """What a precision changes in the step: the format of forward passes, of the output product, and a loss scale."""
+    """What a precision changes in the step: the dtype of forward passes and of the output product, and a loss scale."""
 
     def __init__(self, device: torch.device, precision: Precision) -> None:
         assert precision is not Precision.auto
@@ -101,21 +103,21 @@ class Arithmetic:
         return contextlib.nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
 
     def prepare(self, model: EncoderDecoder) -> None:
-        """Tell a model how its output layer is multiplied with."""
+        """Set the dtype of the product in the output layer of a model."""
         model.output.product_type = torch.bfloat16 if self.precision is Precision.bf16_output else None
 
     def scaled(self, x: Tensor) -> Tensor:
-        """A loss, or what its gradients are divided by later."""
+        """Scale a loss, or the denominator that its gradients are divided by later."""
         return x if self._scale is None else x * self._scale.value
 
     def observe(self, *, loss: float, gradient: float) -> bool:
-        """Take note of an update's loss and gradient norm. True: the gradient alone was too large for the loss scale."""
-        if self._scale is None or not math.isfinite(loss):  # no scale mends a loss
+        """Record the loss and gradient norm of an update. True: only the gradient was too large, for the loss scale."""
+        if self._scale is None or not math.isfinite(loss):  # no scale repairs a loss
             return False
         return self._scale.observe(finite=math.isfinite(gradient))
 
     def reason(self) -> str:
-        """Why an update whose gradient was not finite is no bad sign."""
+        """Return why an update was skipped although nothing is wrong."""
         assert self._scale is not None
         return f"its gradient overflowed in fp16, the loss is now multiplied by {self._scale.value:g}"
 
@@ -123,7 +125,7 @@ class Arithmetic:
         return {} if self._scale is None else asdict(self._scale)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on with the scale of a checkpoint; one of another precision has none."""
+        """Restore the loss scale of a checkpoint; that of another precision has none."""
         if self._scale is not None and state:
             self._scale = LossScale(**state)
 
@@ -143,7 +145,7 @@ class LossScale:
     good: int = 0  # updates since it last changed
 
     def observe(self, *, finite: bool) -> bool:
-        """Take note of an update, which was made if its gradient was finite. True: it was too large for the scale."""
+        """Record an update, which was made if its gradient was finite. True: it was too large for the scale."""
         if not finite:
             overflow = self.value > self.SMALLEST
             self.value, self.good = max(self.value / 2, self.SMALLEST), 0
@@ -156,7 +158,7 @@ class LossScale:
 
 @dataclass(frozen=True)
 class Learner:
-    """A model under its criterion, the optimizer of both, their number format, and the processes that share them."""
+    """A model under its criterion, their optimizer and precision, and the ranks that share them."""
 
     step: Step
     optimizer: torch.optim.Optimizer
@@ -165,8 +167,8 @@ class Learner:
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[dict[str, Tensor]]:
-        """Modules in eval mode, and the optimizer's weights for evaluation where it keeps two kinds. Yields those for
-        training by parameter number, nothing if there is no difference."""
+        """Set modules to eval mode, and parameters to the weights for evaluation of an optimizer that keeps two kinds. Yield
+        the training weights by parameter number; empty if there is no difference."""
         self.step.eval()
         try:
             with evaluation_mode(self.optimizer) as training_weights:

@@ -1,124 +1,206 @@
-"""The training loop, and requests to stop it. It receives finished parts and builds nothing; what a part does is its own
-affair.
+"""The training loop, and requests to stop it. It receives finished parts and builds nothing.
 
-A run is a function of its configuration alone: batches depend on the position in the data, random numbers on the
-update, the rate on the progress. A checkpoint therefore needs no generator states, and going on from one repeats the
-uninterrupted run exactly.
+A run is a function of its configuration: batches depend on the position in the data, random numbers on the update, the
+learning rate on the progress. A checkpoint therefore needs no state of random generators, and a resumed run repeats the
+uninterrupted one exactly.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import signal
-import threading
 import time
 from collections.abc import Callable, Set
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import FrameType
-from typing import Any
 
-from nmt.config.sections import TrainingConfig
+from nmt.config.sections import BY_EPOCH, BY_MINUTES, TrainingConfig
 from nmt.distributed.world import World
-from nmt.errors import Interrupted
+from nmt.errors import Diverged, Interrupted, quantity
+from nmt.interruptions import handled
 from nmt.optim import Progress
+from nmt.reporting.figures import UpdateReport
 from nmt.reporting.reporter import Reporter
-from nmt.training.checkpoints.keeper import Keeper
-from nmt.training.checkpoints.optimizer_state import training_mode
-from nmt.training.checkpoints.resume import Past, RunState, restarts_epoch
-from nmt.training.checkpoints.store import BY_MINUTES, BY_UPDATES
+from nmt.reporting.stopwatch import CHECKPOINTS, READING, VALIDATION, Stopwatch
+from nmt.storage.checkpoints import CheckpointInfo
+from nmt.training.checkpoints.resume import ResumePoint
+from nmt.training.checkpoints.run_state import RunSettings, RunState
+from nmt.training.checkpoints.writer import CheckpointWriter
 from nmt.training.loop.batches import TrainingBatches, UpdateBatches
-from nmt.training.loop.updater import BadUpdates, Settled, Updater
-from nmt.training.validation import Validation, ValidationStopped, validation_due
+from nmt.training.loop.divergence import LearningWatch
+from nmt.training.loop.learner import Learner
+from nmt.training.loop.learner_state import (
+    non_finite_parameter,
+    require_agreement,
+    restore_learner,
+    snapshot,
+)
+from nmt.training.loop.optimizer_state import training_mode
+from nmt.training.loop.updater import BadUpdates, SettledUpdate, Updater, UpdateSums
+from nmt.training.loop.validation import Validation, ValidationStopped
 
 logger = logging.getLogger("nmt.training")
 
 GRACEFUL = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)  # two of batch systems, and Ctrl-C
+GENTLER = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
+
+
+@dataclass(frozen=True)
+class Due:
+    """What follows an update."""
+
+    stop: bool  # the run ends here, at a limit or on request
+    save: tuple[str, ...]  # reasons for a checkpoint
+    validate: bool
+
+    def __bool__(self) -> bool:
+        return self.stop or self.validate or bool(self.save)
 
 
 @dataclass
 class Trainer:
-    """Makes updates until a limit is reached, validating and saving on the way."""
+    """Make updates until a limit is reached; validate and save between them."""
 
     batches: TrainingBatches
     updater: Updater
     validation: Validation
-    keeper: Keeper
+    checkpoints: CheckpointWriter
+    settings: RunSettings
     reporter: Reporter
     bad_updates: BadUpdates
-    pulse: Pulse
+    stop: StopRequest
     limits: TrainingConfig
     around_update: Callable[[int], AbstractContextManager[object]] = contextlib.nullcontext  # watches each update
+    watch: LearningWatch = field(default_factory=LearningWatch)
+    clock: Callable[[], float] = time.monotonic
     state: RunState = field(default_factory=RunState)
+    _now: float = 0.0  # rank 0's clock when the ranks last met
+    _stopping: bool = False  # whether a rank had been asked to stop then
+    _minutes_from: float = 0.0  # when training began, or a checkpoint was last written for minutes
+    _epoch_unsaved: bool = False  # an epoch ended with a skipped update; its checkpoint follows the next good update
 
     def run(self) -> str:
-        """Train to the end and say why it is the end. ``Interrupted`` is raised after a request to stop."""
-        self.pulse.listen()
-        self.keeper.cadence.counts_from = self.pulse.now
-        training_mode(self.updater.learner.optimizer)
-        if self.state.interrupted is not None:
-            self._validate_and_save(tuple(self.state.interrupted), validate=True)
+        """Train to the end and return the reason. Raises ``Interrupted`` after a request to stop, and ``Diverged``."""
+        self._begin()
         while (ending := self.ending()) is None:
-            began = self.pulse.clock()
-            update = self.state.update + 1
-            batches = self.batches.at(self.state.position, update)
-            self.updater.announce(self._coming(batches, update))
+            began, update = self.clock(), self.state.update + 1
+            batches = self._next_batches(update)
             with self.around_update(update):
-                if not self._launch(batches, began):
-                    continue
-                made = self.updater.ahead or self._settle()
-            self.state.seconds += self.pulse.listen()
-            self._move(batches)
-            self._report_written()
-            made = made and (not self._pauses(batches) or self._settle())
-            self._validate_and_save(self._due(batches, made), validate=self._validation_due(batches, made))
+                sums = self.updater.accumulate(update, batches)
+                if not self._settle():
+                    continue  # the update before was skipped: this one takes its number, and starts again
+                self._launch(batches, sums, began)
+                made = self.updater.ahead or self._settle()  # launched ahead: presumed, until it is settled
+            self._count_time()
+            self._advance(batches)
+            due = self._due(batches, made)
+            if due and not self._settle():  # launched ahead, and then skipped
+                due = self._due(batches, made=False)
+            self._validate_and_save(due)
+        self.require_learned()
         return ending
 
-    def _coming(self, batches: UpdateBatches, update: int) -> list[UpdateBatches]:
-        """The update after this one, and more of them if batches are prepared further ahead."""
-        coming = [self.batches.at(batches.following, update + 1)]
-        while len(coming) * len(batches.batches) < self.updater.reader.ahead:
-            coming.append(self.batches.at(coming[-1].following, update + len(coming) + 1))
-        return coming
+    @property
+    def learner(self) -> Learner:
+        return self.updater.learner
+
+    @property
+    def world(self) -> World:
+        return self.learner.world
+
+    @property
+    def stopwatch(self) -> Stopwatch:
+        return self.world.stopwatch
 
     @property
     def complete(self) -> bool:
-        """Whether there is nothing left to do."""
+        """Whether nothing is left to do."""
         return self.ending() is not None and self.state.interrupted is None
 
     def ending(self) -> str | None:
-        """Why training is over, or None."""
+        """Return why training is over, or None."""
         limits, state = self.limits, self.state
         last = limits.last_update
         if last is not None and state.update >= last:
-            more = "" if state.update == last else f", and {last} were asked for"
-            return f"{state.update} updates are made{more}"
+            more = "" if state.update == last else f", and the limit is {last}"
+            return f"{quantity(state.update, 'update')} {'is' if state.update == 1 else 'are'} made{more}"
         if limits.max_epoch is not None and state.position.epoch > limits.max_epoch:
-            return f"{limits.max_epoch} epochs are done"
+            return f"{quantity(limits.max_epoch, 'epoch')} done"
         if limits.stop_time_hours is not None and state.seconds >= 3600 * limits.stop_time_hours:
-            return f"{limits.stop_time_hours} hours have passed"
-        return self.validation.ending()
-
-    def restore(self, past: Past, resets: Set[str] = frozenset()) -> None:
-        """Go on from a checkpoint; ``resets`` is what begins afresh."""
+            return f"--stop-time-hours {limits.stop_time_hours:g} is reached"
         best = self.validation.best
-        self.keeper.put_back(past, afresh="reset_optimizer" in resets)
+        if best.patience is not None and best.without_improvement >= best.patience:
+            return f"{best.metric} did not improve in {quantity(best.patience, 'validation')}"
+        return None
+
+    def restore(self, point: ResumePoint, resets: Set[str] = frozenset()) -> None:
+        """Resume from a checkpoint. ``resets``: keys of ``nmt.training.checkpoints.resume.RESETS`` that start afresh."""
+        best = self.validation.best
+        self.checkpoints.newest = point.stored.info
+        restore_learner(self.learner, point, fresh_optimizer="reset_optimizer" in resets)
         if "reset_meters" in resets:
             logger.info("the best score so far is forgotten")
         else:
-            best.restore(past.training.values["best"])
-            self.reporter.restore(past.training.values["report"])
-        self.state = past.state
-        takes_over = "reset_lr_scheduler" in resets or past.changes("scheduler.")
-        known = len(best.history)  # none if it is forgotten, or of another metric
-        self.state.validations_before = known if takes_over else min(known, self.state.validations_before)
-        if "reset_dataloader" in resets or restarts_epoch(past.changed):
+            best.restore(point.training.values["best"])
+            self.reporter.restore(point.training.values["report"])
+        self.state = point.state
+        if not resets and not point.changed:  # other options get the whole patience
+            self.watch.restore(self.state.watched)
+        is_new_schedule = "reset_lr_scheduler" in resets or point.changes("scheduler.")
+        known = len(best.history)  # none if it was forgotten, or is of another metric
+        self.state.validations_before = known if is_new_schedule else min(known, self.state.validations_before)
+        if "reset_dataloader" in resets or point.restarts_epoch:
             logger.info("epoch %d begins again with its first batch", self.state.position.epoch)
             self.state.position = self.batches.start_of_epoch(self.state.position.epoch, self.state.update + 1)
 
-    def _move(self, batches: UpdateBatches) -> None:
-        """On to what follows in the data."""
+    def require_learned(self) -> None:
+        """Refuse to call a diverged model the result of a run."""
+        finding = self.watch.finding
+        if finding is not None and self.watch.failed:
+            raise self._diverged(finding, self.watch.good_until)
+        if finding is not None:
+            logger.warning(finding)
+
+    def _begin(self) -> None:
+        self._meet()
+        self.stopwatch.take()  # building the run does not count
+        self._charge_time()  # every activity has a figure from the first event on
+        self._minutes_from = self._now
+        training_mode(self.learner.optimizer)
+        if self.state.interrupted is not None:
+            self._validate_and_save(Due(stop=False, save=tuple(self.state.interrupted), validate=True))
+
+    def _meet(self) -> float:
+        """Share rank 0's clock and all requests to stop among the ranks. Return the seconds since the last call."""
+        before = self._now
+        requests, self._now = self.world.sums([float(bool(self.stop)), self.clock() if self.world.main else 0.0])
+        self._stopping = requests > 0
+        return self._now - before
+
+    def _count_time(self) -> None:
+        """Add the time since the last call to that of the run."""
+        self.state.seconds += self._meet()
+        self._charge_time()
+
+    def _charge_time(self) -> None:
+        times = self.state.times
+        self.state.times = {name: times.get(name, 0.0) + more for name, more in self.stopwatch.take().items()}
+
+    def _next_batches(self, update: int) -> UpdateBatches:
+        """Return the batches of an update, and announce those of the next one, or of more if readers prepare more."""
+        with self.stopwatch.during(READING):
+            batches = self.batches.at(self.state.position, update)
+            coming = [self.batches.at(batches.following, update + 1)]
+            while len(coming) * len(batches.batches) < self.updater.reader.ahead:
+                coming.append(self.batches.at(coming[-1].following, update + len(coming) + 1))
+            self.updater.announce(coming)
+        return batches
+
+    def _advance(self, batches: UpdateBatches) -> None:
+        """Move to the position after an update."""
         before, following = self.state.position, batches.following
         self.state.epoch, self.state.position = batches.epoch, following
         if following.stage > before.stage:
@@ -127,123 +209,150 @@ class Trainer:
                 "stage %d of training begins with epoch %d (%s)", following.stage + 1, following.epoch, stage.name
             )
 
-    def _launch(self, batches: UpdateBatches, began: float) -> bool:
-        """One update. False: the one before was not made, so that this one, which takes its number, is to begin again."""
-        state, update = self.state, self.state.update + 1
-        totals = self.updater.accumulate(update, batches)
-        if not self._settle():
-            return False
+    def _launch(self, batches: UpdateBatches, sums: UpdateSums, began: float) -> None:
+        state = self.state
         validations = tuple(self.validation.best.history[state.validations_before :])
-        self.updater.launch(batches, totals, Progress(update, batches.epoch, state.tokens, validations), began)
-        state.update = update
-        return True
+        progress = Progress(state.update + 1, batches.epoch, state.tokens, validations)
+        self.updater.launch(batches, sums, progress, began)
+        state.update += 1
 
     def _settle(self) -> bool:
-        """Wait for the update that was launched last, if one was. False: it was not made, its gradient was not finite."""
+        """Wait for the last launched update. False: it was skipped, because its loss or gradient was not finite."""
         settled = self.updater.settle()
         if settled is None:
             return True
-        state, batches, figures = self.state, settled.batches, settled.figures
-        if figures.finite:
-            state.tokens += figures.tokens
+        state, batches, report = self.state, settled.batches, settled.report
+        if report.finite:
+            state.tokens += report.tokens
             state.skipped_in_row = 0
-            self.reporter.update(state.update, batches.epoch, figures, state.seconds, ends_epoch=batches.ends_epoch)
+            self.reporter.update(
+                state.update, batches.epoch, report, state.seconds, times=state.times, ends_epoch=batches.ends_epoch
+            )
+            self._watch(batches.epoch, report)
         else:
             state.update -= 1
             self._skip(settled)
-        return figures.finite
+        return report.finite
 
-    def _skip(self, settled: Settled) -> None:
-        learner, state, update = self.updater.learner, self.state, self.state.update + 1
-        batches, figures = settled.batches, settled.figures
+    def _watch(self, epoch: int, report: UpdateReport) -> None:
+        """Warn if the run does not learn, and end it after too many such updates."""
+        if not report.tokens:
+            return
+        for message in self.watch.observe(self.state.update, report.nll / report.tokens, report.grad_norm):
+            advice = f"; {GENTLER}" if message == self.watch.finding else ""
+            self.reporter.warned(self.state.update, epoch, f"{message}{advice}")
+        if self.watch.stops:
+            raise self._diverged(self.watch.finding or "", self.watch.good_until)
+
+    def _skip(self, settled: SettledUpdate) -> None:
+        learner, state, update = self.learner, self.state, self.state.update + 1
+        batches, report = settled.batches, settled.report
         if settled.overflow:
             logger.info("update %d is repeated with other data: %s", update, learner.arithmetic.reason())
         else:
             state.skipped += 1
             state.skipped_in_row += 1
-            self.reporter.skipped(update, batches.epoch, figures, number=state.skipped)
-            logger.warning("update %d is skipped: loss %s, gradient norm %s", update, figures.loss, figures.grad_norm)
+            self.reporter.skipped(update, batches.epoch, report, number=state.skipped)
+            logger.warning("update %d is skipped: loss %s, gradient norm %s", update, report.loss, report.grad_norm)
             parameters = self.updater.without_finite_gradient(update, batches)
             if learner.world.main:
                 sentences = [self.batches.batch(numbers) for numbers in batches.batches]
-                path = self.bad_updates.record(update, batches.epoch, sentences, figures, parameters)
+                path = self.bad_updates.record(update, batches.epoch, sentences, report, parameters)
                 if path is not None:
                     logger.warning("its sentences are in %s", path)
         learner.optimizer.zero_grad(set_to_none=True)
         if state.skipped_in_row >= self.limits.max_bad_updates:
-            what = f"{state.skipped_in_row} updates in a row had a loss or gradient that is not finite"
-            raise self.keeper.diverged(what)
+            fault = f"{quantity(state.skipped_in_row, 'update')} in a row had a loss or gradient that is not finite"
+            raise self._diverged(fault, self.watch.good_until if self.watch.finding else math.inf)
 
-    def _due(self, batches: UpdateBatches, made: bool) -> tuple[str, ...]:
-        """Reasons to save. None after a bad update: perhaps the run has just gone wrong. An overflow is no bad sign."""
-        if not made and self.state.skipped_in_row:
-            return ()
-        now, cadence = self.pulse.now, self.keeper.cadence
-        reasons = cadence.due(self.state.update, batches.epoch, ends_epoch=batches.ends_epoch, now=now)
-        return tuple(reason for reason in reasons if made or reason != BY_UPDATES)
+    def _diverged(self, fault: str, good_until: float | None = math.inf) -> Diverged:
+        """Return the error that ends a diverged run, the same on all ranks. ``good_until``: the last good update; None:
+        there is none."""
+        good = self.world.on_main(lambda: self.checkpoints.last_good(good_until))
+        return Diverged(f"{fault}; {good}; {GENTLER}")
 
-    def _validation_due(self, batches: UpdateBatches, made: bool) -> bool:
-        if not made and self.state.update == self.state.validated:
-            return False  # nothing was learned since
-        update, epoch = self.state.update if made else None, batches.epoch if batches.ends_epoch else None
-        return validation_due(self.validation.options, update, epoch) or self.ending() is not None
+    def _due(self, batches: UpdateBatches, made: bool) -> Due:
+        """Decide what follows an update; ``made``: it was not skipped."""
+        state, ends = self.state, self.ending() is not None
+        update, epoch = state.update if made else None, batches.epoch if batches.ends_epoch else None
+        save = self.checkpoints.store.options.due(update, epoch, (self._now - self._minutes_from) / 60)
+        if not made and state.skipped_in_row:  # the run may have diverged; an fp16 overflow is normal
+            self._epoch_unsaved = self._epoch_unsaved or BY_EPOCH in save
+            save = ()
+        elif self._epoch_unsaved and BY_EPOCH not in save:
+            save += (BY_EPOCH,)
+        learned = made or state.update != state.validated
+        validate = learned and (ends or self.validation.options.is_due(update, epoch))
+        return Due(self._stopping or ends, save, validate)
 
-    def _pauses(self, batches: UpdateBatches) -> bool:
-        """Whether something comes after an update that is made for which it must be known whether it is."""
-        return self.pulse.stopping or bool(self._due(batches, True)) or self._validation_due(batches, True)
-
-    def _validate_and_save(self, reasons: tuple[str, ...], *, validate: bool) -> None:
-        """After an update: validate if asked, and save if there is any reason to."""
-        state, scores, improved = self.state, dict[str, float](), False
+    def _validate_and_save(self, due: Due) -> None:
+        self._report_written()
+        if not due:
+            return
+        state, reasons, scores, improved = self.state, due.save, dict[str, float](), False
         state.interrupted = None
         if BY_MINUTES in reasons:
-            self.keeper.cadence.counts_from = self.pulse.now
-        if validate and self.validation.validators:
+            self._minutes_from = self._now
+        if BY_EPOCH in reasons:
+            self._epoch_unsaved = False
+        if due.validate and self.validation.validators:
             try:
-                scores, improved = self.validation(state.update, lambda: bool(self.pulse.stop))
+                with self.stopwatch.during(VALIDATION):
+                    scores, improved = self.validation(state.update, lambda: bool(self.stop))
                 state.validated = state.update
                 self.reporter.valid(state.update, state.epoch, scores, best=improved)
             except ValidationStopped:
                 state.interrupted = reasons
-            state.seconds += self.pulse.listen()
-        finished = self.ending() is not None and state.interrupted is None
-        stopped = self.pulse.stopping and not finished
+            self._count_time()
+        finished = self.complete
+        stopped = self._stopping and not finished
         reasons += ("best",) * improved + ("final",) * finished + ("signal",) * stopped
         if reasons:
-            best, report = self.validation.best.state(), self.reporter.state()
-            self.keeper.save(state, reasons, scores, improved, best=best, report=report)
+            with self.stopwatch.during(CHECKPOINTS):
+                self._save(reasons, scores, improved)
+            self._charge_time()
             self._report_written()
         if stopped:
-            saved = f"update {state.update} is saved in {self.keeper.saver.store.folder}; resume with the same command"
-            raise self.pulse.stop.interruption(saved)
+            saved = f"update {state.update} is saved in {self.checkpoints.store.folder}; resume with the same command"
+            raise self.stop.interruption(saved)
+
+    def _save(self, reasons: tuple[str, ...], scores: dict[str, float], improved: bool) -> None:
+        state, watch = self.state, self.watch
+        if (name := non_finite_parameter(self.learner)) is not None:
+            raise self._diverged(f"after update {state.update} the parameter {name} is not finite")
+        require_agreement(self.learner, state.update)
+        state.watched = watch.state()
+        values = {"run": asdict(state), "best": self.validation.best.state(), "report": self.reporter.state()}
+        info = CheckpointInfo(state.update, state.epoch, reasons, scores, self.settings.lasting())
+        good_until = watch.good_until if watch.in_doubt else None
+        with snapshot(self.learner, info, values | asdict(self.settings), good_until) as taken:
+            self.world.on_main(lambda: self.checkpoints.save(taken, best=improved))
 
     def _report_written(self) -> None:
-        for info, path in self.keeper.saver.written():
+        for info, path in self.checkpoints.written():
             self.reporter.checkpoint(info.update, info.epoch, path)
 
 
 class StopRequest:
-    """Listens while its ``with`` block runs (in the main thread; elsewhere Python allows no handlers). A handler only
-    takes a note; training acts on it after the update at hand. A second SIGINT leaves at once."""
+    """Listen for signals during a ``with`` block; no effect outside the main thread, where Python allows no handlers. A
+    handler only notes the signal, and training acts on it after the update. A second SIGINT ends the process at once."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        self._previous: dict[signal.Signals, Any] = {}
+        self._handlers = contextlib.ExitStack()
 
     def __enter__(self) -> StopRequest:
-        if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._note) for number in GRACEFUL}
+        self._handlers.enter_context(handled(GRACEFUL, self._note))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+        self._handlers.close()
 
     def __bool__(self) -> bool:
         return self.received is not None
 
     def interruption(self, message: str) -> Interrupted:
-        """What to raise once everything is saved: 130 after Ctrl-C, else 75 (try again)."""
+        """Return the error to raise once everything is saved: status 130 after Ctrl-C, else 75 (try again)."""
         by_hand = self.received is signal.SIGINT
         cause = "another process" if self.received is None else self.received.name
         return Interrupted(f"stopped by {cause}; {message}", exit_status=130 if by_hand else 75)
@@ -252,21 +361,3 @@ class StopRequest:
         self.received = signal.Signals(number)
         if self.received is signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # the next one raises KeyboardInterrupt
-
-
-@dataclass
-class Pulse:
-    """What all processes must know alike: the time, by the clock of the first one, and whether any was asked to stop."""
-
-    stop: StopRequest
-    world: World
-    clock: Callable[[], float] = time.monotonic
-    now: float = 0.0  # seconds, when the processes last asked each other
-    stopping: bool = False
-
-    def listen(self) -> float:
-        """Ask all processes; the seconds since they did so before."""
-        before = self.now
-        requests, self.now = self.world.sums([float(bool(self.stop)), self.clock() if self.world.main else 0.0])
-        self.stopping = requests > 0
-        return self.now - before

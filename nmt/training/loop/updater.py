@@ -1,8 +1,8 @@
 """The training step: the gradients of all batches of an update, divided once by their common denominator, and clipped.
 
-The optimizer must never see a loss or a gradient that is not finite: its averages would not recover from one NaN. Who asks
-the device for such a figure waits for it, and the device for Python afterwards. So where the optimizer can pass over an
-update by itself, it is told on the device, and the figures are read while that computes the next update.
+The optimizer must never apply a gradient that is not finite: its averages would not recover from one NaN. To read the loss
+and the gradient norm, the CPU waits for the device, and the device then waits for the CPU. If a flag on the device can make
+the optimizer skip an update, the numbers are read later, while the device computes the next update.
 """
 
 from __future__ import annotations
@@ -18,85 +18,89 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Variable
 
 from nmt.config.choices import Precision
 from nmt.config.sections import TrainingConfig
-from nmt.data.batch import Batch
+from nmt.data.batching.batch import Batch
+from nmt.data.batching.variation import PlannedBatch
 from nmt.data.language_pair import LanguagePair
-from nmt.data.variation import Sentences
 from nmt.devices import is_shortage
 from nmt.distributed.world import Share, World
 from nmt.errors import DeviceError, NMTError
 from nmt.interface import LossReport
 from nmt.optim import APPLIED_RATE, Progress, Schedule
 from nmt.reporting.figures import UpdateReport
+from nmt.reporting.stopwatch import COMPUTING, READING, WAITING
 from nmt.storage.files import write_json
 from nmt.training.loop.batches import BatchReader, UpdateBatches
 from nmt.training.loop.learner import SMALLER_BATCHES, Arithmetic, Learner, described, explained_shortage, seed_torch
 
 logger = logging.getLogger("nmt.training")
 
-TOGETHER = "the processes make this pass together, so none can do its batch in halves"
+TOGETHER = "the ranks make this pass together, so none can compute its batch in halves"
 MOST = 20  # files of bad updates; further ones would tell nothing new
 
 
-class Totals:
-    """Sums over the batches of an update, which stay on the device until somebody asks for them."""
+class UpdateSums:
+    """Sums over the batches of an update. They stay on the device until ``send`` copies them to the CPU."""
 
     def __init__(self) -> None:
         self.sums = torch.zeros((), dtype=torch.float64)  # loss, nll, denominator, tokens, sentences, auxiliary losses
         self.names: list[str] = []  # of the auxiliary losses
+        self._rate = 0.0
+        self._arrival: torch.cuda.Event | None = None
 
     def add(self, report: LossReport, *, counts: bool = True) -> None:
-        """``counts`` False: only the names are taken note of."""
+        """``counts`` False: a batch without effect, of which only the names of auxiliary losses are kept."""
         self.names = list(report.auxiliary)
         parts = [report.loss_sum.detach(), report.nll_sum, report.denominator, report.num_tokens]
         parts += [torch.full_like(report.num_tokens, report.num_sentences), *report.auxiliary.values()]
-        found = torch.stack([part.double() for part in parts])
-        self.sums = self.sums + (found if counts else torch.zeros_like(found))
+        sums = torch.stack([part.double() for part in parts])
+        self.sums = self.sums + (sums if counts else torch.zeros_like(sums))
+
+    def add_ranks(self, world: World) -> None:
+        """Add the sums of all ranks."""
+        self.sums = world.total(self.sums)
 
     @property
     def denominator(self) -> Tensor:
         """Never zero: an update without a single token has zero gradients and leaves them so."""
         return self.sums[2].clamp(min=1e-8)
 
-
-class Figures:
-    """The sums and the gradient norm of an update, on their way from the device."""
-
-    def __init__(self, sums: Tensor, grad_norm: Tensor, names: Sequence[str], learning_rate: float) -> None:
-        """``sums``: as in ``Totals``, with the auxiliary losses called ``names``."""
-        numbers = torch.cat([sums, grad_norm.double()[None]])
-        self.finite = numbers[0].isfinite() & numbers[-1].isfinite()  # on the device
-        self._names = names
-        self._learning_rate = learning_rate
-        self._numbers, self._arrived = numbers, None
+    def send(self, grad_norm: Tensor, learning_rate: float) -> Tensor:
+        """Begin to copy the sums and the gradient norm. Return, on the device, whether loss and gradient are finite."""
+        self._rate = learning_rate
+        numbers = torch.cat([self.sums, grad_norm.double()[None]])
+        is_finite = numbers[0].isfinite() & numbers[-1].isfinite()
+        self.sums = numbers
         if numbers.is_cuda:
-            self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-            self._numbers.copy_(numbers, non_blocking=True)
-            self._arrived = torch.cuda.current_stream(numbers.device).record_event()
+            self.sums = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self.sums.copy_(numbers, non_blocking=True)
+            self._arrival = torch.cuda.current_stream(numbers.device).record_event()
+        return is_finite
 
-    def fetch(self) -> UpdateReport:
-        """Wait for them."""
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        loss, nll, denominator, tokens, sentences, *auxiliary, grad_norm = self._numbers.tolist()
-        named, rate = dict(zip(self._names, auxiliary)), self._learning_rate
-        return UpdateReport(loss, nll, denominator, int(tokens), int(sentences), grad_norm, rate, 0.0, named)
+    def receive(self) -> UpdateReport:
+        """Wait for the copy that ``send`` began."""
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        loss, nll, denominator, tokens, sentences, *auxiliary, grad_norm = self.sums.tolist()
+        named = dict(zip(self.names, auxiliary))
+        return UpdateReport(loss, nll, denominator, int(tokens), int(sentences), grad_norm, self._rate, 0.0, named)
 
 
 @dataclass(frozen=True)
-class Settled:
-    """An update that was made if its figures are finite; otherwise nothing is left of it but its place in the data."""
+class SettledUpdate:
+    """An update whose outcome is known: it was made if its report is finite, otherwise skipped."""
 
     batches: UpdateBatches
-    figures: UpdateReport
-    overflow: bool  # in fp16 its gradient was too large for the loss scale, which is smaller now
+    report: UpdateReport
+    overflow: bool  # skipped because its fp16 gradient was too large for the loss scale, which was lowered
 
 
 @dataclass
 class Updater:
-    """Makes one update after the other: ``accumulate`` its gradients, ``launch`` it, ``settle`` what became of it."""
+    """Make updates, each in three calls: ``accumulate`` its gradients, ``launch`` it, and ``settle`` its outcome."""
 
     learner: Learner
     schedule: Schedule
@@ -110,48 +114,48 @@ class Updater:
         self.ahead = runs_ahead(learner.optimizer, learner.arithmetic, learner.world)
         self._base_rates = [float(group["lr"]) for group in learner.optimizer.param_groups]
         self._wrapped = learner.world.wrap(learner.step)
-        self._launched: tuple[UpdateBatches, Figures, float] | None = None  # and when it began
-        self._settled = 0.0  # when the figures of the last update were known
+        self._launched: tuple[UpdateBatches, UpdateSums, float] | None = None  # and when it began
+        self._settled = 0.0  # when the report of the last update was known
         if "backward" in meets(last=True):
             passes = "any pass" if "backward" in meets(last=False) else "the last backward pass of an update"
             logger.info("should memory run short in %s, training ends: %s", passes, TOGETHER)
 
     def announce(self, updates: Sequence[UpdateBatches]) -> None:
-        """The next update, and perhaps some after it."""
-        batches, *later = ([share.item for share in self.learner.world.shares(one.batches)] for one in updates)
+        """Announce the next update, and perhaps some after it, to the reader of batches."""
+        batches, *later = ([share.item for share in self.learner.world.shares(update.batches)] for update in updates)
         self.reader.announce(batches, itertools.chain.from_iterable(later))
 
-    def accumulate(self, update: int, batches: UpdateBatches) -> Totals:
-        """Leave gradients of the summed loss on the parameters (over n processes, an n-th of it). A batch that finds no
-        memory is done in halves."""
+    def accumulate(self, update: int, batches: UpdateBatches) -> UpdateSums:
+        """Leave gradients of the summed loss on the parameters (over n processes, an n-th of it). A batch that does not fit
+        into memory is computed in halves."""
         shares = self.learner.world.shares(batches.batches)
         while True:
             self.learner.step.zero_grad(set_to_none=True)
-            totals = Totals()
-            failed = next((share for share in shares if not self._add(update, share, totals)), None)
+            sums = UpdateSums()
+            failed = next((share for share in shares if not self._add(update, share, sums)), None)
             if failed is None:
-                totals.sums = self.learner.world.total(totals.sums)
-                return totals
+                sums.add_ranks(self.learner.world)
+                return sums
             if self.learner.arithmetic.device.type == "cuda":
                 torch.cuda.empty_cache()
             at = shares.index(failed)
             shares[at : at + 1] = self._halves(update, failed)  # from the start: gradients may be incomplete
 
-    def launch(self, batches: UpdateBatches, totals: Totals, progress: Progress, began: float) -> None:
-        """Let the optimizer make the update whose gradients were accumulated, if its figures are finite. Gradients that
-        are not are clipped only if nobody will look at them: it spreads what is not finite."""
+    def launch(self, batches: UpdateBatches, sums: UpdateSums, progress: Progress, began: float) -> None:
+        """Let the optimizer make the update whose gradients were accumulated, if its loss and gradient are finite. If they
+        are not, the gradients are clipped only when updates are launched ahead: clipping spreads what is not finite."""
         optimizer = self.learner.optimizer
         with explained_shortage(f"at update {progress.update}, after its gradients were computed", SMALLER_BATCHES):
-            parameters, gradients = self._divided(totals)
+            parameters, gradients = self._divided(sums)
             norm = self.learner.world.norm(gradients)
             factor = self.schedule(progress)
             for group, base_rate in zip(optimizer.param_groups, self._base_rates):
                 group["lr"] = base_rate * factor
-            figures = Figures(totals.sums, norm, totals.names, self._base_rates[0] * factor)
-            self._launched = batches, figures, began
+            is_finite = sums.send(norm, self._base_rates[0] * factor)
+            self._launched = batches, sums, began
             if self.ahead:
-                optimizer.found_inf = (~figures.finite).float()  # type: ignore[attr-defined]
-            elif not figures.fetch().finite:
+                optimizer.found_inf = (~is_finite).float()  # type: ignore[attr-defined]
+            elif not sums.receive().finite:
                 return
             if self.limits.clip_norm > 0:
                 nn.utils.clip_grads_with_norm_(parameters, self.limits.clip_norm, norm)
@@ -159,65 +163,71 @@ class Updater:
                 nn.utils.clip_grad_value_(parameters, self.limits.clip_value)
             optimizer.step()
 
-    def settle(self) -> Settled | None:
-        """Wait for the update that was launched last; None if none was since."""
+    def settle(self) -> SettledUpdate | None:
+        """Wait for the update that was launched last; None if none was launched since the last call."""
         if self._launched is None:
             return None
-        (batches, arriving, began), self._launched = self._launched, None
-        figures = arriving.fetch()
-        overflow = self.learner.arithmetic.observe(loss=figures.loss, gradient=figures.grad_norm)
+        (batches, sums, began), self._launched = self._launched, None
+        report = sums.receive()
+        overflow = self.learner.arithmetic.observe(loss=report.loss, gradient=report.grad_norm)
         before, self._settled = max(began, self._settled), self.clock()
-        if figures.finite:
-            rate = self.learner.optimizer.param_groups[0].get(APPLIED_RATE, figures.learning_rate)
-            figures = replace(figures, learning_rate=rate, seconds=self._settled - before)
-        return Settled(batches, figures, overflow)
+        if report.finite:
+            rate = self.learner.optimizer.param_groups[0].get(APPLIED_RATE, report.learning_rate)
+            report = replace(report, learning_rate=rate, seconds=self._settled - before)
+        return SettledUpdate(batches, report, overflow)
 
     def without_finite_gradient(self, update: int, batches: UpdateBatches) -> list[str]:
-        """Names of parameters, for an update that was not made."""
-        if self.ahead:  # the gradients of the next one have taken the place of its own
+        """Return the names of parameters without a finite gradient, for an update that was skipped."""
+        if self.ahead:  # the gradients of the next update have replaced those of this one
             self._divided(self.accumulate(update, batches))
         return without_finite_gradient(self.learner.step.named_parameters(), self.learner.world)
 
-    def _divided(self, totals: Totals) -> tuple[list[nn.Parameter], list[Tensor]]:
-        """Parameters, and their gradients of the mean loss."""
+    def _divided(self, sums: UpdateSums) -> tuple[list[nn.Parameter], list[Tensor]]:
+        """Return parameters, and their gradients of the mean loss."""
         parameters = [parameter for parameter in self.learner.step.parameters() if parameter.grad is not None]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        divide(gradients, self.learner.arithmetic.scaled(totals.denominator) / self.learner.world.size)
+        divide(gradients, self.learner.arithmetic.scaled(sums.denominator) / self.learner.world.size)
         return parameters, gradients
 
-    def _add(self, update: int, share: Share[Sentences], totals: Totals) -> bool:
-        """Whether there was memory for a batch. What held it is gone when this returns."""
+    def _add(self, update: int, share: Share[PlannedBatch], sums: UpdateSums) -> bool:
+        """Compute a batch. False: memory was short. Everything that holds memory is released when this returns."""
         seed_torch(self.seed, update, *share.key)
         try:
-            totals.add(self._forward_backward(update, share), counts=share.counts)
+            sums.add(self._forward_backward(update, share), counts=share.counts)
         except Exception as error:
             if not is_shortage(error):
                 raise
             return False
         return True
 
-    def _forward_backward(self, update: int, share: Share[Sentences]) -> LossReport:
+    def _forward_backward(self, update: int, share: Share[PlannedBatch]) -> LossReport:
         world, arithmetic = self.learner.world, self.learner.arithmetic
         with world.backward_of(self._wrapped, last=share.last):
             with self._all_present(update, share, "forward"), arithmetic.forward_pass():
-                report: LossReport = self._wrapped(self.reader(share.item).to(arithmetic.device))
+                with world.stopwatch.during(READING):
+                    batch = self.reader(share.item).to(arithmetic.device)
+                report: LossReport = self._wrapped(batch)
             loss = arithmetic.scaled(report.loss_sum)
             with self._all_present(update, share, "backward"):
-                (loss if share.counts else 0.0 * loss).backward()  # type: ignore[no-untyped-call]
+                meets = "backward" in world.meets(last=share.last)
+                backward(loss if share.counts else 0.0 * loss, world if meets else None)
             return report
 
     @contextlib.contextmanager
-    def _all_present(self, update: int, share: Share[Sentences], which: str) -> Iterator[None]:
-        """Around a pass. If all processes make it together, a shortage of memory ends training: none can repeat it in
+    def _all_present(self, update: int, share: Share[PlannedBatch], which: str) -> Iterator[None]:
+        """Surround a pass. If all ranks make it together, a shortage of memory ends training: none can repeat it in
         halves."""
+        together = which in self.learner.world.meets(last=share.last)
+        if together and which == "forward":  # in the backward pass ranks wait for each other at its end
+            self.learner.world.arrive()
         try:
             yield
         except Exception as error:
-            if is_shortage(error) and which in self.learner.world.meets(last=share.last):
+            if is_shortage(error) and together:
                 raise self._shortage(update, share, f"in the {which} pass of a batch", TOGETHER) from error
             raise
 
-    def _halves(self, update: int, share: Share[Sentences]) -> list[Share[Sentences]]:
+    def _halves(self, update: int, share: Share[PlannedBatch]) -> list[Share[PlannedBatch]]:
         if len(share.item) == 1:
             raise self._shortage(update, share, "in a batch")
         logger.warning("out of memory at update %d in a batch of %s; doing it in halves", update, self._size(share))
@@ -225,64 +235,87 @@ class Updater:
         first = replace(share, item=share.item[:middle], key=(*share.key, 0), last=False)
         return [first, replace(share, item=share.item[middle:], key=(*share.key, 1))]
 
-    def _shortage(self, update: int, share: Share[Sentences], where: str, *advice: str) -> DeviceError:
-        found = f"out of memory at update {update}, {where} of {self._size(share)}"
-        return DeviceError("; ".join([found, *advice, SMALLER_BATCHES]))
+    def _shortage(self, update: int, share: Share[PlannedBatch], where: str, *advice: str) -> DeviceError:
+        cause = f"out of memory at update {update}, {where} of {self._size(share)}"
+        return DeviceError("; ".join([cause, *advice, SMALLER_BATCHES]))
 
-    def _size(self, share: Share[Sentences]) -> str:
+    def _size(self, share: Share[PlannedBatch]) -> str:
         return described(self.reader.read(share.item))
 
 
+def backward(loss: Tensor, world: World | None) -> None:
+    """Compute gradients. ``world`` is given if its ranks exchange gradients at the end of the pass.
+
+    Torch waits for the exchange in a callback at the end of the pass. Callbacks run in the order of their registration, so
+    one that is registered when the pass begins notes when waiting begins.
+    """
+    if world is None:
+        loss.backward()  # type: ignore[no-untyped-call]
+        return
+
+    stopwatch = world.stopwatch
+
+    def wait() -> None:
+        world.arrive()  # a rank that hangs in its pass has not arrived
+        stopwatch.switch(WAITING)
+
+    loss.register_hook(lambda _: Variable._execution_engine.queue_callback(wait))  # type: ignore[no-untyped-call]
+    try:
+        loss.backward()  # type: ignore[no-untyped-call]
+    finally:
+        stopwatch.switch(COMPUTING)
+
+
 def divide(gradients: list[Tensor], denominator: Tensor) -> None:
-    """In place, all at once."""
+    """Divide gradients in place, all at once."""
     torch._foreach_div_(gradients, denominator.to(torch.float32))
 
 
 def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: World) -> bool:
-    """Whether an update is launched before the figures of the one before are known: on a GPU, with torch's fused kernels,
-    which know ``found_inf``. In fp16 the loss scale of the next update needs them.
+    """Whether an update is launched before the report of the one before is known: on a GPU, with torch's fused kernels,
+    which skip an update by ``found_inf``. In fp16 the loss scale of the next update needs the report.
 
-    Parameters that are shared out wait: it has not been tried with these. What is built upon Adam may do more.
+    Not with sharded parameters, where this is untested, nor with subclasses of Adam, which may do more in their step.
     """
-    passes_over = type(optimizer) in (torch.optim.Adam, torch.optim.AdamW) and all(
+    skips_itself = type(optimizer) in (torch.optim.Adam, torch.optim.AdamW) and all(
         group["fused"] for group in optimizer.param_groups
     )
     scales = arithmetic.precision is Precision.fp16
-    return arithmetic.device.type == "cuda" and passes_over and not scales and not world.divides
+    return arithmetic.device.type == "cuda" and skips_itself and not scales and not world.divides
 
 
 def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]], world: World) -> list[str]:
-    """Names of parameters. Each process looks at what it holds of them, and all are told what any has found."""
+    """Return the names of parameters without a finite gradient on any rank. Each rank checks the part that it holds."""
     gradients = [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
     own = [name for name, gradient in gradients if not world.held(gradient).isfinite().all()]
-    found = {name for part in world.gather(own) for name in part}
-    return [name for name, _ in gradients if name in found]
+    everywhere = {name for names in world.gather(own) for name in names}
+    return [name for name, _ in gradients if name in everywhere]
 
 
 @dataclass(frozen=True)
 class BadUpdates:
-    """What updates with a gradient that is not finite were made of, kept so that somebody can look at it: a JSON file for
-    each, below the ``run`` folder. One that cannot be written costs no more than itself."""
+    """Write the sentences of skipped updates to JSON files below the ``run`` folder, one file an update. A failure to write
+    is only logged."""
 
     run: Path
     pair: LanguagePair
 
     def record(
-        self, update: int, epoch: int, batches: Sequence[Batch], figures: UpdateReport, parameters: Sequence[str]
+        self, update: int, epoch: int, batches: Sequence[Batch], report: UpdateReport, parameters: Sequence[str]
     ) -> Path | None:
-        """``parameters``: those whose gradient is not finite. The file, or None if there is none."""
+        """Return the file, or None if it was not written. ``parameters``: those whose gradient is not finite."""
         folder = self.run / "bad-updates"
         path = folder / f"update-{update:08d}-{batches[0].sentence_ids[0]}.json"
         try:
             folder.mkdir(exist_ok=True)
             if len(list(folder.glob("*.json"))) >= MOST:
                 return None
-            contents = {"update": update, "epoch": epoch, "lr": figures.learning_rate, "parameters": list(parameters)}
+            contents = {"update": update, "epoch": epoch, "lr": report.learning_rate, "parameters": list(parameters)}
             # JSON knows no infinity, no NaN
-            contents |= {"loss": str(figures.loss), "grad_norm": str(figures.grad_norm)}
+            contents |= {"loss": str(report.loss), "grad_norm": str(report.grad_norm)}
             write_json(path, contents | {"batches": [self._described(batch) for batch in batches]})
         except (OSError, NMTError) as error:
-            logger.warning("cannot write %s, training goes on: %s", path, error)
+            logger.warning("cannot write %s, training continues: %s", path, error)
             return None
         return path
 

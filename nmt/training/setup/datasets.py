@@ -13,26 +13,26 @@ import torch
 from nmt.config.batching import BatchingConfig
 from nmt.config.sampling import Mix
 from nmt.config.sections import TrainConfig
-from nmt.data.corpus import Corpus, Split, chain, open_corpora
+from nmt.data.batching.mixing import Mixture, Stage
+from nmt.data.batching.variation import CorpusTag, Variation, refuse_cut_text
+from nmt.data.corpus.folder import Corpus, Split, chain, open_corpora
+from nmt.data.corpus.lengths import Lengths, blocks, longest
+from nmt.data.corpus.stored_text import StoredPairs, text_identity
 from nmt.data.language_pair import LanguagePair
-from nmt.data.lengths import Lengths, blocks, longest
-from nmt.data.mixing import Mixture, Stage
-from nmt.data.stored_text import StoredPairs, text_identity
-from nmt.data.variation import Tagged, Variation, refuse_cut_text
 from nmt.data.vocabulary import Flags, Ints
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, UsageError, quantity
 from nmt.interface import EncoderDecoder
 
 
 @dataclass(frozen=True)
 class Datasets:
-    """What training reads."""
+    """The corpora of a run, opened."""
 
     pair: LanguagePair
     tokenizer: Path  # the folder that holds the pair
     train: Split
     valid: Split | None  # None: validation is switched off
-    longest: tuple[int, int]  # pieces of the longest source and of the longest target of training
+    longest: tuple[int, int]  # tokens of the longest source and of the longest target of training
     identities: list[str]  # of the training data, by corpus
     reports: list[dict[str, Any]] = field(default_factory=list)  # of preprocessing, by corpus
     valid_identities: list[str] = field(default_factory=list)  # of the validation data, by corpus that has some
@@ -73,18 +73,18 @@ def _variation(config: TrainConfig, corpora: list[Corpus], parts: list[Split]) -
             refuse_cut_text(corpus.pair)
         text = StoredPairs(corpora, config.train_subset)
     padded = config.batching.count_padding
-    tags = [Tagged(len(part), corpus.pair.before_sources()) for corpus, part in zip(corpora, parts)]
+    tags = [CorpusTag(len(part), corpus.pair.before_sources()) for corpus, part in zip(corpora, parts)]
     return Variation(chain(parts), corpora[0].pair, config.variation, config.seed, text, padded=padded, tags=tags)
 
 
 def _identity(config: TrainConfig, corpus: Corpus) -> str:
-    """Of what is trained on: the text counts only where it is read."""
+    """Return the checksum of the training data of a corpus; its text counts only if augmentation reads it."""
     pieces = corpus.fingerprint(config.train_subset)
     return f"{pieces} {text_identity(corpus, config.train_subset)}" if config.variation.augment else pieces
 
 
 def open_validation(config: TrainConfig) -> Datasets:
-    """The validation splits alone, to measure a model that is not trained here: they stand for the training split too."""
+    """Open the validation splits only, to score a model without training; they also replace the training split."""
     corpora = open_corpora(config.data)
     identities = _valid_identities(config, corpora)
     if not identities:
@@ -94,7 +94,7 @@ def open_validation(config: TrainConfig) -> Datasets:
 
 
 def stages_of(config: TrainConfig, datasets: Datasets) -> list[Stage]:
-    """The stages of training: what each mixes, and when it begins."""
+    """Return the stages of training, each with its mixture and its start."""
     sampling = config.sampling
     stages = [Stage(_mixture(config, datasets, sampling.first), name=str(sampling.first))]
     for later in sampling.later():
@@ -104,16 +104,16 @@ def stages_of(config: TrainConfig, datasets: Datasets) -> list[Stage]:
 
 
 def _mixture(config: TrainConfig, datasets: Datasets, mix: Mix) -> Mixture | None:
-    """None: every sentence once an epoch."""
+    """Return how an epoch mixes the corpora; None: every sentence once."""
     sizes, weights = datasets.sizes, mix.weights
     if mix.temperature is not None:
         return Mixture.of_temperature(sizes, mix.temperature)
     if not weights:
         return None
     if len(weights) != len(sizes):
-        given = " ".join(f"{weight:g}" for weight in weights)
+        listed = " ".join(f"{weight:g}" for weight in weights)
         raise UsageError(
-            f"{len(weights)} weights are given ({given}), but {len(sizes)} corpora ({', '.join(config.data)}); give one "
+            f"{quantity(len(weights), 'weight')} ({listed}) for {len(sizes)} corpora ({', '.join(config.data)}); give one "
             f"weight for each corpus, in their order (--sampling-weights, --sampling-stages)"
         )
     for folder, size, weight in zip(config.data, sizes, weights):
@@ -123,13 +123,13 @@ def _mixture(config: TrainConfig, datasets: Datasets, mix: Mix) -> Mixture | Non
 
 
 def sides(split: Split) -> tuple[Lengths, Lengths]:
-    """Lengths of sources and of targets; of a split without targets the sources stand for them."""
+    """Return the lengths of sources and targets; for a split without targets, those of the sources twice."""
     return split.source_lengths, split.source_lengths if split.target_lengths is None else split.target_lengths
 
 
 def check_lengths(model: EncoderDecoder, datasets: Datasets, batching: BatchingConfig) -> None:
-    """Refuse sentences that the model cannot read, before training comes to them."""
-    kept = batching.limits if batching.skip_long else (None, None)  # pairs with more pieces on a side are left out
+    """Refuse sentences that are too long for the model, before training starts."""
+    kept = batching.limits if batching.skip_long else (None, None)  # pairs with more tokens on a side are skipped
     _check_lengths(model, datasets.train, kept)
     if datasets.valid is not None:
         _check_lengths(model, datasets.valid, (None, None))
@@ -138,7 +138,7 @@ def check_lengths(model: EncoderDecoder, datasets: Datasets, batching: BatchingC
 def _check_lengths(model: EncoderDecoder, split: Split, kept: tuple[int | None, int | None]) -> None:
     too_long = "raise its limit, or preprocess with a smaller --max-length and shorter validation sentences"
     limit, most = model.max_source_length(), 0
-    beyond: tuple[int, int] | None = None  # a target, and what the model can write
+    beyond: tuple[int, int] | None = None  # length of a target, and the limit of the model
     for block in blocks(len(split)):
         source, target = (side[block] for side in sides(split))
         used = np.ones(len(source), dtype=bool)
@@ -161,7 +161,7 @@ def _check_lengths(model: EncoderDecoder, split: Split, kept: tuple[int | None, 
 
 
 def readable(model: EncoderDecoder) -> Callable[[Ints, Ints], Flags] | None:
-    """For lengths of sources and of targets, which pairs a model can read; None: it has no limits."""
+    """Return a function from lengths of sources and targets to the pairs that fit the model; None: it has no limits."""
     if model.max_source_length() is None and model.max_target_lengths(torch.ones(1, dtype=torch.int64)) is None:
         return None
 
@@ -174,7 +174,7 @@ def readable(model: EncoderDecoder) -> Callable[[Ints, Ints], Flags] | None:
 
 
 def _validation_split(config: TrainConfig, corpora: list[Corpus]) -> Split:
-    """The validation splits of all corpora that have one, as one."""
+    """Return the concatenation of the validation splits of all corpora that have one."""
     having = [corpus for corpus in corpora if config.valid_subset in corpus.splits]
     if not having:
         raise DataError(

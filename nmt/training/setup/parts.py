@@ -1,6 +1,6 @@
-"""What is trained and how it computes, built from a configuration, and models of other runs that it needs.
+"""Build model, criterion, optimizer, schedule and arithmetic from a configuration, and load models of other runs.
 
-Criterions are handed what they need beside their options: a sampler, a reward, a teacher. The trainer knows of none.
+Criterions receive the parts that they need: a sampler, a reward, a teacher. The trainer does not know of these.
 """
 
 from __future__ import annotations
@@ -27,51 +27,67 @@ from nmt.criterions.sequences import Reward, Sampler, Translations
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import SPECIALS, UNK, Vocabulary
 from nmt.distributed.world import World
+from nmt.engines.model_engine import ModelEngine
 from nmt.errors import DataError, UsageError, did_you_mean
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.layers.stack import recompute_layers
 from nmt.models import models
+from nmt.models.ignored import build_model, without_effect
 from nmt.models.stored import LoadedModel, architecture, load_model
 from nmt.models.vocabulary_axes import vocabulary_axes
-from nmt.optim import Horizon, Schedule, optimizers, schedulers
+from nmt.optim import Horizon, ParameterGroups, Schedule, optimizers, schedulers
 from nmt.optim.moving_average import with_average
 from nmt.optim.parameter_groups import freeze, parameter_groups
 from nmt.search.config import SamplingConfig
+from nmt.search.requests import Sentences
 from nmt.search.sampling import SamplingSearch
 from nmt.storage.checkpoints import load_parameters
+from nmt.training.checkpoints.fingerprint import differences
 from nmt.training.loop.learner import Arithmetic, Step, choose_precision, seed_torch
 from nmt.training.setup.datasets import Datasets, check_lengths
-from nmt.training.setup.options import differences
 
 logger = logging.getLogger("nmt.training")
 
 REWARDS: dict[RewardKind, Reward] = {RewardKind.gleu: sentence_gleu, RewardKind.bleu: sentence_bleu}
-# Parameters that a builder of a criterion may have: all of them in one, or single ones.
+# Parts that the builder of a criterion may take: ``parts`` for all, or single ones.
 PARTS = ("parts", "sampler", "reward", "teacher")
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def build_model(config: TrainConfig, datasets: Datasets) -> EncoderDecoder:
-    """A fresh one."""
+def new_model(config: TrainConfig, datasets: Datasets) -> EncoderDecoder:
+    """Build a model with fresh parameters."""
     pair = datasets.pair
     sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
     seed_torch(config.seed)
-    model = models.build(config.model, sizes)
+    model = build_model(config.model, sizes)
     check_lengths(model, datasets, config.batching)
     return model
+
+
+def check_ignored(model: EncoderDecoder, *, resumes: bool) -> None:
+    """Refuse a new run with options that have no effect in its model; a resumed run only gets a warning."""
+    if not model.ignored:
+        return
+    message = without_effect(model.ignored)
+    if not resumes:
+        what = "it" if len(model.ignored) == 1 else "them"
+        raise UsageError(
+            f"{message}; leave {what} out (if a preset sets it: give the default), or choose another --arch"
+        )
+    logger.warning(message)
 
 
 def build_step(
     config: TrainConfig, datasets: Datasets, model: EncoderDecoder, device: torch.device, world: World
 ) -> Step:
-    """The model under its criterion, on the device; what is to be frozen is."""
+    """Return the model under its criterion, on the device, with frozen parameters."""
     step = Step(model, build_criterion(config, datasets, device, world)).to(device)
     freeze(step, config.parameters.freeze)
     return step
 
 
 def save_memory(config: TrainConfig, model: EncoderDecoder) -> None:
-    """Let the model's layers run again in the backward pass, if that is asked for."""
+    """Let the layers of the model run again in the backward pass, with ``training.checkpoint_activations``."""
     if config.training.checkpoint_activations and not recompute_layers(model):
         raise UsageError(
             "training.checkpoint_activations=true saves nothing: this model has no stack of layers that each run once "
@@ -80,12 +96,16 @@ def save_memory(config: TrainConfig, model: EncoderDecoder) -> None:
 
 
 def build_optimizer(config: TrainConfig, step: Step) -> torch.optim.Optimizer:
-    rule = optimizers.build(config.optimizer, parameter_groups(step, config.parameters, config.optimizer))
-    return with_average(rule, config.training.ema_decay)
+    return build_rule(config, parameter_groups(step, config.parameters, config.optimizer))
+
+
+def build_rule(config: TrainConfig, groups: ParameterGroups) -> torch.optim.Optimizer:
+    """Return the update rule for parameter groups, with its moving average if there is one."""
+    return with_average(optimizers.build(config.optimizer, groups), config.training.ema_decay)
 
 
 def build_schedule(config: TrainConfig, optimizer: torch.optim.Optimizer, horizon: Horizon) -> Schedule:
-    """The schedule of a run; where it computes the rate itself, the optimizer's own becomes a factor of it."""
+    """Return the schedule. If it computes the learning rate itself, the rates of the optimizer become factors."""
     base_rate = float(config.optimizer.base_rate)
     if config.scheduler.sets_rate:
         for group in optimizer.param_groups:
@@ -97,7 +117,7 @@ def build_schedule(config: TrainConfig, optimizer: torch.optim.Optimizer, horizo
 def build_arithmetic(
     config: TrainConfig, datasets: Datasets, model: EncoderDecoder, device: torch.device, before: Precision | None
 ) -> Arithmetic:
-    """How the model computes; ``before`` is the precision of the run so far."""
+    """Return how the model computes. ``before``: the precision of the run so far."""
     sizes = {"width": model.width, "vocabulary": len(datasets.pair.target.vocabulary)}
     chosen = choose_precision(config.device.precision, device, **sizes, before=before)
     arithmetic = Arithmetic(device, chosen)
@@ -124,7 +144,7 @@ class _Parts:
 
     @cached_property
     def teacher(self) -> EncoderDecoder:
-        """A trained model that will not change, of any architecture."""
+        """A trained model of any architecture, which is not trained further."""
         path = self.config.criterion.teacher
         assert path is not None, "a criterion that learns from a teacher has an option of this name"
         loaded = load_model(path, self.device)
@@ -135,42 +155,42 @@ class _Parts:
 
 
 def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> Criterion:
-    """The criterion that ``config`` chooses, with the parts that its builder asks for."""
+    """Return the criterion, with the parts that its builder takes."""
     builder = criterions.builder(type(config.criterion))
     parts: CriterionParts = _Parts(config, datasets, device, world)
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for parameter in list(inspect.signature(builder).parameters.values())[1:]:  # the first is the config
         if parameter.name in PARTS:
-            given[parameter.name] = parts if parameter.name == "parts" else getattr(parts, parameter.name)
+            arguments[parameter.name] = parts if parameter.name == "parts" else getattr(parts, parameter.name)
         elif parameter.default is parameter.empty and parameter.kind not in _VARIADIC:
             name = criterions.name_of(type(config.criterion))
             raise UsageError(
                 f"criterion '{name}' asks for a part '{parameter.name}'{did_you_mean(parameter.name, PARTS)}; there are: "
                 f"{', '.join(PARTS)}"
             )
-    return builder(config.criterion, **given)
+    return builder(config.criterion, **arguments)
 
 
 def sampler(
     options: SequenceConfig, whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
 ) -> Sampler:
-    """Draws from the model's own distribution: nothing is cut off, an empty translation is possible too. Inside
-    ``whole`` the model has all its parameters: each process draws as long as its own samples take."""
+    """Return a function that samples from the unchanged distribution of a model; translations may be empty. Inside ``whole``
+    the model has all its parameters, and each rank samples without waiting for others."""
     config = SamplingConfig(max_len_a=options.max_len_a, max_len_b=options.max_len_b, min_len=0)
     search = SamplingSearch(config, options.samples)
 
     def sample(model: EncoderDecoder, source: Tensor, source_lengths: Tensor, seed: int) -> Translations:
         with whole():
-            draws = search.draw(model, source, source_lengths, seed=seed)
-        # Search computes in inference mode, whose tensors no gradient may be computed with.
-        return Translations(draws.tokens.clone(), draws.lengths.clone(), draws.finished.clone())
+            draws = search.draw(ModelEngine(model, source.device), Sentences.of_tensors(source, source_lengths), seed)
+        arrays = (draws.tokens, draws.lengths, draws.finished)
+        return Translations(*(torch.from_numpy(array).to(source.device) for array in arrays))
 
     return sample
 
 
 def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -> None:
-    """Give ``model`` the parameters of ``--finetune-from-model``, which must have the same architecture; other
-    vocabularies are refused unless they are to be mapped."""
+    """Copy the parameters of ``--finetune-from-model``, which must have the same architecture. Other vocabularies are
+    refused unless ``--finetune-map-vocabulary`` maps them."""
     path = config.checkpoint.finetune_from_model
     assert path is not None, "the caller asks for it"
     loaded = load_model(path, torch.device("cpu"))
@@ -199,8 +219,8 @@ def _other_vocabularies(path: str, more_advice: str = "") -> DataError:
 def mapped_state(
     model: EncoderDecoder, config: Any, pair: LanguagePair, other: LoadedModel, path: str
 ) -> dict[str, Tensor]:
-    """The state of ``other`` in the shapes of ``model``, whose configuration is ``config``: pieces that only the model has
-    keep its values. Tensors of another architecture are left as they are, to be refused."""
+    """Return the state of ``other`` in the shapes of ``model``, built from ``config``. Tokens that only ``model`` has keep
+    its values. Tensors of another architecture stay unchanged; loading refuses them."""
     sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
     axes = vocabulary_axes(partial(models.build, config), sizes)
     if not axes:
@@ -224,7 +244,7 @@ def mapped_state(
 
 
 def common_pieces(other: Vocabulary, own: Vocabulary) -> tuple[Tensor, Tensor]:
-    """Ids in both vocabularies of the specials and of each piece that both have, in the order of ``own``."""
+    """Return the ids in both vocabularies of special tokens and common tokens, in the order of ``own``."""
     known = [(other.id(piece), own.id(piece)) for piece in own.pieces[len(SPECIALS) :]]
     pairs = [(number, number) for number in range(len(SPECIALS))] + [pair for pair in known if pair[0] != UNK]
     old, new = torch.tensor(pairs).unbind(1)

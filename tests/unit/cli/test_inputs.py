@@ -39,8 +39,8 @@ def test_objects_hold_everything_by_name() -> None:
     ("line", "complaint"),
     [
         ("ein mann", "file, line 2 is not JSON"),
-        ('["ein mann"]', 'file, line 2 is no object with a "text"'),
-        ('{"prefix": "a"}', 'no object with a "text"'),
+        ('["ein mann"]', 'file, line 2 is not an object with a "text"'),
+        ('{"prefix": "a"}', 'is not an object with a "text"'),
         ('{"text": "a", "prefx": "b"}', "has the key 'prefx' .did you mean 'prefix'?"),
         ('{"text": "a", "prefix": 1}', '"prefix" must be a text'),
         ('{"text": "a", "include": "b"}', '"include" must be a list of texts'),
@@ -51,7 +51,11 @@ def test_objects_hold_everything_by_name() -> None:
         ('{"text": "a", "max_length": null}', 'line 2: "max_length" must be a whole number of pieces'),
         (
             '{"text": "a", "min_length": -1}',
-            "file, line 2: min_length=-1 must be a whole number of pieces, from 1 to 1,",
+            "file, line 2: min_length=-1 must be a whole number of pieces, from 1 to 10,000",
+        ),
+        (
+            '{"text": "a", "min_length": 1000000000}',
+            "line 2: min_length=1000000000 must be a whole number of pieces, from",
         ),
         ('{"text": "a", "max_length": 0}', "line 2: max_length=0 must be a whole number of pieces, from 1 to"),
         ('{"text": "a", "max_length": 1e99}', "must be a whole number"),

@@ -19,7 +19,7 @@ from nmt.search.config import BeamConfig
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, drop_training_state, write_checkpoint
 from nmt.storage.files import this_host
 from nmt_cli import outputs
-from nmt_cli.outputs import Growing, check_output, complete_answers
+from nmt_cli.outputs import ResumableOutput, check_output, claim, complete_answers
 from tests.tiny_models import tiny_pair
 
 
@@ -30,7 +30,7 @@ def config(output: Path | None, **options: object) -> GenerateConfig:
 
 def begun(options: GenerateConfig) -> None:
     """One line is translated, and then the process is stopped."""
-    with pytest.raises(KeyboardInterrupt), Growing(options) as growing:
+    with pytest.raises(KeyboardInterrupt), ResumableOutput(options) as growing:
         growing.begin()
         with growing.opened() as write:
             write(iter(["a"]))
@@ -101,7 +101,7 @@ def test_an_output_grows_under_another_name_until_it_is_complete(tmp_path: Path)
     output = tmp_path / "out"
     with (
         pytest.raises(KeyboardInterrupt),
-        Growing(config(output)) as first,
+        ResumableOutput(config(output)) as first,
         contextlib.ExitStack() as stack,
     ):
         assert first.begin() == 0
@@ -112,7 +112,7 @@ def test_an_output_grows_under_another_name_until_it_is_complete(tmp_path: Path)
     assert not output.exists()
     with open(tmp_path / "out.partial", "ab") as partial:
         partial.write(b"half of a li")
-    with Growing(config(output, max_tokens=7, batch_size=3)) as second:  # how the work is divided may change
+    with ResumableOutput(config(output, max_tokens=7, batch_size=3)) as second:  # how the work is divided may change
         assert second.begin() == 2
         with second.opened() as write:
             write(iter(["c"]))
@@ -124,7 +124,7 @@ def test_other_options_than_those_that_began_it_are_refused_by_name(tmp_path: Pa
     output = tmp_path / "out"
     begun(config(output))
     with pytest.raises(UsageError, match=r"out.partial was begun with another search, nbest; use the same options"):
-        Growing(
+        ResumableOutput(
             GenerateConfig(
                 path="model", search=BeamConfig(beam_size=7), output=str(output), resume_output=True, nbest=2
             )
@@ -137,18 +137,18 @@ def test_another_best_checkpoint_than_the_one_that_began_it_is_refused(
     begun(config(tmp_path / "out"))
     checkpoint["model"] = written(checkpoint["model"].with_name("checkpoint-0002-00000002"))
     with pytest.raises(UsageError, match=r"out.partial was begun with another model of --path; use the same options"):
-        Growing(config(tmp_path / "out")).begin()
+        ResumableOutput(config(tmp_path / "out")).begin()
 
 
 def test_another_model_under_the_same_name_is_refused(tmp_path: Path, checkpoint: dict[str, Path]) -> None:
     begun(config(tmp_path / "out"))
     written(checkpoint["model"])
-    with Growing(config(tmp_path / "out")) as growing:
+    with ResumableOutput(config(tmp_path / "out")) as growing:
         assert growing.begin() == 1, "it is the same, written again"
     written(checkpoint["model"], parameter=1.0)
     with (
         pytest.raises(UsageError, match=r"out.partial was begun with another model of --path; use the same options"),
-        Growing(config(tmp_path / "out")) as growing,
+        ResumableOutput(config(tmp_path / "out")) as growing,
     ):
         growing.begin()
 
@@ -157,13 +157,13 @@ def test_another_tokenizer_beside_the_same_model_is_refused(tmp_path: Path, chec
     begun(config(tmp_path / "out"))
     tiny_pair(reverse=True).save(checkpoint["model"].parent / "tokenizer")
     with pytest.raises(UsageError, match=r"out.partial was begun with another model of --path"):
-        Growing(config(tmp_path / "out")).begin()
+        ResumableOutput(config(tmp_path / "out")).begin()
 
 
 def test_a_model_may_lose_its_state_of_training_meanwhile(tmp_path: Path, checkpoint: dict[str, Path]) -> None:
     begun(config(tmp_path / "out"))
     drop_training_state(checkpoint["model"])
-    with Growing(config(tmp_path / "out")) as growing:
+    with ResumableOutput(config(tmp_path / "out")) as growing:
         assert growing.begin() == 1
 
 
@@ -172,20 +172,20 @@ def test_what_an_older_version_began_is_not_gone_on_with(tmp_path: Path, checkpo
     begun(config(tmp_path / "out"))
     (tmp_path / "out.partial.json").write_text(f'{{"path": ["{checkpoint["model"]}"], "rerank": null, "nbest": 1}}')
     with pytest.raises(UsageError, match=r"out.partial was begun by another version of nmt, .* or delete it"):
-        Growing(config(tmp_path / "out")).begin()
+        ResumableOutput(config(tmp_path / "out")).begin()
 
 
 def test_another_model_of_the_other_direction_is_refused(tmp_path: Path, checkpoint: dict[str, Path]) -> None:
     options = GenerateConfig(path="model", rerank="back", search=BeamConfig(), output=str(tmp_path / "out"))
     checkpoint["back"] = written(tmp_path / "back" / "checkpoint-0001-00000001")
     begun(options)
-    with Growing(options) as growing:
+    with ResumableOutput(options) as growing:
         assert growing.begin() == 1
     checkpoint["back"] = written(tmp_path / "back" / "checkpoint-0002-00000002")
     for others in (options, replace(options, rerank=None)):
         with (
             pytest.raises(UsageError, match=r"out.partial was begun with another .*model of --rerank; use the same"),
-            Growing(others) as growing,
+            ResumableOutput(others) as growing,
         ):
             growing.begin()
 
@@ -199,44 +199,57 @@ def test_a_file_that_has_changed_since_is_refused(tmp_path: Path, option: str) -
     read.write_text("none\none\ntwo\n")
     with (
         pytest.raises(UsageError, match=r"out.partial was begun with another content of .*read; use the same options"),
-        Growing(options) as growing,
+        ResumableOutput(options) as growing,
     ):
         growing.begin()
     assert (tmp_path / "out.partial").read_text() == "a\n"
 
 
 def test_what_failed_before_its_first_answer_stands_in_the_way_of_nothing(tmp_path: Path) -> None:
-    with pytest.raises(DataError), Growing(config(tmp_path / "out")) as growing:
+    with pytest.raises(DataError), ResumableOutput(config(tmp_path / "out")) as growing:
         growing.begin()
         raise DataError("the input is missing")
     assert not list(tmp_path.iterdir())
     (tmp_path / "out.partial").touch()  # as a process that was killed leaves it
-    with Growing(config(tmp_path / "out", nbest=2)) as growing:
+    with ResumableOutput(config(tmp_path / "out", nbest=2)) as growing:
         assert growing.begin() == 0
 
 
 def test_one_process_at_a_time_writes_an_output(tmp_path: Path) -> None:
-    begun(config(tmp_path / "out"))
-    with Growing(config(tmp_path / "out")) as first, Growing(config(tmp_path / "out")) as second:
-        first.begin()
-        with pytest.raises(OutputError, match=r"another process is writing .*out\.partial; wait until it is done"):
-            second.begin()
-        with first.opened() as write:
-            write(iter(["b"]))
-    assert (tmp_path / "out").read_text() == "a\nb\n"
+    options = config(tmp_path / "out")
+    with claim(options):
+        with (
+            pytest.raises(OutputError, match=r"another process is writing .*out; wait until it is done"),
+            claim(options),
+        ):
+            pass
+        with outputs.opened(options.output) as write:
+            write(iter(["a"]))
+    with pytest.raises(OutputError, match="exists already"), claim(options):
+        pass
+    with claim(replace(options, overwrite=True)):
+        pass
+    assert os.listdir(tmp_path) == ["out"], "nothing is left of a claim"
+
+
+def test_standard_output_and_pipes_need_no_claim(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for output in (None, tmp_path / "pipe"):
+        with claim(config(output)), claim(config(output)):
+            assert os.listdir(tmp_path) == ["pipe"], "nothing is claimed"
 
 
 def test_a_file_that_something_else_made_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out.partial").write_text("mine")
     with pytest.raises(UsageError, match=r"out.partial exists, but not out.partial.json, which says what made it"):
-        Growing(config(tmp_path / "out")).begin()
+        ResumableOutput(config(tmp_path / "out")).begin()
     assert (tmp_path / "out.partial").read_text() == "mine"
 
 
 def test_what_cannot_grow_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="name it: --output FILE"):
         check_output(config(None))
-    with pytest.raises(OutputError, match="no is no folder; make it first"):
+    with pytest.raises(OutputError, match="no is not a folder; make it first"):
         check_output(config(tmp_path / "no" / "out"))
     with pytest.raises(UsageError, match="compress it afterwards"):
         check_output(config(tmp_path / "out.gz"))

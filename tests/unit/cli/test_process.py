@@ -40,5 +40,5 @@ def test_a_line_of_the_log_is_written_with_its_end(bars: bool, monkeypatch: pyte
     else:
         monkeypatch.delitem(sys.modules, "tqdm")
     with contextlib.redirect_stderr(Unbuffered()) as stderr:
-        process._Lines().emit(logging.LogRecord("nmt", logging.INFO, __file__, 1, "%d lines", (3,), None))
+        process._StderrHandler().emit(logging.LogRecord("nmt", logging.INFO, __file__, 1, "%d lines", (3,), None))
     assert stderr.pieces == ["3 lines\n"]

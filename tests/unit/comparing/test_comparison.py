@@ -36,7 +36,8 @@ def test_scores_of_the_text_and_of_lines_are_those_of_the_metric() -> None:
         scorer = scorers.build(scorers.config_class(metric)(), TextOptions())
         for name, lines in (("base", BASE), ("big", BIG)):
             assert found.figures[name][metric].score.value == scorer(lines, [REFERENCE]).value
-            assert found.sentence(1).translations[name].scores[metric] == scorer.sentence(lines[0], [REFERENCE[0]])
+            (expected,) = scorer.sentences(lines[:1], [REFERENCE[:1]])
+            assert found.sentence(1).translations[name].scores[metric] == expected
 
 
 def test_scores_by_length_are_those_of_the_lines_of_a_band() -> None:
@@ -102,7 +103,7 @@ def test_a_metric_that_knows_only_whole_texts_is_refused() -> None:
         def __call__(self, hypotheses: Any, references: Any) -> Score:
             return Score("own", 1.0, True, "own")
 
-    with pytest.raises(UsageError, match="'own' says nothing of single lines"):
+    with pytest.raises(UsageError, match="'own' does not score single lines"):
         comparing.compared(CompareConfig(), {"own": OfTexts()}, {"a": BASE, "b": BIG}, [REFERENCE])
 
 
@@ -150,9 +151,9 @@ def test_a_notebook_shows_the_page_in_a_frame() -> None:
 @pytest.mark.parametrize(
     ("systems", "references", "sources", "options", "error", "said"),
     [
-        ({"a": ["x"]}, [["x"]], None, {}, UsageError, "two systems or more, and here is 1"),
-        ({"a": ["x"], "b": ["y"]}, [], None, {}, UsageError, "no reference"),
-        ([["x"], ["y"]], ["x"], None, {}, UsageError, "compare takes the lines of systems by their names"),
+        ({"a": ["x"]}, [["x"]], None, {}, UsageError, "at least two systems, not 1"),
+        ({"a": ["x"], "b": ["y"]}, [], None, {}, UsageError, "compare needs a reference"),
+        ([["x"], ["y"]], ["x"], None, {}, UsageError, "compare needs a mapping from system names to lines"),
         (
             {"a": "x", "b": "y"},
             ["x"],
@@ -162,16 +163,16 @@ def test_a_notebook_shows_the_page_in_a_frame() -> None:
             "compare takes lists of lines; put a single one in brackets",
         ),
         ({"a": ["x"], "b": ["y"]}, "x", None, {}, UsageError, "compare takes lists of lines"),
-        ({"a": ["0-0"], "b": ["y"]}, ["0-0"], None, {"metrics": ["aer"]}, DataError, "b:1: 'y' is no link"),
+        ({"a": ["0-0"], "b": ["y"]}, ["0-0"], None, {"metrics": ["aer"]}, DataError, "b:1: 'y' is not a link"),
         ({"a": ["x"], "b": ["y", "z"]}, [["x"]], None, {}, DataError, "system 'a' 1, system 'b' 2, reference 1 1"),
         ({"a": ["x"], "b": ["y"]}, [["x"]], ["a", "b"], {}, DataError, "sources 2"),
-        ({"a": [], "b": []}, [[]], None, {}, DataError, "not a single line"),
+        ({"a": [], "b": []}, [[]], None, {}, DataError, "the texts are empty"),
         ({"a": ["x"], "b": ["y"]}, ["x"], None, {"metric": "bleu"}, UsageError, "no option 'metric' .did you mean"),
         ({"a": ["x"], "b": ["y"]}, ["x"], None, {"output": "x"}, UsageError, "no option 'output'"),
         ({"a": ["x"], "b": ["y"]}, ["x"], None, {"metrics": ["bluu"]}, UsageError, "did you mean 'bleu'"),
         ({"a": ["x"], "b": ["y"]}, ["x"], None, {"tokenize": "13b"}, UsageError, "unknown tokenizer"),
         ({"a": ["x"], "b": ["y"]}, ["x"], None, {"count": 0}, UsageError, "count=0"),
-        ({"a": ["x"], "b": ["y"]}, ["x"], None, {"paired": "t-test"}, UsageError, "paired='t-test' is none of"),
+        ({"a": ["x"], "b": ["y"]}, ["x"], None, {"paired": "t-test"}, UsageError, "paired='t-test' must be one of"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_one_sentence(

@@ -1,4 +1,4 @@
-"""Composing configurations as the commands do, in this process."""
+"""Composing options as the commands do, in this process."""
 
 from __future__ import annotations
 
@@ -6,39 +6,41 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
-from omegaconf import DictConfig, OmegaConf
 
 import nmt.criterions
 import nmt.data.tokenizers
 import nmt.models
 import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
-from nmt.config.publish import publish
-from nmt_cli.stored import configurations
+from nmt.config.composing.assignments import read
+from nmt.config.composing.composition import Draft, compose, find_option
+from nmt.config.composing.presets import Base
+from nmt.config.composing.programs import COMMANDS, options_class
+from nmt.config.option import groups_of, options_of
 
 Compose = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def unchecked() -> Callable[..., DictConfig]:
-    """compose(command, *overrides) -> the configuration before its dataclasses look at the values."""
-    for command, config_class in configurations().items():
-        publish(command, config_class)
+def unchecked() -> Callable[..., dict[str, Any]]:
+    """unchecked(command, *overrides) -> the plain values of all options by key, before sections are checked."""
 
-    def compose_command(command: str, *overrides: str) -> DictConfig:
-        with initialize_config_module("nmt.conf", version_base="1.3"):
-            return compose(command, overrides=list(overrides))
+    def values(command: str, *overrides: str) -> dict[str, Any]:
+        config_class = options_class(command)
+        draft = Draft(config_class, read(overrides), (), Base())
+        draft.refuse_wrong_types()
+        keys = [flag.key for flag in options_of(config_class) if flag.key not in groups_of(config_class)]
+        return {key: draft.value(key) for key in keys if find_option(config_class, key, draft.tree) is not None}
 
-    return compose_command
+    return values
 
 
 @pytest.fixture(scope="session")
-def composed(unchecked: Callable[..., DictConfig]) -> Compose:
-    """compose(command, *overrides) -> the configuration as dataclasses."""
-    return lambda command, *overrides: OmegaConf.to_object(unchecked(command, *overrides))
+def composed() -> Compose:
+    """composed(command, *overrides) -> the options as dataclasses."""
+    return lambda command, *overrides: compose(options_class(command), read(overrides)).config
 
 
 @pytest.fixture(scope="session")
 def commands() -> dict[str, type]:
-    return configurations()
+    return {command: options_class(command) for command in COMMANDS}

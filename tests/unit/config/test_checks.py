@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
 
-from nmt.config.checks import choice_named, refuse, require_not_negative, require_positive
+from nmt.config.checks import (
+    choice_named,
+    refuse,
+    require_at_most,
+    require_fraction,
+    require_not_negative,
+    require_positive,
+    require_share,
+)
 from nmt.config.choices import NumberFormat, Precision
 from nmt.errors import UsageError
 
@@ -42,3 +51,24 @@ def test_an_integer_that_no_array_holds_is_refused(require: Callable[..., None])
     require("", count=2**63 - 1, rate=1e300)
     with pytest.raises(UsageError, match=f"^search.count={2**63} must be at most {2**63 - 1}$"):
         require("search", count=2**63)
+
+
+def test_options_that_are_null_are_not_checked() -> None:
+    for require in (require_positive, require_not_negative, require_share):
+        require("search", topk=None)
+    require_at_most("search", 1, topk=None)
+
+
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize("one", [False, True])
+def test_a_fraction_lies_between_0_and_1_with_the_ends_that_are_allowed(zero: bool, one: bool) -> None:
+    tried = (-0.1, 0.0, 0.5, 1.0, 1.1, math.nan)
+    refused = []
+    for value in tried:
+        try:
+            require_fraction("scheduler", "share", value, zero=zero, one=one, flag="--share")
+        except UsageError as error:
+            refused.append(str(error))
+    bounds = f"{'at least' if zero else 'above'} 0 and {'at most' if one else 'less than'} 1 (--share)"
+    expected = [-0.1, *([] if zero else [0.0]), *([] if one else [1.0]), 1.1, math.nan]
+    assert refused == [f"scheduler.share={value} must be {bounds}" for value in expected]

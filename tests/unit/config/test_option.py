@@ -9,8 +9,8 @@ import pytest
 
 from nmt.config.option import FlagKind, flags_of, option
 from nmt.config.sections import TrainConfig
-from nmt_cli.argv import rewrite
-from nmt_cli.flags import grammar
+from nmt_cli.command_line.argv import rewrite
+from nmt_cli.command_line.flags import grammar_of
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_a_flag_is_of_the_kind_of_its_annotation_however_that_is_written(
 @pytest.mark.parametrize("name", ["share-all-embeddings", "share-decoder-input-output-embed"])
 def test_a_switch_that_is_on_in_one_component_can_be_switched_off(name: str) -> None:
     [key] = {flag.key for flag in flags_of(TrainConfig) if flag.name == f"--{name}"}
-    assert rewrite([f"--no-{name}"], grammar(TrainConfig, ["model"])).argv == [f"{key}=false"]
+    assert rewrite([f"--no-{name}"], grammar_of(TrainConfig)).overrides == (f"{key}=false",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import nmt.models  # noqa: F401 - importing a package registers its components
-from nmt.config.plain import component_from_plain, from_plain
+from nmt.config.plain import component_from_plain, flattened, from_plain
 from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
 
@@ -20,3 +20,8 @@ def test_a_component_that_is_not_registered_names_the_plugins_of_training() -> N
 def test_without_plugins_in_training_an_unknown_component_is_a_misspelt_one() -> None:
     with pytest.raises(UsageError, match=r"unknown model 'lsm' \(did you mean 'lstm'\?\)"):
         component_from_plain("model", {"name": "lsm"}, origin="x", user_dir=None)
+
+
+def test_a_nested_tree_is_flattened_to_dotted_keys() -> None:
+    tree = {"a": 1, "b": {"c": {"d": [2, {"e": 3}]}, "f": None}, "g": {}}
+    assert flattened(tree) == {"a": 1, "b.c.d": [2, {"e": 3}], "b.f": None}

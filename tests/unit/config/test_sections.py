@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nmt.config.preprocessing import FilterConfig
-from nmt.config.sampling import Mix, SamplingConfig
+from nmt.config.sampling import CorpusSamplingConfig, Mix
 from nmt.config.sections import DEFAULT_MAX_UPDATE, BatchingConfig, DeviceConfig, TrainingConfig
 from nmt.errors import UsageError
 
@@ -26,7 +26,7 @@ from nmt.errors import UsageError
         (BatchingConfig, "max_tokens"),
         (BatchingConfig, "max_source_tokens"),
         (BatchingConfig, "max_target_tokens"),
-        (SamplingConfig, "temperature"),
+        (CorpusSamplingConfig, "temperature"),
     ],
 )
 def test_a_negative_or_not_finite_number_is_refused_by_name(config: Any, name: str, value: float) -> None:
@@ -101,7 +101,7 @@ def test_batches_without_any_bound_or_with_two_that_contradict_each_other_are_re
 
 
 def test_stages_are_read_in_every_spelling() -> None:
-    config = SamplingConfig(
+    config = CorpusSamplingConfig(
         weights=[3, 1], stages=["update 20: 1 0", "  epoch 5:temperature  2.5", "update 30:  all ", "epoch 6: .5 1e1"]
     )
     assert config.is_on and config.first == Mix((3, 1))
@@ -111,7 +111,7 @@ def test_stages_are_read_in_every_spelling() -> None:
         (30, None, Mix()),
         (None, 6, Mix((0.5, 10))),
     ]
-    assert not SamplingConfig().is_on and SamplingConfig(stages=["update 2: all"]).is_on
+    assert not CorpusSamplingConfig().is_on and CorpusSamplingConfig(stages=["update 2: all"]).is_on
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_stages_are_read_in_every_spelling() -> None:
 )
 def test_a_mixture_that_is_none_is_refused_in_one_line(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
-        SamplingConfig(**options)
+        CorpusSamplingConfig(**options)
 
 
 def test_more_threads_than_any_processor_has_cores_for_are_refused() -> None:

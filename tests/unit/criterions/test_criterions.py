@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nmt.criterions import criterions
 from nmt.criterions.config import CrossEntropyConfig, LabelSmoothedCrossEntropyConfig
-from nmt.data.batch import Batch, collate
+from nmt.data.batching.batch import Batch, collate
 from nmt.errors import UsageError
 from nmt.interface import DecoderOutput, EncoderDecoder, OutputLayer
 from nmt.models.output_layers import LinearOutput

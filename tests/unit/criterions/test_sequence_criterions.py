@@ -26,16 +26,14 @@ PAIRS: list[tuple[list[int], list[int]]] = [([4, 5, 6], [5, 4]), ([7], [6, 6, 7]
 BATCH = batch_of(*PAIRS)
 # Of each sentence four translations; the third repeats the first, and the last one of all was cut off.
 DRAWN = [[[5, 4, EOS], [5, EOS], [5, 4, EOS], [7, 1, 4, EOS]], [[6, 6, EOS], [EOS], [6, 6, EOS], [4, 4, 4, EOS]]]
-CUT_OFF = (1, 3)
+CUT_OFF = [4, 4, 4, EOS]
 
 
 def translations(drawn: list[list[list[int]]]) -> Translations:
     longest = max(len(tokens) for of_sentence in drawn for tokens in of_sentence)
     tokens = [[[*one, *([PAD] * (longest - len(one)))] for one in of_sentence] for of_sentence in drawn]
     lengths = torch.tensor([[len(one) for one in of_sentence] for of_sentence in drawn])
-    finished = torch.ones_like(lengths, dtype=torch.bool)
-    if drawn is DRAWN:
-        finished[CUT_OFF] = False
+    finished = torch.tensor([[one != CUT_OFF for one in of_sentence] for of_sentence in drawn])
     return Translations(torch.tensor(tokens), lengths, finished)
 
 
@@ -75,6 +73,12 @@ def expected_reward(drawn: list[list[list[int]]] = DRAWN, weight: float = 0.017,
 
 def minimum_risk(drawn: list[list[list[int]]] = DRAWN, sharpness: float = 0.3) -> MinimumRisk:
     return MinimumRisk(MinimumRiskConfig(sharpness=sharpness), drawing(drawn))
+
+
+def drawn_scores(model: TinyModel, source: list[int], tokens: list[int]) -> Tensor:
+    """Log-probabilities of the tokens that the model drew: without the eos of what was cut off."""
+    scores = model.log_probabilities([*source, EOS], tokens)
+    return scores[:-1] if tokens == CUT_OFF else scores
 
 
 # --- drawing and scoring
@@ -121,7 +125,8 @@ def test_scores_of_translations_are_their_log_probabilities_and_reach_the_encode
     scores, _ = decode(model, model.encode(BATCH.source, BATCH.source_lengths), BATCH, translations(DRAWN))
     slow = torch.zeros(2, 4, 4, dtype=torch.float64)
     for b, k in itertools.product(range(2), range(4)):
-        slow[b, k, : len(DRAWN[b][k])] = model.log_probabilities([*PAIRS[b][0], EOS], DRAWN[b][k])
+        found = drawn_scores(model, PAIRS[b][0], DRAWN[b][k])
+        slow[b, k, : len(found)] = found
     torch.testing.assert_close(scores, slow)
     assert_same_gradients(gradients(model, (scores * weights).sum()), gradients(model, (slow * weights).sum()))
 
@@ -139,9 +144,7 @@ def slow_expected_reward(model: TinyModel, weight: float) -> tuple[float, Tensor
         value += -mean - weight * likelihood.item()
         surrogate = surrogate - weight * likelihood
         for k, one in enumerate(DRAWN[b]):
-            scores = model.log_probabilities([*source, EOS], one)
-            scores = scores[:-1] if (b, k) == CUT_OFF else scores
-            surrogate = surrogate - (earned[k] - mean) / len(earned) * scores.sum()
+            surrogate = surrogate - (earned[k] - mean) / len(earned) * drawn_scores(model, source, one).sum()
     return value, surrogate
 
 
@@ -250,9 +253,7 @@ def slow_risk(model: TinyModel, sharpness: float) -> Tensor:
     total = torch.zeros((), dtype=torch.float64)
     for b, (source, target) in enumerate(PAIRS):
         candidates = {(*target, EOS), *(tuple(one) for one in DRAWN[b])}
-        weights = {
-            one: (sharpness * model.log_probabilities([*source, EOS], list(one)).sum()).exp() for one in candidates
-        }
+        weights = {one: (sharpness * drawn_scores(model, source, list(one)).sum()).exp() for one in candidates}
         share = torch.stack(list(weights.values())).sum()
         for one, weight in weights.items():
             total = total + weight / share * (1 - reward_of(list(one), target))
@@ -305,7 +306,7 @@ def test_the_defaults_are_the_constants_of_the_papers() -> None:
 
 
 def test_a_batch_with_other_targets_keeps_its_sources() -> None:
-    from nmt.data.batch import with_targets
+    from nmt.data.batching.batch import with_targets
 
     drawn = translations(DRAWN)
     many: Batch = with_targets(BATCH, drawn.tokens.flatten(0, 1), drawn.lengths.flatten())

@@ -19,7 +19,7 @@ from nmt.criterions.config import (
     WordDistillationConfig,
 )
 from nmt.criterions.cross_entropy import WordDistillation
-from nmt.data.batch import Batch
+from nmt.data.batching.batch import Batch
 from nmt.errors import UsageError
 from nmt.interface import DecoderOutput, LossReport
 from nmt.models.output_layers import LinearOutput
@@ -213,7 +213,7 @@ class NoAttention(TinyModel):
 @pytest.mark.parametrize(
     ("model", "options", "complaint"),
     [
-        (NoAttention(), {}, "this model has none"),
+        (NoAttention(), {}, "needs a model with attention to the source"),
         (TinyModel(layers=2), {"alignment_layer": 3}, "alignment_layer=3.* 2 decoder layers"),
         (TinyModel(layers=2), {"alignment_heads": 3}, "alignment_heads=3.* layer 2 has 2"),
     ],

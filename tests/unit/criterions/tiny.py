@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nmt.data.batch import Batch, collate
+from nmt.data.batching.batch import Batch, collate
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.interface import (
     AttentionMaps,

@@ -18,9 +18,11 @@ from nmt.config.choices import Strategy
 from nmt.config.sections import DistributedConfig, TrainingConfig
 from nmt.devices import own_device
 from nmt.distributed.joining import join
+from nmt.distributed.peers import Peers
 from nmt.distributed.together import Together
 from nmt.distributed.world import World
 from nmt.errors import Interrupted, NMTError, UsageError
+from nmt.reporting.stopwatch import READING
 from nmt.training.loop.trainer import Trainer
 
 
@@ -78,9 +80,9 @@ def test_processes_whose_parameters_differ_stop_before_a_checkpoint(make_trainer
             return [value, value + 1e-9] if isinstance(value, float) else [value]
 
     trainer = make_trainer(world=Differing(0, 2), limits=TrainingConfig(max_update=1))
-    with pytest.raises(NMTError, match="after update 1 the processes have different parameters"):
+    with pytest.raises(NMTError, match="after update 1 the ranks have different parameters"):
         trainer.run()
-    assert trainer.keeper.saver.store.last() is None
+    assert trainer.checkpoints.store.last() is None
 
 
 def test_gradients_are_exchanged_with_the_last_batch_of_an_update_alone(tmp_path: Path) -> None:
@@ -111,6 +113,17 @@ def test_gradients_are_exchanged_with_the_last_batch_of_an_update_alone(tmp_path
         dist.destroy_process_group()
 
 
+def test_what_a_rank_is_doing_is_read_from_its_only_stopwatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread reads it, and must not make a second stopwatch."""
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 1)
+    peers = Peers(dist.HashStore(), 0, 1)
+    world = Together(peers)
+    assert "stopwatch" in vars(world)
+    with world.stopwatch.during(READING):
+        assert peers.activity() == READING
+
+
 @pytest.mark.parametrize("environment", [{}, {"RANK": "0", "WORLD_SIZE": "1"}], ids=["alone", "torchrun"])
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_a_strategy_that_divides_needs_more_than_one_process(
@@ -137,7 +150,7 @@ def test_processes_meet_before_they_end_unless_one_of_them_fails(
         "destroy_process_group": lambda: met.append(False),
     }.items():
         monkeypatch.setattr(dist, name, stand_in)
-    monkeypatch.setattr("nmt.distributed.together.Together", World)
+    monkeypatch.setattr("nmt.distributed.together.Together", lambda peers: World())
     rendezvous = sys.modules["torch.distributed.rendezvous"]  # the name is a function's, too
     monkeypatch.setattr(rendezvous, "rendezvous", lambda *_, **__: iter([(dist.HashStore(), 0, 2)]))
     expectation = contextlib.nullcontext() if error is None else pytest.raises(type(error))

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from nmt.engines import EngineKind, Wanted, engines
+from nmt.engines import EngineKind, EngineSpec, engines
+from nmt.engines.model_engine import ModelEngine
 from nmt.engines.native import NativeEngine
 from nmt.errors import UsageError
 from nmt.models.stored import LoadedModel
 from nmt.native.library import SWITCH, forget, library
 from nmt.search.decoding import Engine
-from nmt.search.in_torch import ModelEngine
 from nmt.translation import Translator
 from tests.tiny_models import some_lines, write_tiny_model
 
@@ -122,6 +122,11 @@ def test_recorded_steps_are_for_gpus(transformer: Path) -> None:
         Translator.load(transformer, device="cpu", engine="graphs")
 
 
+def test_recorded_steps_have_no_shortlist(transformer: Path) -> None:
+    with pytest.raises(UsageError, match="--shortlist gives every batch another output layer"):
+        Translator.load(transformer, device="cpu", engine="graphs", shortlist="short")
+
+
 def test_an_unknown_engine_is_answered_with_those_that_there_are(transformer: Path) -> None:
     with pytest.raises(
         UsageError, match=r"unknown engine 'nativ' \(did you mean 'native'\?\); there are: graphs, native"
@@ -143,12 +148,12 @@ def mirror() -> Iterator[list[LoadedModel]]:
         def __init__(self, config: MirrorConfig) -> None:
             pass
 
-        def misfit(self, model: LoadedModel, wanted: Wanted) -> str | None:
+        def misfit(self, model: LoadedModel, spec: EngineSpec) -> str | None:
             return None
 
-        def make(self, model: LoadedModel, wanted: Wanted) -> Engine:
+        def make(self, model: LoadedModel, spec: EngineSpec) -> Engine:
             seen.append(model)
-            return ModelEngine(model.module, wanted.device)
+            return ModelEngine(model.module, spec.device)
 
     engines.register("mirror", MirrorConfig)(Mirror)
     yield seen

@@ -37,7 +37,7 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> Any:
         return found[-1]
 
     monkeypatch.setattr(graphs, "Recordings", recorder_for)
-    monkeypatch.setattr(translating, "_check_recording", lambda device, shortlist: None)
+    monkeypatch.setattr(translating, "_require_nvidia", lambda device: None)
     monkeypatch.setattr(GraphsKind, "misfit", lambda *_: None)
     monkeypatch.setenv("NMT_NATIVE", "off")
     forget()
@@ -67,7 +67,7 @@ def test_a_batch_that_does_not_fit_is_halved_without_recordings(
 ) -> None:
     translator = Translator.load(folder, cuda_graphs=True)
     expected = translator.translate(LINES)
-    model = translator._engine.decodable
+    model = translator._engine.model
     assert isinstance(model, graphs.Replayed) and model.steps
     step = model.step
 
@@ -78,7 +78,7 @@ def test_a_batch_that_does_not_fit_is_halved_without_recordings(
 
     monkeypatch.setattr(model, "step", small_memory)
     assert translator.translate(LINES) == expected
-    assert "it is halved" in caplog.text and recorders[0].forgotten == 1
+    assert "it is split into halves" in caplog.text and recorders[0].forgotten == 1
 
 
 def test_given_translations_are_scored_at_once(folder: Path, recorders: list[Recorder]) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.engines.graphs import form_of, with_room
+from nmt.engines.graphs import shapes_of, with_room
 from nmt.testing.subjects import Subject, assert_close, toy_batch
 from tests.kinds import RECORDED
 
@@ -37,12 +37,12 @@ def test_fixed_steps_equal_others(subject: Subject) -> None:
             else:
                 roomy, state = roomy.rows(flipped[: left * BEAM]), state.rows(flipped[: left * BEAM])
             tokens = tokens[: left * BEAM]
-            form = form_of(roomy)
+            form = shapes_of(roomy)
             expected, found = model.step(tokens, memory, state), model.step(tokens, fixed_memory, roomy)
             assert_close(found.scores, expected.scores, "scores of a fixed step and of another")
             found = model.step(tokens, fixed_memory, roomy)
             assert_close(found.scores, expected.scores, "scores of a fixed step that is made again")
-            assert form_of(found.state) == form
+            assert shapes_of(found.state) == form
             roomy, state = found.state, expected.state
 
 

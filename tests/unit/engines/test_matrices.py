@@ -12,9 +12,9 @@ from torch import Tensor
 
 from nmt.config.choices import NumberFormat
 from nmt.engines import native
-from nmt.engines.native import Matrix, PartsOfOutput
+from nmt.engines.native import Matrix, ShortlistMatrices
 from nmt.errors import DataError
-from nmt.models.transformer.weights import Linear
+from nmt.models.transformer.weights import LinearWeights
 from nmt.native.library import built
 from nmt.reporting.resources import resident_memory
 from tests.unit.native.levels import level, needs_library
@@ -33,7 +33,9 @@ class Packed:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, number_format: NumberFormat) -> None:
         self.inputs = weight.size(1)
-        self.parts = native.Packed([Linear(weight.numpy(), None if bias is None else bias.numpy())], number_format)
+        self.parts = native.PackedMatrix(
+            [LinearWeights(weight.numpy(), None if bias is None else bias.numpy())], number_format
+        )
 
     def __call__(self, x: Tensor, relu: bool = False) -> Tensor:
         return product(self.parts.matrix, x, relu)
@@ -131,7 +133,7 @@ def test_a_matrix_for_each_sentence_has_some_of_the_outputs(
     packed = Packed(weight, bias if biased else None, number_format)
     outputs = torch.randint(100, (3, 21), generator=torch.Generator().manual_seed(1))
     lists = [row[:length].numpy() for row, length in zip(outputs, (21, 18, 21))]
-    own, x = PartsOfOutput(packed.parts, lists), torch.randn(3, 2, 33)
+    own, x = ShortlistMatrices(packed.parts, lists), torch.randn(3, 2, 33)
     for matrix, row, some in zip(own.matrices, x, lists):
         found = product(matrix, row)
         assert torch.equal(found[:, : len(some)], packed(row)[:, torch.from_numpy(some)])

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from nmt.config.choices import NumberFormat
+from nmt.engines.model_engine import ModelEngine
 from nmt.engines.native import NativeEngine
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
@@ -28,7 +29,6 @@ from nmt.models.transformer.own_weights import describe
 from nmt.native.library import library
 from nmt.search.beam import BeamSearch, DiverseBeamSearch
 from nmt.search.config import BeamConfig, DiverseBeamConfig, StopRule
-from nmt.search.in_torch import ModelEngine
 from nmt.search.requests import Request, Sentences
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the C part was not built: no C compiler")

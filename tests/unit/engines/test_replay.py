@@ -18,9 +18,7 @@ from nmt.models import models
 from nmt.models.transformer.transformer import TransformerMemory
 from nmt.native.library import forget
 from nmt.search import Search, searches
-from nmt.search.forced import score_targets
-from nmt.search.in_torch import Ensemble
-from nmt.testing.subjects import Subject, assert_close, subject, toy_batch
+from nmt.testing.subjects import Subject, assert_close, ensemble_of, forced_scores, search_with, subject, toy_batch
 from tests.kinds import RECORDED
 from tests.unit.engines.tape import Recorder
 
@@ -51,7 +49,7 @@ def build(name: str, options: dict[str, Any], nbest: int) -> Search:
 
 def found_by(search: Search, model: Any, of: EncoderDecoder, **more: Any) -> list[Hypothesis]:
     batch = toy_batch(of, LENGTHS, LENGTHS)
-    found = search(model, batch.source, batch.source_lengths, **more)
+    found = search_with(search, model, batch.source, batch.source_lengths, **more)
     return [hypothesis for of_sentence in found for hypothesis in of_sentence]
 
 
@@ -108,16 +106,16 @@ def test_given_translations_have_the_same_scores() -> None:
     model = subject("transformer").model()
     batch = toy_batch(model, LENGTHS, LENGTHS)
     targets = [torch.tensor([*range(4, 4 + length), EOS]) for length in LENGTHS[:4] + (10, 5, 12)]
-    recorded = score_targets(Replayed(model, Recorder()), batch.source, batch.source_lengths, targets)
-    for one, other in zip(recorded, score_targets(model, batch.source, batch.source_lengths, targets), strict=True):
+    recorded = forced_scores(Replayed(model, Recorder()), batch.source, batch.source_lengths, targets)
+    for one, other in zip(recorded, forced_scores(model, batch.source, batch.source_lengths, targets), strict=True):
         assert_close(one, other, "scores of given translations")
 
 
 def test_members_of_an_ensemble_have_recordings_of_their_own() -> None:
     members, search = [subject(name).model() for name in ("transformer", "lstm_luong")], build(*SEARCHES["beam"])
     recorders = [Recorder(), Recorder()]
-    together = Ensemble([Replayed(*pair) for pair in zip(members, recorders)])
-    assert_same(found_by(search, together, members[0]), found_by(search, Ensemble(members), members[0]))
+    together = ensemble_of([Replayed(*pair) for pair in zip(members, recorders)])
+    assert_same(found_by(search, together, members[0]), found_by(search, ensemble_of(members), members[0]))
     assert all(recorder.repeated for recorder in recorders)
 
 
@@ -131,7 +129,7 @@ def test_one_recording_serves_all_batches_of_like_shapes() -> None:
     for sentences, width in [(7, 3), (8, 5), (7, 16), (8, 1)]:
         source = torch.full((sentences, width), 5)
         source[:, -1] = EOS
-        search(kept, source, torch.full((sentences,), width))
+        search_with(search, kept, source, torch.full((sentences,), width))
     # 8 rows, and 4, 2 and 1 where sentences end one after the other
     assert recorder.recorded <= 4 and recorder.repeated > 20
 
@@ -160,7 +158,7 @@ def test_a_step_that_cannot_be_recorded_is_computed(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING):
         assert_same(found_by(search, kept, model), expected)
     assert recorder.tried == allowed + 1
-    assert caplog.messages == [f"a step cannot be recorded ({why}); translating goes on without --cuda-graphs"]
+    assert caplog.messages == [f"a step cannot be recorded ({why}); translation continues without --cuda-graphs"]
     memory = kept.encode(torch.tensor([[5, EOS]]), torch.tensor([2]))
     assert isinstance(memory, TransformerMemory), "the next batches are as without"
     assert_same(found_by(search, kept, model), expected)
@@ -187,12 +185,12 @@ def test_there_is_an_end_to_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
         Recorder(),
     )
     kept = Replayed(model, recorder)
-    monkeypatch.setattr(graphs, "MOST", 5)
+    monkeypatch.setattr(graphs, "MOST_RECORDINGS", 5)
     for width in (1, 17, 33, 1):
         for sentences in (1, 2, 3):
             source = torch.full((sentences, width), 5)
             source[:, -1] = EOS
-            search(kept, source, torch.full((sentences,), width))
+            search_with(search, kept, source, torch.full((sentences,), width))
     assert 0 < len(kept.steps) <= 5 and recorder.recorded == 12
 
 
@@ -225,8 +223,8 @@ def test_the_stand_in_computes_nothing_while_it_records() -> None:
 def test_a_model_whose_steps_vary_stays_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     model = subject("conv_s2s").model()
     with caplog.at_level(logging.WARNING):
-        assert recorded_engine(model, "cpu").decodable is model
+        assert recorded_engine(model, "cpu").model is model
     assert caplog.messages == [
-        "the steps of this model vary and cannot be recorded; translating goes on without --cuda-graphs"
+        "the steps of this model vary and cannot be recorded; translation continues without --cuda-graphs"
     ]
-    assert isinstance(recorded_engine(subject("lstm").model(), "cpu").decodable, Replayed)
+    assert isinstance(recorded_engine(subject("lstm").model(), "cpu").model, Replayed)

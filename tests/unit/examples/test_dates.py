@@ -275,7 +275,7 @@ def test_the_comparison_keeps_rows_epochs_and_what_was_published(tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
-        (["--rows", "a", "b"], 2, "--rows has 2 names for 1 runs; give one for each"),
+        (["--rows", "a", "b"], 2, "--rows has 2 names for 1 run; give one for each"),
         (["--published", "two", "1", "9"], 2, "--published names a row that is none: 'two'; the rows are one"),
         (["--published", "one", "1", "many"], 2, "an epoch and a figure are two numbers, not 1 and many"),
         (["--results", "results.json"], 65, "has not ended: train it to its end first"),

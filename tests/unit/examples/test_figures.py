@@ -11,8 +11,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from nmt.data.attention import SentenceAttention
 from nmt.errors import DataError, UsageError
+from nmt.reporting.sentence_attention import SentenceAttention
 from tests.tiny_models import WORDS, write_tiny_model
 
 SCRIPT = Path(__file__).resolve().parents[3] / "examples/figures/heads.py"

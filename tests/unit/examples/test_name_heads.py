@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from nmt.data.attention import SentenceAttention
+from nmt.reporting.sentence_attention import SentenceAttention
 from tests.tiny_models import in_english, some_lines, write_tiny_model
 
 FILE = Path(__file__).resolve().parents[3] / "examples" / "multi30k" / "name_heads.py"

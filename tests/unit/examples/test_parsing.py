@@ -311,7 +311,7 @@ def test_commands_from_trees_to_trees(tmp_path: Path) -> None:
         ("prepare.py", ["none.mrg", "out"], "", "cannot read none.mrg: No such file or directory"),
         ("prepare.py", ["torn.mrg.gz", "out"], "", "torn.mrg.gz after 7 lines; it was cut short"),
         ("prepare.py", ["good.mrg", "words/out"], "", "cannot create words: File exists"),
-        ("restore.py", ["words"], "(S XX )S\n", "1 lines of hypotheses for 2 sentences"),
+        ("restore.py", ["words"], "(S XX )S\n", "1 line of hypotheses for 2 sentences"),
         ("restore.py", ["words"], "\n\n", "line 2: a sentence without words has no tree"),
         ("restore.py", ["words"], "\n\udcff\n", "standard input:2:"),
         ("baseline.py", [], "a (b c\n", "the word '(b' has a bracket, which is a node's in a tree"),
@@ -364,7 +364,7 @@ def test_the_sample_is_divided_by_its_files(tmp_path: Path) -> None:
     done = run("split.py", tmp_path / "sample", tmp_path / "parts")
     assert (done.returncode, done.stdout) == (
         0,
-        "train: 2 trees of 2 files\ndev: 2 trees of 2 files\ntest: 1 trees of 1 files\n",
+        "train: 2 trees of 2 files\ndev: 2 trees of 2 files\ntest: 1 tree of 1 file\n",
     )
     assert "split.py: the figures of README.md are of 3,396 trees for train; yours may differ" in done.stderr
     parts = {path.name: [tree.words for tree in trees.read_trees(path)] for path in (tmp_path / "parts").iterdir()}

@@ -179,7 +179,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys: 
 
 
 def test_a_missing_score_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(MissingInputError, match="score.json is missing"):
+    with pytest.raises(MissingInputError, match="score.json: it is missing"):
         results.of_scores([tmp_path / "score.json"])
 
 

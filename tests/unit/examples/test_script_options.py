@@ -64,8 +64,8 @@ CASES = [
     Case(
         "multi30k/run_record.sh",
         {"SEEDS": "2", "EPOCHS": "3"},
-        ("--seed 2 ", "--max-epoch 3 ", "{epochs} epochs"),
-        ("--seed 1 ",),
+        ("--seed 2\n", "--max-epoch 3 ", "{epochs} epochs"),
+        ("--seed 1\n",),
     ),
     Case("multi30k/run_tokenised.sh", {"UPDATES": "7"}, ("--max-update 7 ",)),
     Case("multilingual/run.sh", {"UPDATES": "7"}, ("--max-update 7 ", "--max-update 14 ")),
@@ -84,8 +84,8 @@ CASES = [
     Case(
         "r_drop/run.sh",
         {"SEEDS": "2", "EPOCHS": "3"},
-        ("--seed 2 ", "--max-epoch 3 ", ", {epochs} epochs"),
-        ("--seed 1 ",),
+        ("--seed 2\n", "--max-epoch 3 ", ", {epochs} epochs"),
+        ("--seed 1\n",),
     ),
     Case("table3/run.sh", {"SEEDS": "4,5", "LAUNCHER": "joblib"}, ("seed=choice(4,5)", "hydra/launcher=joblib")),
 ]

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose as compose_by_hydra
-from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 
 from nmt.errors import DataError, MissingInputError, UsageError
 from tests.documents import COMMANDS, CommandLine, compose
 from tests.unit.examples.test_student_stages import FOLDER, load
 
+load("commands")
 load("stages")
 steps, text, speed, report, pipeline = (load(name) for name in ("steps", "text", "speed", "report", "pipeline"))
 
@@ -142,10 +140,7 @@ def texts(tmp_path: Path) -> list[str]:
 
 
 def configured(preset: str, *overrides: str) -> Any:
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(version_base="1.3", config_dir=str(FOLDER / "conf")):
-        composed = compose_by_hydra("pipeline", [f"preset={preset}", "output=out", *overrides])
-        return pipeline.configuration(composed)
+    return pipeline.configuration([f"preset={preset}", "output=out", *overrides])
 
 
 @pytest.mark.parametrize("preset", ["multi30k", pytest.param("smoke", marks=pytest.mark.nightly)])
@@ -193,7 +188,7 @@ def test_without_text_to_translate_back_there_is_no_such_stage(texts: list[str])
         (["teacher.seeds=[]"], "leaves no teacher"),
         (["distillation.drop_share=5"], "distillation.drop_share=5 is no share; give at least 0 and less than 1"),
         (["evaluation.rounds=0"], "evaluation.rounds=0 measures nothing; give 1 at least"),
-        (["+student.model.norm=pre"], r"model has options of its own here; .*: \+\+SECTION=\{model.KEY:VALUE\}"),
+        (["+student.model.norm=pre"], r"model has options of its own here; .*: SECTION=\{model.KEY:VALUE\}"),
         (["text.tests=[]"], "name a test text"),
         (["text.lines=-3"], "text.lines=-3 is too small; give 0 at least"),
         (["threads=0"], "threads=0 is too small; give 1 at least"),
@@ -298,16 +293,10 @@ TEXTS = [
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["output=x", "teacher.seed=3"], "there is no option teacher.seed (did you mean 'teacher.seeds'?); "),
-        (
-            ["output=x", "student.model.d_model=64"],
-            "student.model.d_model has a key with a point of its own, which stands in braces: ++student={model.d_model:V",
-        ),
-        (
-            ["output=x", "student={model.norm:pre}"],
-            "what is not yet in student is added with plus signs: ++student={KEY",
-        ),
-        (["output=x"], "NMT_DATA is not set: export NMT_DATA=FOLDER, or give text.train="),
+        (["output=x", "teacher.seed=3"], "unknown option teacher.seed (did you mean 'teacher.seeds'?)"),
+        (["output=x", "preset=smok"], "there is no preset 'smok' (did you mean 'smoke'?); there are: multi30k, smoke"),
+        (["output=x", "until"], "until is not KEY=VALUE; --help explains the options"),
+        (["output=x"], "text.train=${oc.env:NMT_DATA}/multi30k/train cannot be resolved: KeyError raised"),
         (["output=", *TEXTS], "output= names no folder"),
         (["output=x", "until=clean", "stages=[student]", *TEXTS], "give until= (a stage and what it needs) or stages="),
     ],

@@ -30,6 +30,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
+Command = load("commands").Command
 stages = load("stages")
 Standing = stages.Standing
 
@@ -37,7 +38,7 @@ NOTE = "echo {name} >> {told}"
 
 
 def shell(line: str) -> Any:
-    return stages.Command(("sh", "-c", line))
+    return Command(("sh", "-c", line))
 
 
 class Made:
@@ -60,7 +61,7 @@ class Made:
             commands.append(NOTE.format(name=name, told=self.told))
             if name == "c":  # options of the last stage are in a word of their own
                 commands[0] += f" # {self.options[name]}"
-            words = [stages.Command(("sh", "-c", line, str(self.given))) for line in commands]
+            words = [Command(("sh", "-c", line, str(self.given))) for line in commands]
             outside = {str(self.given): [self.given]} if name == "b" else {}
             if name != "b":
                 words = [shell(line) for line in commands]
@@ -216,7 +217,7 @@ def test_a_failed_command_leaves_its_message_and_its_status_and_the_next_start_g
     commands = (
         shell(f"echo first >> {told}"),
         shell(f"echo a reason >&2; test -e {mended} || exit 65"),
-        stages.Command(("echo", "result"), "result"),
+        Command(("echo", "result"), "result"),
     )
     made = stages.Stage("made", commands)
 
@@ -269,7 +270,7 @@ def test_what_replaces_a_stale_folder_goes_on_too_and_the_folder_stays_until_it_
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    pipeline = stages.Pipeline(tmp_path, [stages.Stage("made", (stages.Command(("no-such-program",)),))])
+    pipeline = stages.Pipeline(tmp_path, [stages.Stage("made", (Command(("no-such-program",)),))])
     with pytest.raises(NMTError, match="made cannot start no-such-program: No such file"):
         pipeline.run(pipeline.chosen())
 
@@ -294,13 +295,15 @@ DRIVER = f"""
 import signal, sys
 sys.path.insert(0, {str(FOLDER)!r})
 import stages
+from commands import Command
 from nmt.errors import NMTError
 
 from nmt_cli.process import cleaning_up_on_sigterm
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
+{{early}}
 def shell(line):
-    return stages.Command(("sh", "-c", line))
+    return Command(("sh", "-c", line))
 
 # The second command says where it runs, and ends when it is told to, or when it may.
 slow = 'echo $$ > ../pid; trap "echo saved > saved; exit 75" TERM; while ! test -e ../may_end; do sleep 0.05; done'
@@ -314,8 +317,32 @@ except NMTError as error:
 """
 
 
-def start(output: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", DRIVER, str(output)], stderr=subprocess.PIPE, text=True)
+# A signal comes when the second command runs and before its start has returned.
+EARLY = """
+import subprocess, time
+from pathlib import Path
+class Popen(subprocess.Popen):
+    def __init__(self, *words, **options):
+        super().__init__(*words, **options)
+        if "trap" in words[0][2]:
+            while not (Path(sys.argv[1]) / "pid").exists():
+                time.sleep(0.001)
+            signal.raise_signal({number})
+subprocess.Popen = Popen
+"""
+
+
+def start(output: Path, early: str = "") -> subprocess.Popen[str]:
+    code = DRIVER.format(early=early)
+    return subprocess.Popen([sys.executable, "-c", code, str(output)], stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_being_started_is_asked_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(tmp_path, EARLY.format(number=int(number)))
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number and "made was interrupted; run the same command again to resume" in said
+    assert (tmp_path / "made.partial" / "saved").exists()
 
 
 def number_of_the_slow_command(output: Path) -> int:
@@ -334,7 +361,7 @@ def test_stopped_at_any_time_it_goes_on_where_it_stopped(tmp_path: Path, number:
     _, said = process.communicate()
     if number is not signal.SIGKILL:
         assert (
-            process.returncode == 128 + number and "made was interrupted; run the same command again to go on" in said
+            process.returncode == 128 + number and "made was interrupted; run the same command again to resume" in said
         )
     while Path(f"/proc/{slow}").exists() and Path(f"/proc/{slow}/stat").read_text().split()[2] != "Z":
         time.sleep(0.05)
@@ -359,11 +386,11 @@ def test_two_pipelines_do_not_work_in_one_folder(made: Made) -> None:
 
 
 def test_commands_of_ours_are_those_of_this_python() -> None:
-    assert stages.Command(("nmt-average-checkpoints", "--inputs", "x")).arguments() == [
+    assert Command(("nmt-average-checkpoints", "--inputs", "x")).arguments() == [
         sys.executable,
         "-m",
         "nmt_cli.average_checkpoints",
         "--inputs",
         "x",
     ]
-    assert stages.Command(("text.py", "keep")).arguments() == [sys.executable, str(FOLDER / "text.py"), "keep"]
+    assert Command(("text.py", "keep")).arguments() == [sys.executable, str(FOLDER / "text.py"), "keep"]

@@ -16,6 +16,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.errors import MissingInputError, UsageError
 from nmt.search import searches
+from nmt.testing.subjects import search_with
 from tests.unit.search.test_search import padded
 from tests.unit.search.toy import EOS, ToyModel
 
@@ -81,7 +82,7 @@ def test_every_hypothesis_is_a_tree_of_the_words(seed, counts, beam, symbols, tr
     )
     model = ToyModel(seed, vocabulary=len(symbols) + 4)
     sources = [(*[4] * count, EOS) for count in counts]
-    for found, source, count in zip(search(model, *padded(sources)), sources, counts):
+    for found, source, count in zip(search_with(search, model, *padded(sources)), sources, counts):
         assert found
         for hypothesis in found:
             assert hypothesis.finished
@@ -117,14 +118,14 @@ def test_a_wide_beam_finds_the_most_probable_tree(seed, tree_search, runs, monke
     totals = [
         sum(float(model.log_probabilities(source, tree[:at])[token]) for at, token in enumerate(tree)) for tree in trees
     ]
-    ((best,),) = tree_search.TreeSearch(config)(model, *padded([source]))
+    ((best,),) = search_with(tree_search.TreeSearch(config), model, *padded([source]))
     assert best.log_probability == pytest.approx(max(totals), abs=1e-3)
 
 
 def test_a_vocabulary_must_be_the_model_s(tree_search, runs):
     search = tree_search.TreeSearch(tree_search.TreeConfig(symbols=runs[PLAIN]))
     with pytest.raises(UsageError, match="search.symbols has a vocabulary of 8 symbols, and the model one of 11"):
-        search(ToyModel(1, vocabulary=len(LABELLED) + 4), *padded([(4, EOS)]))
+        search_with(search, ToyModel(1, vocabulary=len(LABELLED) + 4), *padded([(4, EOS)]))
 
 
 def test_a_vocabulary_must_be_named(tree_search, tmp_path):

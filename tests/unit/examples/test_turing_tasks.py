@@ -169,7 +169,7 @@ def test_the_table_has_means_and_shares_by_length(tmp_path: Path) -> None:
 
 
 def test_hypotheses_of_another_number_are_refused() -> None:
-    with pytest.raises(DataError, match="length 5: 1 hypotheses for 2 references"):
+    with pytest.raises(DataError, match="length 5: 1 hypothesis for 2 references"):
         table.result(5, ["11"], ["11", "00"])
     with pytest.raises(DataError, match="length 5: the test set is empty"):
         table.result(5, [], [])

@@ -209,7 +209,7 @@ def test_an_interruption_is_one_sentence(
     with pytest.raises(SystemExit) as stopped:
         script.main(["en-de", str(folder), *([] if name == "download" else [str(folder / "text")])])
     assert stopped.value.code == 130
-    assert capsys.readouterr().err.endswith(": interrupted; run the same command again to go on\n")
+    assert capsys.readouterr().err.endswith(": interrupted; run the same command again to resume\n")
 
 
 def test_a_byte_that_changed_on_the_disk_is_noticed(server: Server, folder: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
     with pytest.raises(SystemExit) as stopped:
         download.main(["en-de", str(tmp_path / "file/archives"), "--list", str(listed)])
     said = capsys.readouterr().err
-    assert stopped.value.code == 1 and "Not a directory; run the same command again to go on" in said
+    assert stopped.value.code == 1 and "Not a directory; run the same command again to resume" in said
 
 
 @pytest.mark.parametrize("pair", ["en-de", "en-fr"])

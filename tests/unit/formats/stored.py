@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmt.data.batch import collate
+from nmt.data.batching.batch import collate
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.vocabulary import EOS

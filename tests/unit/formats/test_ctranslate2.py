@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,7 @@ import pytest
 from nmt.config.exchange import ExportConfig, Quantization
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError, UsageError
-from nmt.formats import packages
-from nmt.formats.exporting import Comparison, export_model
+from nmt.formats.exporting import ExportComparison, export_model
 from nmt.layers.sinusoids import SinusoidLayout, Wavelengths
 from nmt.models.transformer.config import (
     DecoderKind,
@@ -57,7 +57,7 @@ HELD: dict[str, dict[str, Any]] = {
 }
 
 
-def exported(run: Path, output: Path, **options: Any) -> Comparison:
+def exported(run: Path, output: Path, **options: Any) -> ExportComparison:
     return export_model(
         ExportConfig(path=str(run), format="ctranslate2", output=str(output), **({"sentences": 12} | options))
     )
@@ -78,6 +78,7 @@ def test_it_says_the_same(tmp_path: Path, name: str) -> None:
         ({"decoder": DecoderKind.ssru}, "knows no SSRUs .*; export to safetensors"),
         ({"positions": PositionKind.relative}, "once for all heads, and the model has them for each"),
         ({"d_k": 5}, "numbers, and the model's have 5"),
+        ({"d_v": 6}, "numbers, and the model's have 6"),
     ],
 )
 def test_what_it_cannot_hold_is_said(tmp_path: Path, options: dict[str, Any], says: str) -> None:
@@ -108,7 +109,7 @@ def test_sentences_of_a_file_are_compared(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = store(tmp_path / "run")
-    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"ctranslate2 is not installed.*pip install 'nmt-toolkit\[ctranslate2\]'"):
         exported(run, tmp_path / "there")
 

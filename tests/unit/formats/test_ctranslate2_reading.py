@@ -16,13 +16,14 @@ from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.formats.ctranslate2_file import read_model_file
+from nmt.formats.ctranslate2.model_file import read_model_file
+from nmt.formats.export_manifest import write_export_manifest
 from nmt.formats.exporting import export_model
 from nmt.formats.importing import import_model
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.stored import load_model
 from nmt.models.transformer.config import StartSymbol
-from tests.unit.formats.stored import log_probability, store
+from tests.unit.formats.stored import PAIR, log_probability, store
 from tests.unit.formats.test_ctranslate2 import HELD
 
 SOURCE, TARGET = ["p3", "p8", "p1", "p20"], ["p4", "p25", "p4"]
@@ -91,15 +92,15 @@ def test_numbers_in_every_type_are_read(tmp_path: Path) -> None:
 
 ONE = np.ones(3, dtype=np.float32)
 DAMAGED: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "ends after 0 bytes"),
-    "another file": (b"PK\x03\x04" + bytes(99), "is no model of CTranslate2 in version 6"),
+    "empty": (b"", "is empty"),
+    "another file": (b"PK\x03\x04" + bytes(99), "is not a model of CTranslate2 in version 6"),
     "a huge name": (struct.pack("<IH", 6, 65535) + b"x", "ends after 7 bytes"),
     "a name that is no text": (struct.pack("<IH", 6, 2) + b"\xff\0" + bytes(9), "not UTF-8"),
     "more variables than there are": (model_bin(variable("a", ONE), count=2**32 - 1), "ends after"),
     "a huge shape": (model_bin(variable("a", ONE, shape=(2**32 - 1,) * 8)), "has 12 bytes and the shape"),
     "a huge shape and size": (model_bin(variable("a", ONE, shape=(2**29,), size=2**31)), "ends after"),
     "many axes": (model_bin(variable("a", ONE, shape=(1,) * 9)), "has 9 axes"),
-    "an unknown type": (model_bin(variable("a", ONE, 6)), "is of type 6"),
+    "an unknown type": (model_bin(variable("a", ONE, 6)), "has the unknown type 6"),
     "a variable twice": (model_bin(variable("a", ONE), variable("a", ONE)), "holds the variable 'a' twice"),
     "an alias of nothing": (model_bin(aliases=(("a", "b"),)), "'a' is to be the same as 'b'"),
     "an alias that is there": (model_bin(variable("a", ONE), aliases=(("a", "a"),)), "'a' is to be the same as 'a'"),
@@ -126,6 +127,23 @@ def test_a_damaged_file_is_refused_with_the_reason(tmp_path: Path, name: str) ->
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match=r"cannot read .*model\.bin"):
         read_model_file(tmp_path / "model.bin")
+
+
+def test_an_export_whose_model_has_a_flipped_bit_is_refused(tmp_path: Path) -> None:
+    """One bit of a weight would be another model. The library is not needed: the checksums are compared first."""
+    folder = tmp_path / "there"
+    PAIR.save(folder / "tokenizer")
+    (folder / "config.json").write_text("{}")
+    (folder / "shared_vocabulary.json").write_text("[]")
+    (folder / "model.bin").write_bytes(model_bin(variable("a", np.arange(64, dtype=np.float32))))
+    write_export_manifest(folder, "ctranslate2")
+    content = bytearray((folder / "model.bin").read_bytes())
+    content[-20] ^= 1
+    (folder / "model.bin").write_bytes(content)
+    assert read_model_file(folder / "model.bin")  # as a file, it is sound
+    with pytest.raises(DataError, match=rf"{folder}.*model\.bin.* is damaged"):
+        imported(folder, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
 
 
 # Folders of the library
@@ -299,9 +317,9 @@ def vocabulary(content: Any) -> Callable[[Path], None]:
 
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "a start that is no piece": (edited(decoder_start_token="<de>"), "decoder_start_token='<de>' is no piece"),
+    "a start that is not a token": (edited(decoder_start_token="<de>"), "decoder_start_token='<de>' is not a token"),
     "no start": (edited(decoder_start_token=None), "decoder_start_token=None should be a piece"),
-    "another end": (edited(eos_token="<end>"), "eos_token='<end>' is no piece"),
+    "another end": (edited(eos_token="<end>"), "eos_token='<end>' is not a token"),
     "sources without an end": (
         edited(add_source_eos=False),
         "add_source_eos is not true, and a source of ours ends in",
@@ -310,7 +328,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a strange epsilon": (edited(layer_norm_epsilon="x"), "layer_norm_epsilon='x' should be"),
     "no mapping": (lambda folder: (folder / "config.json").write_text("[]"), "should be a mapping"),
     "a vocabulary that is no list": (vocabulary({"a": 1}), "is no list of pieces"),
-    "a short vocabulary": (vocabulary(["<unk>", "<s>", "</s>"]), "has 34 embeddings, but its vocabulary has 3"),
+    "a short vocabulary": (vocabulary(["<unk>", "<s>", "</s>"]), "has 34 source pieces, but the vocabulary has 3"),
     "a piece twice": (vocabulary(["<unk>", "<s>", "</s>", "a", "a"]), "holds 'a' twice"),
     "an approximation": (with_setting("encoder/activation", np.int8(1)), "encoder.activation=1, an approximation"),
     "two activations": (with_setting("decoder/activation", np.int8(2)), "activations relu and swish"),
@@ -374,5 +392,8 @@ def test_languages_and_tokenizer_are_those_of_the_folder_unless_others_are_named
         imported(there, tmp_path / "other", bpe=Segmentation.sentencepiece, **LANGUAGES)
     words = WordTokenizer(WordsConfig(), ["other"])
     LanguagePair("en", "de", words, words, shared=True).save(there / "tokenizer")
+    with pytest.raises(DataError, match=r"joint\.json is damaged"):
+        imported(there, tmp_path / "other")
+    (there / "manifest.json").unlink()
     with pytest.raises(DataError, match="has other pieces than the vocabulary"):
         imported(there, tmp_path / "other")

@@ -17,13 +17,13 @@ import torch
 
 from nmt.config.choices import Segmentation
 from nmt.config.exchange import ImportConfig
-from nmt.data.corpus import Corpus
+from nmt.data.corpus.folder import Corpus
 from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.formats.importing import import_model
 from nmt.models.stored import load_model
 from nmt.models.transformer.config import PositionKind
-from tests.unit.data.test_fairseq_corpus import mapped
 from tests.unit.formats.test_huggingface import PIECES, assert_same_scores, fsmt, theirs
+from tests.unit.preprocessing.test_fairseq_corpus import mapped
 
 pytestmark = pytest.mark.slow
 OPTIONS: dict[str, Any] = {
@@ -159,7 +159,7 @@ def test_several_checkpoints_are_an_ensemble(tmp_path: Path) -> None:
     again = replace(given, overwrite=True)
     assert import_model(again) == found
     one = replace(again, path=str(paths[0]))
-    with pytest.raises(OutputError, match="here holds files that are not of a checkpoint"):
+    with pytest.raises(OutputError, match="here holds files that do not belong to a checkpoint"):
         import_model(one)
     import_model(replace(one, output=str(tmp_path / "single")))
     with pytest.raises(OutputError, match=r"single holds .*, which is none of the 2 models; choose another --output"):
@@ -186,7 +186,7 @@ def test_a_binarised_corpus_becomes_one_of_ours(tmp_path: Path, caplog: pytest.L
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"arch": "fconv"}, "architecture fconv; of its models Transformers can be read"),
+        ({"arch": "fconv"}, "architecture fconv; nmt can import only Transformers"),
         ({"layernorm_embedding": True}, "layernorm_embedding=True, which no model of ours has"),
         ({"adaptive_softmax_cutoff": [10, 20]}, "adaptive_softmax_cutoff"),
         ({"activation_fn": "tanh"}, "has the activation tanh"),
@@ -211,7 +211,7 @@ def test_what_does_not_fit_together_is_said(tmp_path: Path) -> None:
         assert not (tmp_path / "here").exists()
 
     write(tmp_path / "model.pt", state)
-    refused(DataError, "has 34 source pieces, but the dictionary has 30", srcdict=str(tmp_path / "dict.de.txt"))
+    refused(DataError, "has 34 source pieces, but the vocabulary has 30", srcdict=str(tmp_path / "dict.de.txt"))
     refused(UsageError, "name the languages", source_lang="")
     refused(UsageError, "name the dictionary", srcdict=None)
     refused(UsageError, "needs the file that cut the text: --bpe-model", bpe=Segmentation.sentencepiece)

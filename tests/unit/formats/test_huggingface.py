@@ -178,6 +178,7 @@ def test_a_model_comes_back_tensor_by_tensor(tmp_path: Path, options: dict[str, 
         ({"decoder_norm": NormOrder.pre}, "one order of norms"),
         ({"norm_epsilon": 1e-6}, "an epsilon of 1e-05"),
         ({"d_k": 5}, "the model's have 5"),
+        ({"d_v": 6}, "the model's have 6"),
         (
             {"norm": NormOrder.pre, "share_decoder_embeddings": False, "share_all_embeddings": False},
             "Pegasus shares all",
@@ -207,7 +208,7 @@ def test_models_of_other_kinds_are_refused_with_the_reason(tmp_path: Path) -> No
     refused("has the activation tanh", activation_function="tanh")
     refused("encoder_ffn_dim=24 and decoder_ffn_dim=48", decoder_ffn_dim=48)
     refused("does not say d_model", d_model=None)
-    refused("eos_token_id=99 is no id", eos_token_id=99)
+    refused("eos_token_id=99 is not an id", eos_token_id=99)
     refused("no tensor 'model.encoder.layers.2", encoder_layers=3)
     refused("tensors that no model of ours has a place for: model.encoder.layers.1", encoder_layers=1)
     (tmp_path / "there" / "model.safetensors").unlink()
@@ -228,18 +229,26 @@ def test_a_search_is_taken_over(tmp_path: Path) -> None:
 def test_an_export_that_says_something_else_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nmt.formats import huggingface_writer
+    from nmt.formats.huggingface import writing
 
     run = store(tmp_path / "run")
-    original = huggingface_writer._tensors
+    original = writing.tensors_of
     monkeypatch.setattr(
-        huggingface_writer,
-        "_tensors",
+        writing,
+        "tensors_of",
         lambda weights: {name: array + ("fc1.bias" in name) for name, array in original(weights).items()},
     )
     with pytest.raises(DataError, match="says something else: log-probabilities differ by .* nothing was left"):
         export_model(ExportConfig(path=str(run), format="huggingface", output=str(tmp_path / "there"), sentences=4))
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+
+def test_learned_positions_that_claim_the_layout_of_sinusoids_are_refused(tmp_path: Path) -> None:
+    fsmt(tmp_path / "there", learned=True)
+    path = tmp_path / "there" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"nmt_sinusoid_layout": "interleaved"}))
+    with pytest.raises(DataError, match="has learned positions, but nmt_sinusoid_layout says that they are sinusoids"):
+        imported(tmp_path / "there", tmp_path / "here")
 
 
 @pytest.mark.parametrize("value", [0, -1, "many", 2.5, [1], {"a": 2}, None, True, 10**9])

@@ -29,7 +29,7 @@ def test_keywords_become_the_options_of_the_commands(tmp_path: Path, monkeypatch
 def test_what_is_no_option_is_refused_with_those_that_are() -> None:
     with pytest.raises(UsageError, match="import_model has no option 'bep' .did you mean 'bpe'.*output"):
         nmt.import_model("there", "here", from_format="fairseq", bep="none")
-    with pytest.raises(UsageError, match="export: quantization='int4' is none of float32"):
+    with pytest.raises(UsageError, match="export: quantization='int4' must be one of float32"):
         nmt.export("there", "here", format="ctranslate2", quantization="int4")
     with pytest.raises(UsageError, match="--format ctranslate2|huggingface"):
         nmt.export("there", "here", format="")

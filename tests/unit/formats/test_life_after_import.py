@@ -19,10 +19,10 @@ from nmt.config.exchange import ExportConfig
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.criterions.config import WordDistillationConfig
-from nmt.data.preprocess import preprocess
 from nmt.formats.exporting import export_model
 from nmt.models.recurrent.lstm import LSTMConfig
 from nmt.models.stored import load_model
+from nmt.preprocessing.preprocess import preprocess
 from nmt.training.assemble import train
 from nmt.translation import Line, Translator
 from tests.commands import run_copy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from nmt.config.choices import Segmentation
 from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.formats import safetensors
-from nmt.formats.exporting import Comparison, export_model
+from nmt.formats.exporting import ExportComparison, export_model
 from nmt.formats.importing import import_model
 from nmt.models.stored import load_model
 from nmt.models.transformer.config import DecoderKind, FeedForwardKind, NormOrder, PositionKind
@@ -33,7 +34,7 @@ MORE: dict[str, dict[str, Any]] = {
 }
 
 
-def exported(run: Path, output: Path, **options: Any) -> Comparison:
+def exported(run: Path, output: Path, **options: Any) -> ExportComparison:
     return export_model(
         ExportConfig(path=str(run), format="safetensors", output=str(output), **({"sentences": 4} | options))
     )
@@ -72,6 +73,39 @@ def test_the_arrays_have_the_names_of_the_description_and_each_is_stored_once(tm
     assert description["search"]["beam_size"] == 5
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "description.json", "tokenizer/pair.json", "manifest.json"])
+def test_an_export_with_a_flipped_bit_is_refused(name: str, there: Path, tmp_path: Path) -> None:
+    """One bit of a weight would be another model."""
+    folder = shutil.copytree(there, tmp_path / "there")
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(DataError, match=rf"{folder}.* is damaged"):
+        imported(folder, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+@pytest.mark.parametrize("key", ["kind", "format", "files", "written_by"])
+def test_damage_of_a_key_of_the_manifest_does_not_hide_the_checksums(key: str, there: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(there, tmp_path / "there")
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace(f'"{key}"', f'"{key[:-1]}~"', 1))
+    with pytest.raises(DataError, match="manifest.json|holds no export"):
+        imported(folder, tmp_path / "back")
+
+
+def test_the_model_card_of_an_export_may_be_edited_and_a_manifest_of_others_says_nothing(
+    there: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(there, tmp_path / "there")
+    (folder / "README.md").write_text("A better text.")
+    imported(folder, tmp_path / "back")
+    (folder / "manifest.json").write_text('{"name": "an application", "files": []}')
+    imported(folder, tmp_path / "again")
+    first, second = (load_model(tmp_path / name, "cpu").arrays for name in ("back", "again"))
+    np.testing.assert_equal(dict(first), dict(second))
+
+
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exported")
@@ -81,9 +115,10 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def refused(there: Path, output: Path, tree: Any = None, arrays: Any = None) -> str:
     """What is said of a folder with another description or other arrays."""
-    files = there / "description.json", there / "model.safetensors"
+    files = there / "description.json", there / "model.safetensors", there / "manifest.json"
     before = [path.read_bytes() for path in files]
     try:
+        files[2].unlink()  # its checksums would say more
         if tree is not None:
             files[0].write_text(json.dumps(tree))
         if arrays is not None:
@@ -102,15 +137,15 @@ def refused(there: Path, output: Path, tree: Any = None, arrays: Any = None) -> 
     [
         ({"format": 2}, "has format 2; this version reads format 1"),
         ({"num_heads": 0}, "num_heads=0 should be above zero"),
-        ({"num_heads": "2"}, "num_heads='2' should be of type int"),
+        ({"num_heads": "2"}, "num_heads='2' is not a whole number"),
         ({"num_heads": 3}, "attention_scale"),
         ({"start": 7}, "start=7 should be 0, 2 or 3"),
         ({"norm_epsilon": float("nan")}, "norm_epsilon=nan should be above zero"),
-        ({"activation": "tanh"}, "activation='tanh' is none of relu"),
-        ({"activation": "sigmoid"}, "has activation sigmoid, which none of ours has"),
+        ({"activation": "tanh"}, "activation='tanh' must be one of relu"),
+        ({"activation": "sigmoid"}, "has activation sigmoid, which is not supported"),
         ({"attention_scale": 0.7}, "attention_scale=0.7; ours are"),
         ({"more": 1}, "does not know the option more"),
-        ({"source": {"scale": 4.0, "norm_first": False, "positions": "x"}}, "positions='x' is none of"),
+        ({"source": {"scale": 4.0, "norm_first": False, "positions": "x"}}, "positions='x' must be one of"),
         ({"source": {"scale": 4.0, "norm_first": False, "positions": {"width": 6}}}, "positions of 6"),
         ({"source": {"scale": 4.0, "norm_first": True, "positions": None}}, "no tensor 'source.norm.weight'"),
         ({"source": {"scale": 9.0, "norm_first": False, "positions": None}}, "scales of embeddings 9.0 and 4.0"),
@@ -132,9 +167,9 @@ def test_arrays_that_are_no_model_are_refused(there: Path, tmp_path: Path) -> No
     arrays, output = load_file(there / "model.safetensors"), tmp_path / "back"
     inner, norm = "source.layers.1.feed_forward.inner", "target.layers.1.cross_norm.bias"
     gate = {"source.layers.1.feed_forward.gate.weight": arrays[f"{inner}.weight"]}
-    assert "which no model of ours has beside the rest" in refused(there, output, arrays=arrays | gate)
+    assert "which is not supported together with its other parts" in refused(there, output, arrays=arrays | gate)
     without = {name: array for name, array in arrays.items() if name != norm}
-    assert "norms with a shift and without a shift" in refused(there, output, arrays=without)
+    assert f"no tensor '{norm}'" in refused(there, output, arrays=without)
     without = {name: array for name, array in arrays.items() if "layers.0" not in name}
     assert "no tensor 'source.layers.0.self_attention.query.weight'" in refused(there, output, arrays=without)
     assert "no model of ours has a place for: other" in refused(there, output, arrays=arrays | {"other": arrays[norm]})

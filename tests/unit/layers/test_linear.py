@@ -11,17 +11,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.criterions import criterions
 from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
-from nmt.data.batch import collate
+from nmt.data.batching.batch import collate
 from nmt.interface import VocabularySizes
 from nmt.layers import linear
-from nmt.layers.linear import Linear, eighths, with_room
+from nmt.layers.linear import Linear, eighths, with_zero_rows
 from nmt.models.transformer.config import PositionKind
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 
 
 def let_kernels_be(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """For products in bf16."""
-    monkeypatch.setattr(linear, "bf16_kernels_there", lambda: there)
+    monkeypatch.setattr(linear, "has_bf16_kernels", lambda: there)
 
 
 def pair(bias: bool = True) -> tuple[Linear, nn.Linear]:
@@ -78,7 +78,7 @@ def test_at_most_eight_numbers_follow_a_power_of_two() -> None:
 
 
 def test_rows_that_are_added_are_zero() -> None:
-    roomy = with_room(torch.ones(2600, 3), torch.bfloat16)
+    roomy = with_zero_rows(torch.ones(2600, 3), torch.bfloat16)
     assert roomy.shape == (2816, 3) and roomy.dtype == torch.bfloat16
     assert bool((roomy[:2600] == 1).all()) and bool((roomy[2600:] == 0).all())
 

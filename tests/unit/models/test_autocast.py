@@ -15,7 +15,7 @@ from nmt.criterions import criterions
 from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.search.beam import BeamSearch
 from nmt.search.config import BeamConfig
-from nmt.testing.subjects import Subject, toy_batch
+from nmt.testing.subjects import Subject, search_with, toy_batch
 from tests.kinds import KINDS
 from tests.unit.models.cuda_rules import CudaRules
 
@@ -33,7 +33,7 @@ def test_the_loss_in_bfloat16_is_close_and_its_gradients_are_finite(subject: Sub
         assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
 
 
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("training", [True, pytest.param(False, marks=pytest.mark.nightly)])  # steps cover eval mode
 @pytest.mark.parametrize("subject", KINDS, ids=str)
 def test_where_some_functions_give_float32_as_on_a_gpu_types_agree(subject: Subject, training: bool) -> None:
     model = subject.model().train(training)
@@ -69,7 +69,7 @@ def test_a_model_in_bfloat16_searches(subject: Subject) -> None:
     model = model.to(torch.bfloat16)
     find = BeamSearch(BeamConfig(beam_size=3, max_len_a=0, max_len_b=3))
     for attention in (False, True):
-        for (best,) in find(model, batch.source, batch.source_lengths, attention=attention):
+        for (best,) in search_with(find, model, batch.source, batch.source_lengths, attention=attention):
             assert np.isfinite(best.token_scores).all()
             if best.attention is not None:
                 np.testing.assert_allclose(best.attention.sum(1), 1, atol=0.02)

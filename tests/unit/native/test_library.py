@@ -71,7 +71,7 @@ def test_without_a_format_the_precision_says_it() -> None:
 
 def test_another_word_for_the_switch_is_refused(switch: pytest.MonkeyPatch) -> None:
     switch.setenv(SWITCH, "avx-512")
-    with pytest.raises(UsageError, match="NMT_NATIVE=avx-512 is none of off, portable, avx2"):
+    with pytest.raises(UsageError, match="NMT_NATIVE=avx-512 is unknown; choose one of off, portable, avx2"):
         library()
 
 
@@ -81,7 +81,7 @@ def test_what_was_built_from_other_sources_is_not_used(
 ) -> None:
     switch.setattr("nmt.native.library.sources", lambda: "others")
     assert library() is None
-    assert "was built from other sources, and is not used; install nmt again" in caplog.text
+    assert "was built from other sources and is ignored; install nmt again" in caplog.text
 
 
 @needs_library

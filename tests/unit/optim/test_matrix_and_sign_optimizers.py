@@ -10,16 +10,28 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import Parameter
 
+from nmt.config.sections import ParametersConfig
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
+from nmt.models.output_layers import LinearOutput
+from nmt.models.transformer.attention_kinds import Additive
+from nmt.models.transformer.config import HeadSizes
+from nmt.models.transformer.lightconv import LearnedKernels
 from nmt.optim import optimizers
-from nmt.optim.config import AdafactorConfig, AdamWConfig, LionConfig, MuonConfig, ScheduleFreeAdamWConfig
-from nmt.optim.update_rules import for_muon
+from nmt.optim.config import (
+    NAMES_OF_EARLIER_RUNS,
+    AdafactorConfig,
+    AdamWConfig,
+    LionConfig,
+    MuonConfig,
+    ScheduleFreeAdamWConfig,
+)
+from nmt.optim.parameter_groups import parameter_groups
 from nmt.testing.subjects import Subject
-from nmt.training.checkpoints.optimizer_state import training_mode
+from nmt.training.loop.optimizer_state import training_mode
 from tests.kinds import KINDS
 
 Array = NDArray[np.float64]
@@ -127,14 +139,13 @@ def test_muon_moves_matrices_along_the_orthogonalised_momentum(shape: tuple[int,
     assert error < 0.02  # torch iterates in bfloat16, with three digits
 
 
-def test_muon_leaves_embeddings_output_layer_and_all_that_is_no_matrix_to_adamw() -> None:
+def test_muon_leaves_vectors_and_named_matrices_to_adamw() -> None:
     shapes = {
-        "model.source_embedding.table.weight": (4, 3),
         "model.output.weight": (4, 3),
         "model.encoder.bias": (4,),
         "model.encoder.gain": (4, 1),
-        "model.encoder.kernel": (4, 3, 2),
-        "criterion.baseline": (4, 3),
+        "model.encoder.score": (1, 4),
+        "model.encoder.experts": (4, 3, 2),
     }
 
     def trained(config: Any, **others: tuple[int, ...]) -> dict[str, Parameter]:
@@ -146,28 +157,72 @@ def test_muon_leaves_embeddings_output_layer_and_all_that_is_no_matrix_to_adamw(
             optimizer.step()
         return named
 
-    mixed, alone = trained(MuonConfig(lr=0.1), matrix=(4, 3)), trained(AdamWConfig(lr=0.1))
-    for name, parameter in alone.items():
-        torch.testing.assert_close(mixed[name], parameter, msg=name)
+    config = MuonConfig(lr=0.1, adamw_names=["output.*"])
+    mixed, alone = trained(config, matrix=(4, 3)), trained(AdamWConfig(lr=0.1), matrix=(4, 3))
+    for name in shapes:
+        torch.testing.assert_close(mixed[name], alone[name], msg=name)
+    assert not torch.allclose(mixed["matrix"], alone["matrix"])
+
+
+def for_muon(module: nn.Module, config: MuonConfig) -> set[str]:
+    groups = parameter_groups(module, ParametersConfig(), config)
+    return {name for group in groups if group["rule"] == "muon" for name, _ in group["params"]}
 
 
 @pytest.mark.parametrize("subject", KINDS, ids=str)
-def test_what_the_vocabulary_indexes_is_not_for_muon_in_any_architecture(subject: Subject) -> None:
+def test_muon_takes_what_maps_hidden_vectors_in_every_architecture(subject: Subject) -> None:
+    """Names chose the same matrices in earlier versions, except for those that a module declares."""
     sizes = VocabularySizes(41, 43, shared=False)
-    names = MuonConfig().adamw_names
-    for name, parameter in subject.model(sizes=sizes).named_parameters():
-        if {41, 43} & set(parameter.shape):
-            assert not for_muon(f"model.{name}", parameter, names), name
+    step = nn.ModuleDict({"model": subject.model(sizes=sizes), "criterion": nn.Linear(3, 2)})
+    chosen, by_names = (for_muon(step, MuonConfig(adamw_names=names)) for names in (None, NAMES_OF_EARLIER_RUNS))
+    kinds = (LearnedKernels, Additive)
+    paths = {path for path, module in step.named_modules() if isinstance(module, kinds)}
+    assert by_names - chosen == {name for name in by_names if name.rpartition(".")[0] in paths}
+    assert chosen <= by_names
+    assert not any({41, 43} & set(dict(step.named_parameters())[name].shape) for name in chosen)
 
 
-def test_other_names_can_be_kept_from_muon() -> None:
-    parameter = Parameter(torch.ones(3, 3))
-    assert for_muon("model.encoder.layers.0.weight", parameter, ["output.*"])
-    assert not for_muon("model.encoder.layers.0.weight", parameter, ["encoder.*"])
+class Declaring(nn.Module):
+    """A parameter of each kind, all with the shape of a matrix."""
+
+    undecayed, not_maps = ("start",), ("kernels",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("weight", "start", "kernels", "inner_bias"):
+            self.register_parameter(name, Parameter(torch.ones(4, 3)))
+        self.table = nn.Embedding(4, 3)
+        self.norm = nn.LayerNorm((4, 3))
+        self.output = LinearOutput(torch.ones(4, 3))
+        self.tied = nn.Linear(3, 4, bias=False)
+        self.tied.weight = self.table.weight
+
+
+def test_a_parameter_is_for_muon_by_what_its_modules_say_of_it() -> None:
+    step = nn.ModuleDict({"model": Declaring(), "criterion": nn.Linear(3, 4)})
+    assert for_muon(step, MuonConfig()) == {"model.weight"}
+    patterns = MuonConfig(adamw_names=["weight", "t*", "norm.*"])
+    assert for_muon(step, patterns) == {
+        *("model.start", "model.kernels", "model.inner_bias", "model.output.weight", "criterion.weight"),
+    }
+
+
+def test_additive_attention_declares_its_score_vectors() -> None:
+    attention = Additive(HeadSizes(6, 2, 3, 3), dropout=0.0)
+    assert for_muon(attention, MuonConfig()) == set()
+    assert for_muon(attention, MuonConfig(adamw_names=[])) == {"vector"}
+
+
+def test_a_run_that_began_by_names_keeps_them_unless_others_are_given() -> None:
+    stored = {"name": "muon", "adamw_names": list(NAMES_OF_EARLIER_RUNS)}
+    assert MuonConfig(lr=0.5).resumed(stored) == MuonConfig(lr=0.5, adamw_names=NAMES_OF_EARLIER_RUNS)
+    assert MuonConfig(adamw_names=["a"]).resumed(stored).adamw_names == ["a"]
+    for other in ({"name": "muon", "adamw_names": None}, {"name": "muon", "adamw_names": ["b"]}, {"name": "adam"}):
+        assert MuonConfig().resumed(other).adamw_names is None
 
 
 @needs_schedulefree
-@pytest.mark.parametrize("rates", [[0.1] * 5, [0.02, 0.04, 0.06, 0.08, 0.1]], ids=["constant", "warm-up"])
+@pytest.mark.parametrize("rates", [[0.1] * 5, [0.02, 0.04, 0.06, 0.08, 0.1]], ids=["constant", "warmup"])
 def test_schedule_free_adamw_follows_its_paper(rates: list[float]) -> None:
     first, second, eps, decay = 0.8, 0.95, 1e-3, 0.2
     plain = average = evaluated = drawn(3, 2, seed=1)

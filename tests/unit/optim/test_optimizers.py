@@ -16,7 +16,7 @@ from nmt.optim import optimizers
 from nmt.optim.config import AdamConfig, AdamThenSgdConfig, AdamWConfig, NagConfig, RmspropConfig, SgdConfig
 from nmt.optim.schedules import NoamConfig
 from nmt.optim.torch_optimizers import runs_fused
-from nmt.training.checkpoints.optimizer_state import training_mode
+from nmt.training.loop.optimizer_state import training_mode
 
 
 def stepped(config: Any, *gradients: float) -> float:

@@ -88,8 +88,8 @@ def test_the_parameters_of_a_criterion_have_its_name_first() -> None:
         ({"freeze": ["encoder"]}, "matches no parameter"),
         ({"lr_scales": ["model.encoder.*=2"]}, r"parameters.lr_scales: model.encoder.\* matches no.*--lr-scales"),
         ({"freeze": ["encoder.*"], "lr_scales": ["encoder.*=2"]}, "matches no parameter that is trained"),
-        ({"freeze": ["*"]}, "leaves nothing of the model to train"),
-        ({"freeze": ["*e*", "gain"]}, "leaves nothing of the model to train"),
+        ({"freeze": ["*"]}, "freezes the whole model"),
+        ({"freeze": ["*e*", "gain"]}, "freezes the whole model"),
     ],
 )
 def test_patterns_without_effect_or_with_too_much_are_refused(options: dict[str, Any], message: str) -> None:
@@ -123,7 +123,7 @@ def test_weight_decay_of_matrices_spares_norms_biases_and_other_vectors_but_not_
 SPARED = {
     ("LayerNorm", "weight"),
     ("RMSNorm", "weight"),
-    ("NormalisedLinear", "length"),
+    ("NormalizedLinear", "length"),
     ("ProductAttention", "scale"),
     ("LSTMController", "first_cell"),
     ("LSTMController", "first_hidden"),

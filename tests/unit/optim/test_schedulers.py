@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from nmt.optim.schedules import (
     PlateauConfig,
     PolynomialConfig,
     WsdConfig,
+    inverse_sqrt,
 )
 
 
@@ -73,6 +75,20 @@ def test_a_schedule_without_a_warmup_of_its_own_takes_that_of_the_run(config: ob
     assert rates.index(max(rates)) + 1 == 30
 
 
+@dataclass
+class WarmsUpForHalf(InverseSqrtConfig):
+    """Another rule for the length of the warmup."""
+
+    def warmup_of_run(self, horizon: Horizon) -> int:
+        return (horizon.max_update or 0) // 2
+
+
+def test_a_schedule_with_another_rule_for_its_warmup_overrides_one_method() -> None:
+    schedule = inverse_sqrt(WarmsUpForHalf(), Horizon(20, 8))
+    rates = [schedule(Progress(update, 1, 0)) for update in range(1, 21)]
+    assert rates.index(max(rates)) + 1 == 10
+
+
 def test_linear_goes_straight_from_the_peak_to_its_end_at_the_last_update() -> None:
     updates = [10, 20, 60, 110, 500]
     assert factors(LinearConfig(10, end=0.2), Horizon(110, 8), updates) == pytest.approx([1.0, 0.92, 0.6, 0.2, 0.2])
@@ -88,7 +104,7 @@ def fairseq_polynomial(updates: int, warmup: int, total: int, peak: float, end: 
 
 
 def fairseq_cosine(updates: int, warmup: int, total: int, peak: float, end: float) -> float:
-    """fairseq's cosine with one period, which is what its --max-update leaves after the warm-up."""
+    """fairseq's cosine with one period, which is what its --max-update leaves after the warmup."""
     if updates < warmup:
         return peak * updates / warmup
     return end + (peak - end) * (1 + math.cos(math.pi * (updates - warmup) / (total - warmup))) / 2
@@ -124,6 +140,17 @@ def test_inverse_sqrt_has_the_rate_that_fairseq_shows_beside_every_update(start:
     found = factors(InverseSqrtConfig(9, warmup_init_lr=start), Horizon(40, 8, base_rate=0.05), updates)
     expected = [fairseq_inverse_sqrt(update, 9, start, 0.05) for update in updates]
     assert [0.05 * factor for factor in found] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("warmup", "first"), [(0, 0.05), (7, 0.0)])
+def test_an_update_of_fairseq_has_the_rate_of_our_update_before_it(warmup: int, first: float) -> None:
+    """fairseq's update n has the rate that it shows after n - 1 updates; our last update alone has the end rate."""
+    config = PolynomialConfig(warmup, end_learning_rate=0.01, total_num_update=40)
+    ours = [0.05 * factor for factor in factors(config, Horizon(40, 8, base_rate=0.05), list(range(1, 41)))]
+    fairseq = [fairseq_polynomial(update - 1, warmup, 40, 0.05, 0.01, 1.0) for update in range(1, 41)]
+    assert fairseq == pytest.approx([first, *ours[:-1]])
+    assert ours[-1] == pytest.approx(0.01)
+    assert fairseq[-1] > ours[-1]
 
 
 @pytest.mark.parametrize("config", [LinearConfig(40), CosineConfig(40), PolynomialConfig(40)])
@@ -180,7 +207,7 @@ def test_polynomial_without_an_end_asks_for_one() -> None:
 
 
 def test_a_total_of_polynomial_below_its_warmup_is_refused() -> None:
-    with pytest.raises(UsageError, match="scheduler.total_num_update=5 is less than the 10 updates of the warm-up"):
+    with pytest.raises(UsageError, match="scheduler.total_num_update=5 is less than the 10 updates of the warmup"):
         PolynomialConfig(10, total_num_update=5)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from nmt.errors import DataError, UsageError
-from nmt.reporting import fonts
-from nmt.reporting.attention_lines import LinesPanel, colour, plot_attention_lines
+from nmt.reporting.attention_pictures import LinesPanel, color_of, plot_attention_lines
+from nmt.reporting.picture import Picture, missing_letters, width_of
 
 ROWS, COLUMNS = ("ein", "<b>", "</s>"), ("a", "\u0645\u0631\u062d\u0628\u0627")
 
@@ -51,8 +51,8 @@ def test_what_a_picture_cannot_hold_has_a_mark_in_its_place(tmp_path, word):
 
 def test_a_head_has_one_colour_whichever_others_are_drawn(tmp_path):
     both, alone = drawn(tmp_path, panel((1, 3))), drawn(tmp_path, panel((3,)))
-    assert colour(3, 4) in both and colour(3, 4) in alone and colour(1, 4) not in alone
-    assert len({colour(head, 16) for head in range(1, 17)}) == 16
+    assert color_of(3, 4) in both and color_of(3, 4) in alone and color_of(1, 4) not in alone
+    assert len({color_of(head, 16) for head in range(1, 17)}) == 16
 
 
 def test_sentences_beside_each_other_begin_at_the_same_height(tmp_path):
@@ -73,22 +73,25 @@ def test_nothing_to_draw_and_another_ending_are_refused(tmp_path):
         plot_attention_lines([panel()], tmp_path / "x.pdf")
 
 
-def test_letters_that_no_font_has_are_named_in_a_warning(caplog):
-    pytest.importorskip("matplotlib")
+def test_letters_that_no_font_has_are_named_in_a_warning(caplog, tmp_path):
+    pytest.importorskip("resvg_py")
+    svg = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><title>\U0001f9ff</title><text>{}</text></svg>'
     with caplog.at_level(logging.WARNING):
-        fonts.warn_of_missing(["ab", "\u0378x"])  # a place in Unicode that has no letter
-    assert not caplog.records  # what is no letter is no loss
+        Picture(svg.format("ab \u0378x")).written(tmp_path / "x.png")  # a code point of Unicode that has no letter
+    assert not caplog.records
     with caplog.at_level(logging.WARNING):
-        fonts.warn_of_missing(["\U0001f9ff\U00013000"])  # an amulet, a hieroglyph
-    assert "no font here has" in caplog.text or not fonts.missing_letters("\U0001f9ff\U00013000")
+        Picture(svg.format("a<tspan>\U0001f9ff</tspan>\U00013000")).written(
+            tmp_path / "x.png"
+        )  # an amulet, a hieroglyph
+    assert "no font here has" in caplog.text or not missing_letters("\U0001f9ff\U00013000")
 
 
 def test_a_font_that_has_a_letter_is_found_among_those_installed(monkeypatch):
     pytest.importorskip("matplotlib")
-    assert fonts.missing_letters("a\u00e4\u0645 \u05e9") == set()
+    assert missing_letters("a\u00e4\u0645 \u05e9") == set()
     monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", list)
-    assert fonts.missing_letters("a\u732b") == {"\u732b"}
+    assert missing_letters("a\u732b") == {"\u732b"}
 
 
 def test_square_letters_are_wider_and_marks_take_no_room():
-    assert fonts.width_of("\u732b") > fonts.width_of("a") == fonts.width_of("a\u0301")
+    assert width_of("\u732b") > width_of("a") == width_of("a\u0301")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from nmt.data.attention import SentenceAttention
 from nmt.reporting.attention_page import attention_page
+from nmt.reporting.sentence_attention import SentenceAttention
 
 
 def sentence(pieces: int, layers: int = 2, heads: int = 3, number: int = 0, word: str = "w") -> SentenceAttention:
@@ -44,6 +45,19 @@ def test_the_page_has_every_weight_to_a_255th():
 
 def test_sixty_pieces_in_six_layers_of_eight_heads_take_seven_hundred_kilobytes():
     assert len(attention_page([sentence(61, 6, 8)], "runs/x").encode()) < 750_000
+
+
+def test_the_menu_has_the_texts_and_the_columns_have_the_pieces():
+    one = replace(sentence(3, word="\u2581w"), source_text="w0 w1", target_text="W0 W1")
+    (shown,) = data_of(attention_page([one], "runs/x"))
+    assert (shown["source"], shown["target"]) == ("w0 w1", "W0 W1")
+    assert shown["kinds"]["cross"]["rows"] == ["\u2581w0", "\u2581w1", "</s>"]
+
+
+def test_the_drawing_takes_the_width_that_words_leave():
+    page = attention_page([sentence(3)], "runs/x")
+    (columns,) = re.findall(r"^\.columns {.*grid-template-columns: (.*?) }", page, flags=re.MULTILINE)
+    assert columns == "minmax(0, auto) minmax(4rem, 1fr) minmax(0, auto)"
 
 
 def test_an_empty_line_is_left_out_and_lines_keep_their_numbers():

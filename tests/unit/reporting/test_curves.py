@@ -95,7 +95,7 @@ def test_what_is_no_run_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(MissingInputError, match="no run folder"):
         plot_curves([tmp_path / "none"], tmp_path / "x.svg")
-    with pytest.raises(MissingInputError, match="no run folder, or nothing happened"):
+    with pytest.raises(MissingInputError, match="not a run folder, or training has not begun"):
         plot_curves([tmp_path / "empty"], tmp_path / "x.svg")
     with pytest.raises(MissingInputError, match="no losses yet"):
         plot_curves([write_log(tmp_path / "young", [])], tmp_path / "x.svg")

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
-from nmt.reporting.reporter import Bar, Reporter
+from nmt.reporting.reporter import BarDisplay, Reporter
 from tests.unit.reporting.reports import update_report
 
 EVENT = {
@@ -125,7 +125,7 @@ def test_lines_in_between_change_nothing_that_is_recorded(tmp_path: Path) -> Non
 
 
 def drop_seconds(event: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in event.items() if key != "seconds"}
+    return {key: value for key, value in event.items() if key not in ("seconds", "processor_share")}
 
 
 def test_a_line_of_a_run_without_an_end_in_updates_does_not_guess_one(
@@ -172,7 +172,7 @@ def test_both_lines_of_the_bar_fit_80_columns_and_nothing_is_cut_off(
     monkeypatch: pytest.MonkeyPatch, total: int | None
 ) -> None:
     narrow = narrow_terminal(monkeypatch)
-    bar = Bar(123_400, total)
+    bar = BarDisplay(123_400, total)
     bar.advance(123_456, 17)
     bar.show(EVENT)
     bar.close()
@@ -184,7 +184,7 @@ def test_both_lines_of_the_bar_fit_80_columns_and_nothing_is_cut_off(
 
 def test_a_line_of_the_log_does_not_tear_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = narrow_terminal(monkeypatch)
-    bar = Bar(0, 10)
+    bar = BarDisplay(0, 10)
     bar.advance(1, 1)
     tqdm.write("a line of the log", file=sys.stderr)
     bar.close()

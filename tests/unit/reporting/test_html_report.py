@@ -145,9 +145,9 @@ def test_the_page_can_be_made_again_from_the_folder_alone(finished: Path) -> Non
 
 def test_an_update_that_was_skipped_at_the_end_leaves_the_run_finished(tmp_path: Path) -> None:
     skipped = {"event": "skipped", "update": 11, "epoch": 1, "loss": None, "grad_norm": None}
-    end = {"event": "end", "update": 10, "epoch": 1, "ending": "1 epochs are done", "tokens": 100, "seconds": 5.0}
+    end = {"event": "end", "update": 10, "epoch": 1, "ending": "1 epoch done", "tokens": 100, "seconds": 5.0}
     record = RunRecord.read(write_log(tmp_path, training(10), skipped, end))
-    assert record.update == 10 and record.ending == "1 epochs are done"
+    assert record.update == 10 and record.ending == "1 epoch done"
 
 
 def test_operations_by_time_are_those_of_the_devices_of_each_start(tmp_path: Path) -> None:
@@ -174,3 +174,27 @@ def test_of_many_skipped_updates_the_last_ones_are_shown(tmp_path: Path) -> None
     assert any("The last 20 of 25 are shown." in text for text in page.text("p"))
     titles = [text for text in page.text("title") if "was skipped" in text]
     assert set(titles) == {"update 11 was skipped 25 times"}
+
+
+def test_warnings_the_speed_of_the_run_and_where_time_went_are_on_the_page(tmp_path: Path) -> None:
+    times = {"computing": 6.0, "reading": 2.0, "validation": 2.0}
+    folder = write_log(
+        tmp_path / "run",
+        training(10, tokens_per_second=50.0, processor_share=0.9),
+        {"event": "warning", "update": 15, "epoch": 1, "message": "the model is <worse> than a random guess"},
+        training(20, tokens_per_second=200.0, processor_share=0.4, loss=5.13),
+        {
+            **training(25, tokens_per_second=200.0, loss=4.634),
+            "event": "end",
+            "tokens": 300,
+            "seconds": 9.0,
+            "times": times,
+        },
+    )
+    html_report.write(folder)
+    page = read(folder)
+    texts = page.texts
+    assert "Warnings" in page.text("h2") and "the model is <worse> than a random guess" in texts
+    assert texts[texts.index("tokens/s") - 1] == "100"  # 300 tokens in 3 seconds
+    assert texts[texts.index("computing") + 1] == "60.0 %"
+    assert RunRecord.read(folder).training("loss")[-1] == (25, 4.634)

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from nmt.errors import DataError, MissingInputError, OutputError, UsageError
-from nmt.reporting import plotting
-from nmt.reporting.plotting import AttentionPanel, plot_attention, plot_comparison, plot_learning_curve
+from nmt.plotting import AttentionPanel, plot_attention, plot_comparison, plot_learning_curve
+from nmt.reporting import attention_pictures
 from tests.unit.reporting.pictures import picture
 
-CELL = plotting._CELL
+CELL = attention_pictures._CELL
 
 
 def write_log(path: Path, *events: dict[str, Any], tail: str = "") -> Path:
@@ -223,8 +223,8 @@ def test_maps_do_not_overlap_and_stay_on_the_page(tmp_path: Path) -> None:
     drawn = attention(tmp_path, *panels)
     page = float(str(drawn.get("width"))), float(str(drawn.get("height")))
     boxes = []
-    maps = [plotting._Map(one) for one in panels]
-    plotting.set_in_lines(maps)
+    maps = [attention_pictures._Map(one) for one in panels]
+    attention_pictures._place_in_rows(maps)
     for map in maps:
         boxes.append((map.left, map.top, map.left + map.width, map.top + map.height))
     for number, (left, top, right, bottom) in enumerate(boxes):
@@ -247,7 +247,7 @@ def test_no_sentences_draw_nothing(tmp_path: Path) -> None:
 def test_a_failed_drawing_leaves_the_old_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = tmp_path / "attention.svg"
     drawn.write_bytes(b"old")
-    monkeypatch.setattr(plotting, "render", lambda *arguments, **options: 1 / 0)
+    monkeypatch.setattr("nmt.reporting.attention_pictures.render", lambda *arguments, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         plot_attention([panel("a", "b")], drawn)
     assert drawn.read_bytes() == b"old"

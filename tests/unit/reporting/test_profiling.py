@@ -99,4 +99,4 @@ def test_that_nothing_was_traced_is_said_once(
 def test_a_trace_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     assert trace(tmp_path / "file", Span(1, 1), range(1, 3)) == []
-    assert [record.levelname for record in caplog.records] == ["WARNING"] and "training goes on" in caplog.text
+    assert [record.levelname for record in caplog.records] == ["WARNING"] and "training continues" in caplog.text

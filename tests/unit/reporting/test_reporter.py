@@ -12,16 +12,23 @@ import pytest
 
 from nmt.config.choices import ProgressStyle
 from nmt.config.sections import ReportConfig
+from nmt.reporting import stopwatch
 from nmt.reporting.figures import Meters, perplexity
 from nmt.reporting.reporter import Reporter
-from nmt.reporting.run_record import EventLog
-from nmt.training.setup.trials import Cost
-from nmt.training.validation import Sample
+from nmt.reporting.run_record import EventLog, RunRecord
+from nmt.reporting.stopwatch import ProcessorShare
+from nmt.training.loop.validation import Sample
+from nmt.training.setup.operations import Cost
 from tests.unit.reporting.reports import update_report
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def _counted(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events without what is measured of the machine."""
+    return [{name: value for name, value in event.items() if name != "processor_share"} for event in events]
 
 
 def test_the_figures_of_a_line_are_means_over_its_updates() -> None:
@@ -36,6 +43,7 @@ def test_the_figures_of_a_line_are_means_over_its_updates() -> None:
         "ppl": pytest.approx(math.exp(3.0)),
         "lr": 0.02,
         "grad_norm": pytest.approx(0.15),
+        "largest_grad_norm": 0.2,
         "tokens": 8,
         "tokens_per_second": 8.0,
         "memory_mb": 7.5,
@@ -72,7 +80,7 @@ def test_a_run_that_goes_on_writes_the_lines_of_one_that_was_not_interrupted(tmp
     state = report(tmp_path / "parts", 1, 4, None)
     report(tmp_path / "parts", 5, 7, state)  # killed here: what it wrote after update 4 is written again
     report(tmp_path / "parts", 5, 9, state)
-    assert lines(tmp_path / "parts") == lines(tmp_path / "whole")
+    assert _counted(lines(tmp_path / "parts")) == _counted(lines(tmp_path / "whole"))
 
 
 def test_rewinding_drops_later_events_and_a_torn_last_line(tmp_path: Path) -> None:
@@ -95,7 +103,7 @@ def test_a_log_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: p
     log.rewind(0)
     log.write({"event": "train", "update": 1})
     log.write({"event": "train", "update": 2})
-    assert len(caplog.records) == 1 and "training goes on" in caplog.text
+    assert len(caplog.records) == 1 and "training continues" in caplog.text
 
 
 def test_an_event_of_training_records_the_most_memory_held_so_far(tmp_path: Path) -> None:
@@ -108,7 +116,10 @@ def test_an_event_of_training_records_the_most_memory_held_so_far(tmp_path: Path
     assert [event["memory_mb"] for event in lines(tmp_path)] == [2.3, 3.0]
 
 
-def test_the_start_records_the_facts_and_the_end_the_cost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_start_records_the_facts_and_the_end_the_cost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopwatch, "_THREADS", tmp_path / "none")  # the share of a processor differs by machine
     reporter = Reporter(tmp_path, ReportConfig(progress=ProgressStyle.none), total_updates=None)
     reporter.start(0, {"environment": {"torch": "2"}}, Cost(flops_per_token=1e6, device_tflops=2.0))
     with caplog.at_level(logging.INFO, "nmt"):
@@ -159,3 +170,53 @@ def test_translations_of_a_validation_are_recorded_once_and_survive_a_continuati
     assert [event["event"] for event in written] == ["samples", "valid", "valid"]
     assert written[0]["samples"] == [{"source": "ein Haus", "reference": "a house", "hypothesis": odd}]
     assert (written[0]["update"], written[0]["epoch"]) == (1, 1)
+
+
+def test_the_last_interval_is_in_the_end_and_on_the_display(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    options = ReportConfig(log_interval=4, progress=ProgressStyle.lines)
+    reporter = Reporter(tmp_path, options, total_updates=None, clock=lambda: 0.0)
+    reporter.start(0)
+    with caplog.at_level(logging.INFO, "nmt"):
+        for number in range(1, 7):
+            reporter.update(number, 1, update_report(number), seconds=number)
+        reporter.end(6, 1, ending="6 updates are made", tokens=24, seconds=6.0)
+    *_, end = lines(tmp_path)
+    assert (end["event"], end["loss"], end["largest_grad_norm"]) == ("end", 11.0, pytest.approx(0.6))
+    assert (end["tokens"], end["tokens_per_second"]) == (24, 8.0)
+    assert any("update 6 | loss 11.0000" in message for message in caplog.messages)
+    record = RunRecord.read(tmp_path)
+    assert record.training("loss")[-1] == (6, 11.0) and record.tokens == 24
+
+
+def test_an_end_at_an_interval_repeats_no_figures(tmp_path: Path) -> None:
+    reporter = Reporter(tmp_path, ReportConfig(log_interval=2, progress=ProgressStyle.none), total_updates=None)
+    reporter.start(0)
+    for number in (1, 2):
+        reporter.update(number, 1, update_report(number), seconds=number)
+    reporter.end(2, 1, ending="", tokens=8, seconds=2.0)
+    assert "loss" not in lines(tmp_path)[-1]
+
+
+def test_the_speed_of_a_run_is_that_of_all_its_tokens(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "log.jsonl")
+    log.write({"event": "train", "update": 4, "tokens": 900, "tokens_per_second": 100.0})
+    log.write({"event": "train", "update": 8, "tokens": 100, "tokens_per_second": 1000.0})
+    assert RunRecord.read(tmp_path).speed == pytest.approx(1000 / 9.1)
+    log.write({"event": "end", "update": 9, "tokens": 1200, "tokens_per_second": 50.0, "ending": "", "seconds": 20.0})
+    assert RunRecord.read(tmp_path).speed == pytest.approx(1200 / 13.1)
+
+
+def test_where_the_time_went_is_in_each_event_and_in_the_last_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ProcessorShare, "take", lambda self: 0.4)
+    times = {"computing": 6.0, "reading": 1.0, "waiting": 0.0, "validation": 2.0, "checkpoints": 1.0}
+    reporter = Reporter(tmp_path, ReportConfig(log_interval=1, progress=ProgressStyle.none), total_updates=None)
+    reporter.start(0)
+    with caplog.at_level(logging.INFO, "nmt"):
+        reporter.update(1, 1, update_report(1), seconds=10.0, times=times)
+        reporter.end(1, 1, ending="", tokens=4, seconds=10.0, times=times)
+    assert [(event["times"], event["processor_share"]) for event in lines(tmp_path)] == [(times, 0.4)] * 2
+    expected = "computing 60.0 % | reading 10.0 % | validation 20.0 % | checkpoints 10.0 % | CPU share 40 %"
+    assert expected in caplog.messages
+    assert "other processes slowed the run: its threads often waited for a processor" in caplog.messages

@@ -49,7 +49,7 @@ def test_a_sink_that_fails_is_switched_off_with_one_warning_and_the_others_go_on
     sinks.close()
     assert (len(broken.events), len(whole.events)) == (1, 3)
     assert (broken.closed, whole.closed) == (0, 1)
-    assert caplog.messages == ["the broken one is switched off, training goes on: the wire is cut"]
+    assert caplog.messages == ["the broken one is switched off, training continues: the wire is cut"]
 
 
 def start(folder: Path, options: ReportConfig) -> Reporter:
@@ -154,7 +154,7 @@ def test_wandb_without_a_network_is_a_warning(
         reporter.valid(update, 1, {"loss": 2.0}, best=False)
     reporter.close()
     assert len([message for message in caplog.messages if said in message]) == 1
-    assert "Weights & Biases is switched off, training goes on" in caplog.text
+    assert "Weights & Biases is switched off, training continues" in caplog.text
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 2
 
 

@@ -43,15 +43,15 @@ def test_both_signs_of_possible_links_mean_the_same() -> None:
 
 @pytest.mark.parametrize("line", ["0-", "0:0", "a-b", "0-0-0", "-1-0", "0 - 0", "0-0,1-1", "٣-٤"])
 def test_what_is_no_link_is_named(line: str) -> None:
-    with pytest.raises(DataError, match="is no link: write 0-0"):
+    with pytest.raises(DataError, match="is not a link; write 0-0"):
         read_links(line)
 
 
 def test_possible_links_are_for_references() -> None:
-    with pytest.raises(DataError, match="the link of the words 1 and 2 is a possible one"):
+    with pytest.raises(DataError, match="the link of words 1 and 2 is marked as possible"):
         read_links("0-0 1?2")
 
 
 def test_a_second_reference_is_refused() -> None:
-    with pytest.raises(UsageError, match="takes one reference, and here are 2"):
+    with pytest.raises(UsageError, match="takes one reference, not 2"):
         scorers.build(scorers.config_class("aer")(), TextOptions())(["0-0"], [["0-0"], ["0-0"]])

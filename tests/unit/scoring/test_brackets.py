@@ -145,16 +145,16 @@ def test_a_text_without_a_valid_sentence_scores_nothing() -> None:
 def test_a_reference_that_is_no_tree_is_bad_data() -> None:
     with pytest.raises(DataError, match="the bracket at character 4 is not closed"):
         score(GOLD, "(S (NP (NN a)")
-    with pytest.raises(DataError, match="the bracket at character 11 closes nothing"):
+    with pytest.raises(DataError, match="the bracket at character 11 has no opening bracket"):
         score(GOLD, "(S (NN a)))")
 
 
 def test_a_second_reference_is_refused() -> None:
-    with pytest.raises(UsageError, match="takes one reference, and here are 2"):
+    with pytest.raises(UsageError, match="takes one reference, not 2"):
         scorer()([GOLD], [[GOLD], [GOLD]])
 
 
 def test_a_single_sentence_has_a_score() -> None:
     built = scorer()
     assert isinstance(built, SacreScorer)
-    assert built.sentence("(S (NP (DT a)))", ["(S (VP (DT a)))"]) == 50
+    assert built.sentences(["(S (NP (DT a)))"], [["(S (VP (DT a)))"]]) == [50]

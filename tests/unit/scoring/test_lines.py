@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.scoring import lines_with_piece_marks, looks_tokenised
+from nmt.scoring import lines_with_piece_marks, looks_tokenized
 
 
 @pytest.mark.parametrize("line", ["ein gro@@ ßer Hund", "abge@@", "\u2581ein \u2581Hund"])
@@ -18,11 +18,11 @@ def test_plain_text_has_no_piece_marks(line: str) -> None:
 
 
 def test_tokenised_text_is_recognised() -> None:
-    assert looks_tokenised(["a man , in blue , plays .", "two dogs ."])
+    assert looks_tokenized(["a man , in blue , plays .", "two dogs ."])
 
 
 @pytest.mark.parametrize(
     "lines", [[], ["A man, in blue, plays.", "Two dogs."], ["costs .50", "3 . 5"] + ["text."] * 8], ids=len
 )
 def test_ordinary_text_is_not_called_tokenised(lines: list[str]) -> None:
-    assert not looks_tokenised(lines)
+    assert not looks_tokenized(lines)

@@ -124,7 +124,7 @@ def test_of_several_references_the_closest_length_counts_and_the_shorter_one_of_
 
 
 def test_a_language_without_rules_lists_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"no rules of the language 'xx'.*--language.*cs, de, el"):
+    with pytest.raises(UsageError, match=r"no rules for the language 'xx'.*--language.*cs, de, el"):
         score(["a"], ["a"], text=TextOptions(language="xx"))
 
 

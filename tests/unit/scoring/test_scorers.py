@@ -87,7 +87,7 @@ def test_unknown_tokenizer_lists_those_there_are(metric: str) -> None:
 @pytest.mark.parametrize("metric", ["bleu", "chrf", "ter", "exact"])
 def test_no_lines_is_bad_data(metric: str) -> None:
     scorer = scorers.build(scorers.config_class(metric)(), TextOptions())
-    with pytest.raises(DataError, match="not a single line"):
+    with pytest.raises(DataError, match="no lines to score"):
         scorer([], [[]])
 
 

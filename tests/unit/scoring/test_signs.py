@@ -62,3 +62,17 @@ def test_lengths_are_unusual_where_98_of_100_references_have_others() -> None:
     assert signs(hypotheses, [references], sources).unusual_length == 4
     assert signs(references, [references], sources).unusual_length == 4
     assert signs(["x"], [["x y"]], ["a"]).unusual_length == 1
+
+
+def test_lengths_are_compared_by_their_ratio_to_the_source() -> None:
+    """References are exactly twice as long as their sources, which differ in length."""
+    sources = ["a " * length for length in range(1, 41)]
+    references = ["x " * 2 * length for length in range(1, 41)]
+    assert signs(references, [references], sources).unusual_length == 0
+    hypotheses = [*references[:38], "x " * 77, "x " * 81]
+    assert signs(hypotheses, [references], sources).unusual_length == 2
+
+
+@pytest.mark.parametrize(("hypothesis", "count"), [("", 0), ("x", 1)])
+def test_an_empty_source_has_a_usual_length_for_an_empty_line_alone(hypothesis: str, count: int) -> None:
+    assert signs(["x", hypothesis], [["x", ""]], ["a", ""]).unusual_length == count

@@ -9,7 +9,7 @@ import pytest
 from nmt.config.choices import PairedTest
 from nmt.errors import UsageError
 from nmt.scoring import SacreScorer, TextOptions, bleu_metric, scorers
-from nmt.scoring.systems import Certainty, chosen_scorers, figures, length_labels, remembering, sentence_scores
+from nmt.scoring.systems import Certainty, caching, chosen_scorers, figures, length_labels, sentence_scores
 
 METRICS = ("bleu", "chrf", "chrf++", "ter", "rouge_l", "exact")
 SYSTEMS = {"a": ["the cat sat down", "a dog", "", "a dog"], "b": ["the cat sat", "a dog", "yes", "the dog barks"]}
@@ -30,7 +30,7 @@ def test_figures_are_those_of_a_scorer_that_forgets(certainty: Certainty) -> Non
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_score_of_a_line_is_that_of_the_metric_alone(metric: str) -> None:
-    forgetful, knowing = built(metric), remembering(built(metric))
+    forgetful, knowing = built(metric), caching(built(metric))
     inner = forgetful.of_sentences or forgetful.metric
     alone = [inner.sentence_score(line, list(answers)).score for line, answers in zip(SYSTEMS["b"], zip(*REFERENCES))]
     for scorer in (forgetful, knowing, knowing):
@@ -41,14 +41,14 @@ def test_a_line_is_counted_once_with_the_same_references(monkeypatch: pytest.Mon
     scorer, counted = built("chrf"), list[str]()
     count = scorer.metric._compute_segment_statistics
     scorer.metric._compute_segment_statistics = lambda line, known: counted.append(line) or count(line, known)
-    figures({"chrf": remembering(scorer)}, SYSTEMS, REFERENCES, Certainty(True, PairedTest.bootstrap, 20))
+    figures({"chrf": caching(scorer)}, SYSTEMS, REFERENCES, Certainty(True, PairedTest.bootstrap, 20))
     assert sorted(counted) == ["", "a dog", "a dog", "the cat sat", "the cat sat down", "the dog barks", "yes"]
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_lines_that_are_known_are_scored_with_the_references_that_are_given_now(metric: str) -> None:
     """The number of references, too, which the signature tells."""
-    knowing = remembering(built(metric))
+    knowing = caching(built(metric))
     for references in (REFERENCES, REFERENCES[:1], REFERENCES, REFERENCES[1:], REFERENCES[::-1], REFERENCES[:1]):
         for lines in SYSTEMS.values():
             assert knowing(lines, references) == built(metric)(lines, references)
@@ -68,7 +68,7 @@ def test_metrics_whose_scores_have_one_name_are_tested_apart() -> None:
 @pytest.mark.parametrize("test", [PairedTest.none, PairedTest.bootstrap])
 def test_a_seed_that_is_no_number_is_refused(seed: str, test: PairedTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACREBLEU_SEED", seed)
-    with pytest.raises(UsageError, match=f"SACREBLEU_SEED={seed} is no seed"):
+    with pytest.raises(UsageError, match=f"SACREBLEU_SEED={seed} is not a seed"):
         figures({"exact": built("exact")}, SYSTEMS, REFERENCES, Certainty(True, test))
 
 

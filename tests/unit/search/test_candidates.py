@@ -8,10 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.interface import DecoderState, StepOutput
+from nmt.engines import model_engine, torch_scores
+from nmt.engines.model_engine import scores_of
 from nmt.native.library import library
-from nmt.search import in_torch
-from nmt.search.in_torch import scores_of
 
 BANNED = (0, 2)
 
@@ -23,14 +22,14 @@ def ranked_by(request):
         pytest.skip("the C part was not built: no C compiler")
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "C":
-            patch.setattr(in_torch, "library", lambda: None)
+            patch.setattr(model_engine, "library", lambda: None)
         if request.param == "row by row":
-            patch.setattr(in_torch, "_CACHED_NUMBERS", 0)
+            patch.setattr(torch_scores, "_CACHED_NUMBERS", 0)
         yield
 
 
 def best(scores, totals, count: int, *, eos_allowed: bool, normalised: bool = False):
-    step = scores_of(StepOutput(torch.as_tensor(scores), normalised, DecoderState()))
+    step = scores_of(torch.as_tensor(scores), None, normalised=normalised)
     return step.best(np.asarray(totals, dtype=np.float32), count, BANNED if eos_allowed else (*BANNED, 3))
 
 
@@ -77,7 +76,7 @@ def test_candidates_are_those_of_a_full_sort_even_with_ties(
 @pytest.mark.parametrize("vocabulary", [5, 64, 100, 1000])
 def test_normaliser_is_the_log_sum_exp_of_each_row(vocabulary):
     scores = torch.randn(6, vocabulary, generator=torch.Generator().manual_seed(1)) * 50  # whose powers are no float32
-    step, zeroth = scores_of(StepOutput(scores, False, DecoderState())), np.zeros(6, dtype=np.int64)
+    step, zeroth = scores_of(scores, None, normalised=False), np.zeros(6, dtype=np.int64)
     normaliser = scores[:, 0] - torch.from_numpy(step.log_probability(zeroth, np.arange(6)))
     torch.testing.assert_close(normaliser, scores.double().logsumexp(1).float(), rtol=1e-6, atol=1e-5)
 

@@ -13,6 +13,7 @@ from nmt.interface import StepOutput
 from nmt.search.beam import BeamSearch
 from nmt.search.config import BeamConfig, StopRule
 from nmt.search.history import Coverage
+from nmt.testing.subjects import search_with
 from tests.unit.search.toy import ToyModel
 
 SOURCES = ((5, 6, 7, 3), (4, 3), (6, 6, 5, 4, 7, 3))
@@ -29,7 +30,7 @@ def padded() -> tuple[torch.Tensor, torch.Tensor]:
 def test_scores_hold_the_penalty_of_the_equation_and_rank_by_it(weight: float, stop: StopRule) -> None:
     model = ToyModel(3, eos_bias=0.5)
     config = BeamConfig(beam_size=6, lenpen=0.2, coverage_penalty=weight, max_len_b=4, stop=stop)
-    found = BeamSearch(config, nbest=4)(model, *padded())
+    found = search_with(BeamSearch(config, nbest=4), model, *padded())
     for source, hypotheses in zip(SOURCES, found):
         scores = [hypothesis.score for hypothesis in hypotheses]
         assert scores == sorted(scores, reverse=True)
@@ -47,7 +48,7 @@ def test_a_heavy_penalty_prefers_translations_that_cover_the_source() -> None:
     def uncovered(weight: float) -> float:
         config = BeamConfig(beam_size=20, lenpen=0.0, coverage_penalty=weight, stop=StopRule.bound)
         total = 0.0
-        for source, (best,) in zip(SOURCES, BeamSearch(config)(model, *padded())):
+        for source, (best,) in zip(SOURCES, search_with(BeamSearch(config), model, *padded())):
             tokens = tuple(best.tokens.tolist())
             attended = sum(model.attention(source, tokens[:end]) for end in range(len(tokens)))
             total -= float(np.log(np.minimum(attended, 1.0)).sum())
@@ -58,7 +59,7 @@ def test_a_heavy_penalty_prefers_translations_that_cover_the_source() -> None:
 
 def test_attention_is_not_returned_for_it() -> None:
     config = BeamConfig(beam_size=3, coverage_penalty=0.2)
-    assert BeamSearch(config)(ToyModel(1), *padded())[0][0].attention is None
+    assert search_with(BeamSearch(config), ToyModel(1), *padded())[0][0].attention is None
 
 
 def test_a_model_without_attention_is_refused() -> None:
@@ -67,7 +68,7 @@ def test_a_model_without_attention_is_refused() -> None:
             return replace(super().step(*arguments, **options), attention=None)  # type: ignore[arg-type]
 
     with pytest.raises(UsageError, match="--coverage-penalty needs a model with attention"):
-        BeamSearch(BeamConfig(coverage_penalty=0.2))(Blind(1), *padded())
+        search_with(BeamSearch(BeamConfig(coverage_penalty=0.2)), Blind(1), *padded())
 
 
 def test_small_weights_of_half_precision_are_not_lost_in_their_sum() -> None:

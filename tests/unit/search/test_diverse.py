@@ -12,6 +12,7 @@ from nmt.errors import UsageError
 from nmt.search.beam import DiverseBeamSearch
 from nmt.search.config import DiverseBeamConfig
 from nmt.search.requests import Request
+from nmt.testing.subjects import search_with
 from tests.unit.search.test_rules import requests, sentences, some_rules
 from tests.unit.search.test_search import assert_same, beam_options, beam_search, padded, some_models, some_settings
 from tests.unit.search.toy import EOS, Settings, ToyModel, slow_diverse
@@ -38,7 +39,7 @@ def test_diverse_search_equals_the_slow_one(model, asked, options, rules, groups
     options = dataclasses.replace(options, beam=groups * width, **rules)
     options = dataclasses.replace(options, nbest=data.draw(st.integers(1, options.beam)))
     sources, wishes = zip(*asked)
-    found = diverse_search(options, groups, strength)(model, *padded(sources), requests=requests(wishes))
+    found = search_with(diverse_search(options, groups, strength), model, *padded(sources), requests=requests(wishes))
     for hypotheses, source, wish in zip(found, sources, wishes):
         assert_same(hypotheses, slow_diverse(model, source, options, groups, strength, wish))
 
@@ -47,7 +48,10 @@ def test_diverse_search_equals_the_slow_one(model, asked, options, rules, groups
 @given(model=some_models, asked=sentences, options=some_settings)
 def test_one_group_is_beam_search(model, asked, options):
     rows = padded([source for source, _ in asked])
-    one, other = diverse_search(options, 1, 2.0)(model, *rows), beam_search(options)(model, *rows)
+    one, other = (
+        search_with(diverse_search(options, 1, 2.0), model, *rows),
+        search_with(beam_search(options), model, *rows),
+    )
     for found, expected in zip(one, other):
         assert [hypothesis.tokens.tolist() for hypothesis in found] == [
             hypothesis.tokens.tolist() for hypothesis in expected
@@ -58,7 +62,7 @@ def test_groups_find_different_translations() -> None:
     model, rows = ToyModel(11, vocabulary=70), padded([(4, 5, EOS)])
     options = Settings(beam=4, nbest=4, b=8)
     first_tokens = [
-        {int(one.tokens[0]) for one in diverse_search(options, 4, strength)(model, *rows)[0]}
+        {int(one.tokens[0]) for one in search_with(diverse_search(options, 4, strength), model, *rows)[0]}
         for strength in (0.0, 100.0)
     ]
     assert len(first_tokens[0]) == 1 and len(first_tokens[1]) == 4
@@ -66,7 +70,7 @@ def test_groups_find_different_translations() -> None:
 
 def test_attention_comes_with_every_hypothesis() -> None:
     rows = padded([(4, 5, EOS), (4, EOS)])
-    found = diverse_search(Settings(beam=4, nbest=3), 2, 1.0)(ToyModel(3), *rows, attention=True)
+    found = search_with(diverse_search(Settings(beam=4, nbest=3), 2, 1.0), ToyModel(3), *rows, attention=True)
     for hypotheses, width in zip(found, (3, 2)):
         for hypothesis in hypotheses:
             assert hypothesis.attention is not None and hypothesis.attention.shape == (len(hypothesis.tokens), width)
@@ -90,4 +94,9 @@ def test_more_translations_than_slots_are_refused_and_so_are_phrases() -> None:
     with pytest.raises(UsageError, match="nbest=6 is more than the beam of 5"):
         DiverseBeamSearch(DiverseBeamConfig(), nbest=6)
     with pytest.raises(UsageError, match="cannot make a translation contain a phrase"):
-        DiverseBeamSearch(DiverseBeamConfig())(ToyModel(1), *padded([(4, EOS)]), requests=[Request(include=((4,),))])
+        search_with(
+            DiverseBeamSearch(DiverseBeamConfig()),
+            ToyModel(1),
+            *padded([(4, EOS)]),
+            requests=[Request(include=((4,),))],
+        )

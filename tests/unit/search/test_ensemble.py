@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.data.batch import collate
+from nmt.data.batching.batch import collate
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.search import searches
 from nmt.search.config import BeamConfig
-from nmt.search.in_torch import Ensemble
-from nmt.testing.subjects import all_log_probabilities, alone, subject, toy_batch
+from nmt.search.decoding import Engine
+from nmt.search.requests import Sentences
+from nmt.testing.subjects import all_log_probabilities, alone, engine_of, ensemble_of, search_with, subject, toy_batch
 
 SOURCE_LENGTHS = (2, 9, 5, 1)
 
@@ -26,7 +27,7 @@ def members() -> list[EncoderDecoder]:
 def test_what_it_finds_has_the_mean_of_the_members_probabilities(members: list[EncoderDecoder]) -> None:
     batch = toy_batch(members[0], SOURCE_LENGTHS, SOURCE_LENGTHS)
     search = searches.build(BeamConfig(beam_size=3, max_len_a=0.0, max_len_b=6), nbest=3)
-    for sentence, found in enumerate(search(Ensemble(members), batch.source, batch.source_lengths)):
+    for sentence, found in enumerate(search_with(search, ensemble_of(members), batch.source, batch.source_lengths)):
         source = alone(batch, sentence).source[0].numpy()
         for hypothesis in found:
             one = collate([source], [hypothesis.tokens])
@@ -38,10 +39,10 @@ def test_what_it_finds_has_the_mean_of_the_members_probabilities(members: list[E
 def test_what_it_finds_does_not_depend_on_batch_mates(members: list[EncoderDecoder]) -> None:
     batch = toy_batch(members[0], SOURCE_LENGTHS, SOURCE_LENGTHS)
     search = searches.build(BeamConfig(beam_size=3, max_len_a=0.0, max_len_b=6))
-    together = search(Ensemble(members), batch.source, batch.source_lengths)
+    together = search_with(search, ensemble_of(members), batch.source, batch.source_lengths)
     for sentence, (found,) in enumerate(together):
         single = alone(batch, sentence)
-        (expected,) = search(Ensemble(members), single.source, single.source_lengths)[0]
+        (expected,) = search_with(search, ensemble_of(members), single.source, single.source_lengths)[0]
         assert found.tokens.tolist() == expected.tokens.tolist()
         np.testing.assert_allclose(found.token_scores, expected.token_scores, atol=1e-4)
 
@@ -50,7 +51,7 @@ def test_weights_say_how_much_each_member_counts(members: list[EncoderDecoder]) 
     two, weights = members[:2], (3.0, 1.0)
     batch = toy_batch(two[0], SOURCE_LENGTHS, SOURCE_LENGTHS)
     search = searches.build(BeamConfig(beam_size=2, max_len_a=0.0, max_len_b=5))
-    found = search(Ensemble(two, weights), batch.source, batch.source_lengths)
+    found = search_with(search, ensemble_of(two, weights), batch.source, batch.source_lengths)
     for sentence, (hypothesis,) in enumerate(found):
         source = alone(batch, sentence).source[0].numpy()
         one = collate([source], [hypothesis.tokens])
@@ -64,7 +65,7 @@ def test_weights_that_are_not_one_positive_number_each_are_refused(
     members: list[EncoderDecoder], weights: tuple[float, ...]
 ) -> None:
     with pytest.raises(UsageError, match="--ensemble-weights 1.*: give a positive number for each of the 2 models"):
-        Ensemble(members[:2], weights)
+        ensemble_of(members[:2], weights)
 
 
 @pytest.mark.parametrize("weights", [(1e308, 1e308), (1e-320, 1e308), (float("nan"), 1.0), (-1.0, 2.0)])
@@ -72,19 +73,18 @@ def test_weights_whose_ratio_is_no_number_are_refused(
     members: list[EncoderDecoder], weights: tuple[float, float]
 ) -> None:
     with pytest.raises(UsageError, match="give a positive number for each of the 2 models"):
-        Ensemble(members[:2], weights)
+        ensemble_of(members[:2], weights)
 
 
 def test_attention_is_weighted_as_probabilities_are() -> None:
     two = [subject("transformer").model(seed).eval() for seed in (1, 2)]
     batch = toy_batch(two[0], SOURCE_LENGTHS, SOURCE_LENGTHS)
 
-    def attention(model: Ensemble) -> torch.Tensor:
-        memory, state = model.start(model.encode(batch.source, batch.source_lengths), 1)
-        found = model.step(torch.full((len(SOURCE_LENGTHS),), 4), memory, state, attention=True).attention
+    def attention(engine: Engine) -> np.ndarray:
+        sources = Sentences.of_tensors(batch.source, batch.source_lengths).sources
+        found = engine.begin(sources, 1).step(np.full(len(SOURCE_LENGTHS), 4), attention=True).attention
         assert found is not None
         return found
 
-    with torch.inference_mode():
-        first, second, both = (attention(one) for one in (Ensemble(two[:1]), Ensemble(two[1:]), Ensemble(two, (3, 1))))
-    torch.testing.assert_close(both, 0.75 * first + 0.25 * second)
+    first, second, both = (attention(one) for one in (*map(engine_of, two), ensemble_of(two, (3, 1))))
+    np.testing.assert_allclose(both, 0.75 * first + 0.25 * second, rtol=1e-5)

@@ -9,15 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt.data.batch import collate
+from nmt.data.batching.batch import collate
+from nmt.engines import model_engine
 from nmt.interface import EncoderDecoder
 from nmt.models import models
-from nmt.search import forced
 from nmt.search.config import LengthPenalty
-from nmt.search.forced import ForcedSearch, score_at_once, score_targets
-from nmt.search.in_torch import Ensemble
-from nmt.search.requests import Request
-from nmt.testing.subjects import all_log_probabilities, alone, subject, toy_batch
+from nmt.search.forced import ForcedSearch
+from nmt.search.requests import Request, Sentences
+from nmt.testing.subjects import (
+    all_log_probabilities,
+    alone,
+    engine_of,
+    ensemble_of,
+    forced_scores,
+    search_with,
+    subject,
+    toy_batch,
+)
 from tests.unit.search.test_search import padded, some_settings
 from tests.unit.search.toy import EOS, Settings, ToyModel
 
@@ -35,11 +43,15 @@ def targets_of(model: EncoderDecoder) -> tuple[Tensor, Tensor, list[Tensor]]:
 
 @pytest.mark.parametrize("name", models.names())
 def test_one_pass_and_single_steps_agree_for_every_architecture(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forced, "_SCORES_AT_ONCE", 40)  # the vocabulary in several parts
+    monkeypatch.setattr(model_engine, "_SCORES_AT_ONCE", 40)  # the vocabulary in several parts
     model = subject(name).model(1)
     source, lengths, targets = targets_of(model)
-    at_once = score_at_once(model, source, lengths, targets)
-    for row, (found, expected) in enumerate(zip(at_once, score_targets(model, source, lengths, targets))):
+    sources = Sentences.of_tensors(source, lengths).sources
+    at_once = engine_of(model).target_scores(sources, [target.numpy() for target in targets])
+    assert at_once is not None
+    for row, (found, expected) in enumerate(
+        zip(map(torch.from_numpy, at_once), forced_scores(model, source, lengths, targets))
+    ):
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
         one = collate([source[row, : lengths[row]].numpy()], [targets[row].numpy()])
         by_definition = all_log_probabilities(model, one)[0].gather(1, targets[row][:, None])[:, 0]
@@ -53,8 +65,8 @@ def test_as_a_search_it_finds_the_targets_with_their_scores(attention: bool, ens
     source, lengths, targets = targets_of(model)
     requests = [Request(target=tuple(target[:-1].tolist())) for target in targets]
     search = ForcedSearch(LengthPenalty.power, 1.0)
-    decodable = Ensemble([model, model]) if ensemble else model
-    found = search(decodable, source, lengths, attention=attention, requests=requests)
+    engine = ensemble_of([model, model]) if ensemble else model
+    found = search_with(search, engine, source, lengths, attention=attention, requests=requests)
     for row, ((hypothesis,), target) in enumerate(zip(found, targets)):
         assert hypothesis.tokens.tolist() == target.tolist() and hypothesis.finished
         assert hypothesis.log_probability == pytest.approx(float(hypothesis.token_scores.sum()), abs=1e-5)
@@ -76,7 +88,7 @@ def test_scores_are_those_of_the_definition(seed: int, pairs: list[tuple[Pieces,
     model, sources = ToyModel(seed), [source for source, _ in pairs]
     kind = LengthPenalty.gnmt if options.gnmt else LengthPenalty.power
     requests = [Request(target=target) for _, target in pairs]
-    found = ForcedSearch(kind, options.alpha)(model, *padded(sources), requests=requests)
+    found = search_with(ForcedSearch(kind, options.alpha), model, *padded(sources), requests=requests)
     for (hypothesis,), (source, target) in zip(found, pairs):
         tokens = (*target, EOS)
         expected = [model.log_probabilities(source, tokens[:t])[token] for t, token in enumerate(tokens)]
@@ -90,17 +102,19 @@ def test_an_alignment_is_of_the_sentence_itself() -> None:
     targets = list(torch.split(batch.targets, batch.target_lengths.tolist()))
     requests = [Request(target=tuple(target[:-1].tolist())) for target in targets]
     search = ForcedSearch(LengthPenalty.gnmt, 0.6)
-    together = search(model, batch.source, batch.source_lengths, attention=True, requests=requests)
+    together = search_with(search, model, batch.source, batch.source_lengths, attention=True, requests=requests)
     for row, (hypothesis,) in enumerate(together):
         single = alone(batch, row)
-        ((expected,),) = search(model, single.source, single.source_lengths, attention=True, requests=[requests[row]])
+        ((expected,),) = search_with(
+            search, model, single.source, single.source_lengths, attention=True, requests=[requests[row]]
+        )
         assert hypothesis.attention is not None and expected.attention is not None
         np.testing.assert_allclose(hypothesis.attention, expected.attention, atol=1e-5)
 
 
 def test_a_target_that_the_model_cannot_write_loses_its_end() -> None:
     search, rows = ForcedSearch(LengthPenalty.gnmt, 0.6), padded([(4, EOS)])
-    ((cut,),) = search(ToyModel(1, limit=3), *rows, requests=[Request(target=(4, 5, 6))])
-    ((whole,),) = search(ToyModel(1, limit=3), *rows, requests=[Request(target=(4, 5))])
+    ((cut,),) = search_with(search, ToyModel(1, limit=3), *rows, requests=[Request(target=(4, 5, 6))])
+    ((whole,),) = search_with(search, ToyModel(1, limit=3), *rows, requests=[Request(target=(4, 5))])
     assert cut.tokens.tolist() == whole.tokens.tolist() == [4, 5, EOS] and cut.score == whole.score
     assert whole.finished and not cut.finished

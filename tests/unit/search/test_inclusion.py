@@ -14,9 +14,10 @@ from nmt.search.beam import BeamSearch
 from nmt.search.config import BeamConfig
 from nmt.search.inclusion import Phrases
 from nmt.search.inclusion import _allocate as allocate
-from nmt.search.inclusion import _Option as Option
+from nmt.search.inclusion import _Continuation as Continuation
 from nmt.search.inclusion import _two_beams as two_beams
 from nmt.search.requests import Request
+from nmt.testing.subjects import search_with
 from tests.unit.search.test_rules import contains, repeats
 from tests.unit.search.test_search import assert_same, beam_search, padded, some_settings
 from tests.unit.search.toy import EOS, Settings, ToyModel, exhaustive, occurrences, slow_including
@@ -38,7 +39,9 @@ some_phrases = st.lists(phrases, max_size=3).map(tuple)
 def test_translations_contain_every_phrase_as_often_as_wanted(seed, vocabulary, eos_bias, wanted, beam, stop):
     model, sources = ToyModel(seed, vocabulary, eos_bias), [(4, 5, EOS), (5, EOS), (6, 6, 4, EOS)][: len(wanted)]
     options = Settings(beam=beam, a=0, b=30, stop=stop)
-    found = beam_search(options)(model, *padded(sources), requests=[Request(include=phrases) for phrases in wanted])
+    found = search_with(
+        beam_search(options), model, *padded(sources), requests=[Request(include=phrases) for phrases in wanted]
+    )
     for (hypothesis,), asked in zip(found, wanted):
         tokens = hypothesis.tokens.tolist()
         assert all(occurrences(tokens, phrase) >= count for phrase, count in Counter(asked).items())
@@ -56,7 +59,9 @@ def test_translations_contain_every_phrase_as_often_as_wanted(seed, vocabulary, 
 def test_what_is_found_is_what_a_slow_search_with_the_phrases_finds(seed, vocabulary, eos_bias, wanted, options, data):
     model, sources = ToyModel(seed, vocabulary, eos_bias), [(4, 5, EOS), (5, EOS), (6, 6, 4, EOS)][: len(wanted)]
     options = dataclasses.replace(options, b=options.b + 3, nbest=data.draw(st.integers(1, options.beam)))
-    found = beam_search(options)(model, *padded(sources), requests=[Request(include=phrases) for phrases in wanted])
+    found = search_with(
+        beam_search(options), model, *padded(sources), requests=[Request(include=phrases) for phrases in wanted]
+    )
     for hypotheses, source, asked in zip(found, sources, wanted):
         assert_same(hypotheses, slow_including(model, source, options, asked))
 
@@ -71,7 +76,7 @@ def test_a_wide_beam_finds_the_best_translation_that_contains_the_phrases(seed, 
         for one in exhaustive(model, source, options)
         if all(occurrences(list(one.tokens), phrase) >= count for phrase, count in Counter(asked).items())
     ]
-    ((hypothesis,),) = beam_search(options)(model, *padded([source]), requests=[Request(include=asked)])
+    ((hypothesis,),) = search_with(beam_search(options), model, *padded([source]), requests=[Request(include=asked)])
     if expected:
         assert hypothesis.score == pytest.approx(expected[0].score, abs=1e-4)
     else:
@@ -84,9 +89,9 @@ def test_batch_mates_never_matter(seed, sources, asked):
     model = ToyModel(seed)
     options = Settings(beam=4, b=8)
     wishes = [Request(include=asked), *[Request()] * (len(sources) - 1)]
-    together = beam_search(options)(model, *padded(sources), requests=wishes)
+    together = search_with(beam_search(options), model, *padded(sources), requests=wishes)
     for index, wish in enumerate(wishes):
-        alone = beam_search(options)(model, *padded([sources[index]]), requests=[wish])[0]
+        alone = search_with(beam_search(options), model, *padded([sources[index]]), requests=[wish])[0]
         assert [one.tokens.tolist() for one in together[index]] == [one.tokens.tolist() for one in alone]
 
 
@@ -95,7 +100,7 @@ def test_batch_mates_never_matter(seed, sources, asked):
 def test_phrases_go_together_with_a_prefix_and_with_rules(seed, asked):
     options = Settings(beam=6, b=20, ngram=4)
     wish = Request(prefix=(6, 7), include=asked, exclude=((7, 6),))
-    ((hypothesis,),) = beam_search(options)(ToyModel(seed), *padded([(4, 5, EOS)]), requests=[wish])
+    ((hypothesis,),) = search_with(beam_search(options), ToyModel(seed), *padded([(4, 5, EOS)]), requests=[wish])
     tokens = hypothesis.tokens.tolist()
     assert tokens[:2] == [6, 7] and not contains(tokens, (7, 6)) and not repeats(tokens, 4)
     assert all(contains(tokens, phrase) for phrase in asked) or not hypothesis.finished
@@ -106,7 +111,9 @@ def test_phrases_go_together_with_a_prefix_and_with_rules(seed, asked):
 def test_phrases_go_together_with_a_sentences_own_lengths(seed, eos_bias, asked):
     wishes = [Request(include=(asked,), min_length=7, max_length=9), Request(min_length=2), Request(include=(asked,))]
     rows = padded([(4, 5, EOS), (6, EOS), (5, EOS)])
-    (found, *_), *_ = beam_search(Settings(beam=6, b=6))(ToyModel(seed, eos_bias=eos_bias), *rows, requests=wishes)
+    (found, *_), *_ = search_with(
+        beam_search(Settings(beam=6, b=6)), ToyModel(seed, eos_bias=eos_bias), *rows, requests=wishes
+    )
     assert 7 <= len(found.tokens) - 1 <= 9 and contains(found.tokens.tolist(), asked)
 
 
@@ -120,7 +127,7 @@ def test_phrases_go_together_with_a_sentences_own_lengths(seed, eos_bias, asked)
     ],
 )
 def test_slots_are_shared_out_among_the_banks_that_there_are(slots: int, banks: list[int], kept: list[int]) -> None:
-    options = [Option(float(bank + parent), parent, 4, bank) for bank in banks for parent in range(5)]
+    options = [Continuation(float(bank + parent), parent, 4, bank) for bank in banks for parent in range(5)]
     options.sort()
     chosen = allocate(options, slots)
     assert sorted(option.bank for option in chosen) == kept
@@ -133,7 +140,7 @@ def test_slots_are_shared_out_among_the_banks_that_there_are(slots: int, banks: 
 def test_where_the_limit_leaves_no_room_the_translation_is_marked() -> None:
     options = Settings(beam=3, a=0, b=2)
     asked = [Request(include=((4, 5, 6, 7),))]
-    ((hypothesis,),) = beam_search(options)(ToyModel(1), *padded([(4, EOS)]), requests=asked)
+    ((hypothesis,),) = search_with(beam_search(options), ToyModel(1), *padded([(4, EOS)]), requests=asked)
     assert not hypothesis.finished and len(hypothesis.tokens) == 3
 
 
@@ -157,7 +164,7 @@ def test_progress_counts_what_a_look_at_all_tokens_counts(asked, tokens):
 def test_attention_and_nbest_come_with_phrases() -> None:
     options = dataclasses.replace(Settings(beam=5, b=20), nbest=3)
     asked = [Request(include=((4, 6),))]
-    (found,) = beam_search(options)(ToyModel(2), *padded([(4, 5, EOS)]), attention=True, requests=asked)
+    (found,) = search_with(beam_search(options), ToyModel(2), *padded([(4, 5, EOS)]), attention=True, requests=asked)
     assert len(found) == 3 and all(one.attention is not None for one in found)
     texts = [tuple(one.tokens.tolist()) for one in found]
     assert len({*texts}) == 3 and all(contains(list(text), (4, 6)) for text in texts)
@@ -177,8 +184,11 @@ def test_bound_ends_no_earlier_than_all_allows(seed, asked, alpha, beam):
     """Slots are in no order where phrases are asked for."""
     rows, wish = padded([(4, 5, EOS)]), [Request(include=asked)]
     found = {
-        stop: beam_search(Settings(beam=beam, gnmt=False, alpha=alpha, a=0, b=10, stop=stop))(
-            ToyModel(seed), *rows, requests=wish
+        stop: search_with(
+            beam_search(Settings(beam=beam, gnmt=False, alpha=alpha, a=0, b=10, stop=stop)),
+            ToyModel(seed),
+            *rows,
+            requests=wish,
         )[0][0]
         for stop in ("bound", "all")
     }
@@ -188,8 +198,8 @@ def test_bound_ends_no_earlier_than_all_allows(seed, asked, alpha, beam):
 def test_coverage_goes_together_with_phrases_and_a_prefix() -> None:
     config = BeamConfig(beam_size=4, coverage_penalty=0.3, max_len_a=0, max_len_b=8)
     wish = [Request(prefix=(6,), include=((4, 5),)), Request()]
-    found = BeamSearch(config)(ToyModel(3), *padded([(4, 5, EOS), (5, EOS)]), requests=wish)
-    plain = BeamSearch(config)(ToyModel(3), *padded([(4, 5, EOS), (5, EOS)]))
+    found = search_with(BeamSearch(config), ToyModel(3), *padded([(4, 5, EOS), (5, EOS)]), requests=wish)
+    plain = search_with(BeamSearch(config), ToyModel(3), *padded([(4, 5, EOS), (5, EOS)]))
     tokens = found[0][0].tokens.tolist()
     assert tokens[0] == 6 and contains(tokens, (4, 5))
     assert found[1][0].tokens.tolist() == plain[1][0].tokens.tolist()
@@ -206,13 +216,13 @@ ranked = st.lists(
 @given(options=ranked, width=st.integers(1, 6))
 def test_the_second_beam_is_of_what_the_first_left_and_goes_on(options: list[tuple], width: int) -> None:
     """By a definition that compares every option with every one that was taken; totals are often equal."""
-    best_first = sorted(Option(*option) for option in options)
+    best_first = sorted(Continuation(*option) for option in options)
     first = allocate(best_first, width)
     left = [one for one in best_first if all(one != other for other in first) and one.token != EOS]
     assert two_beams(best_first, width) == first + allocate(left, width)
 
 
-class Counted(Option):
+class Counted(Continuation):
     """Counts how often it is compared."""
 
     comparisons = 0
@@ -221,7 +231,7 @@ class Counted(Option):
         Counted.comparisons += 1
         return super().__eq__(other)
 
-    __hash__ = Option.__hash__
+    __hash__ = Continuation.__hash__
 
 
 def test_comparisons_grow_with_the_beam_and_not_with_its_square() -> None:

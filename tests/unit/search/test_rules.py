@@ -14,11 +14,11 @@ from nmt.errors import UsageError
 from nmt.interface import Hypothesis
 from nmt.search import Search
 from nmt.search.beam import BeamSearch
-from nmt.search.config import BeamConfig, GreedyConfig, RuleConfig, SamplingConfig
+from nmt.search.config import BeamConfig, CommonSearchConfig, GreedyConfig, SamplingConfig
 from nmt.search.greedy import GreedySearch
-from nmt.search.in_torch import Ensemble
 from nmt.search.requests import Request, clash, fits
 from nmt.search.sampling import SamplingSearch
+from nmt.testing.subjects import ensemble_of, search_with
 from tests.unit.search.test_search import assert_same, beam_search, padded, some_models, some_settings
 from tests.unit.search.toy import EOS, UNK, Settings, SlowEnsemble, ToyModel, Wish, slow_beam, slow_greedy
 
@@ -56,7 +56,7 @@ def requests(wishes: Sequence[Wish]) -> list[Request]:
 def test_beam_search_under_rules_equals_the_slow_one(model, asked, options, rules, data):
     options = dataclasses.replace(options, nbest=data.draw(st.integers(1, options.beam)), **rules)
     sources, wishes = zip(*asked)
-    found = beam_search(options)(model, *padded(sources), requests=requests(wishes))
+    found = search_with(beam_search(options), model, *padded(sources), requests=requests(wishes))
     for hypotheses, source, wish in zip(found, sources, wishes):
         assert_same(hypotheses, slow_beam(model, source, options, wish))
 
@@ -69,7 +69,7 @@ def test_greedy_search_under_rules_equals_the_slow_one(model, asked, options, ru
         options.a, options.b, options.min_len, options.ngram, options.repetition, options.forbid_unknown
     )
     sources, wishes = zip(*asked)
-    found = GreedySearch(config)(model, *padded(sources), requests=requests(wishes))
+    found = search_with(GreedySearch(config), model, *padded(sources), requests=requests(wishes))
     for hypotheses, source, wish in zip(found, sources, wishes):
         assert_same(hypotheses, [slow_greedy(model, source, options, wish)])
 
@@ -80,7 +80,7 @@ def test_rules_mean_the_same_for_an_ensemble(seed, asked, options, rules):
     options = dataclasses.replace(options, **rules)
     models = [ToyModel(seed), ToyModel(seed + 1)]
     sources, wishes = zip(*asked)
-    found = beam_search(options)(Ensemble(models), *padded(sources), requests=requests(wishes))
+    found = search_with(beam_search(options), ensemble_of(models), *padded(sources), requests=requests(wishes))
     for hypotheses, source, wish in zip(found, sources, wishes):
         assert_same(hypotheses, slow_beam(SlowEnsemble(models), source, options, wish))
 
@@ -105,7 +105,7 @@ def contains(tokens: Sequence[int], phrase: tuple[int, ...]) -> bool:
 def test_samples_keep_the_rules(seed, asked, n, forbid, nbest):
     sources, wishes = zip(*asked)
     config = SamplingConfig(max_len_b=20, no_repeat_ngram=n, forbid_unknown=forbid)
-    found = SamplingSearch(config, nbest)(ToyModel(seed), *padded(sources), requests=requests(wishes))
+    found = search_with(SamplingSearch(config, nbest), ToyModel(seed), *padded(sources), requests=requests(wishes))
     for hypotheses, wish in zip(found, wishes):
         assert len(hypotheses) == nbest
         for hypothesis in hypotheses:
@@ -128,9 +128,9 @@ def test_samples_are_as_long_as_each_sentence_asks_whatever_the_others_ask(seed,
     model, search = ToyModel(seed, eos_bias=eos_bias), SamplingSearch(SamplingConfig(max_len_b=6, min_len=min_len), 3)
     sources = [(4, 5, *[6] * number, EOS) for number in range(len(lengths))]
     asked = [Request(min_length=shortest, max_length=longest) for shortest, longest in lengths]
-    found = search(model, *padded(sources), requests=asked)
+    found = search_with(search, model, *padded(sources), requests=asked)
     for hypotheses, source, request in zip(found, sources, asked):
-        (alone,) = search(model, *padded([source]), requests=[request])
+        (alone,) = search_with(search, model, *padded([source]), requests=[request])
         assert tokens_of(hypotheses) == tokens_of(alone)
         longest = request.max_length or max(len(source) - 1 + 6, request.min_length or 0)
         shortest = min(request.min_length or min_len, longest)
@@ -141,8 +141,8 @@ def test_samples_are_as_long_as_each_sentence_asks_whatever_the_others_ask(seed,
 
 def test_without_rules_and_requests_nothing_changes():
     model, rows = ToyModel(3), padded([(4, 5, EOS), (6, EOS)])
-    plain = beam_search(Settings())(model, *rows)
-    asked = beam_search(Settings())(model, *rows, requests=[Request(), Request()])
+    plain = search_with(beam_search(Settings()), model, *rows)
+    asked = search_with(beam_search(Settings()), model, *rows, requests=[Request(), Request()])
     assert [[one.tokens.tolist() for one in found] for found in plain] == [
         [one.tokens.tolist() for one in found] for found in asked
     ]
@@ -150,7 +150,7 @@ def test_without_rules_and_requests_nothing_changes():
 
 def test_with_a_repetition_penalty_log_probabilities_remain_the_models():
     options = Settings(repetition=3.0, b=6)
-    (found,) = beam_search(options)(ToyModel(5), *padded([(4, 5, 6, EOS)]))
+    (found,) = search_with(beam_search(options), ToyModel(5), *padded([(4, 5, 6, EOS)]))
     for hypothesis in found:
         assert hypothesis.log_probability == pytest.approx(float(hypothesis.token_scores.sum()), abs=1e-5)
 
@@ -158,8 +158,8 @@ def test_with_a_repetition_penalty_log_probabilities_remain_the_models():
 def test_a_request_of_one_sentence_leaves_its_batch_mates_alone():
     model, sources = ToyModel(7), [(4, 5, EOS), (6, 4, EOS), (5, EOS)]
     asked = [Request(), Request(prefix=(4, 4, 5), exclude=((6,),)), Request()]
-    plain = beam_search(Settings())(model, *padded(sources))
-    found = beam_search(Settings())(model, *padded(sources), requests=asked)
+    plain = search_with(beam_search(Settings()), model, *padded(sources))
+    found = search_with(beam_search(Settings()), model, *padded(sources), requests=asked)
     texts = [[tokens_of(one) for one in results] for results in (plain, found)]
     assert texts[0][0] == texts[1][0] and texts[0][2] == texts[1][2] and texts[0][1] != texts[1][1]
 
@@ -171,7 +171,7 @@ def tokens_of(hypotheses: Sequence[Hypothesis]) -> list[list[int]]:
 @pytest.mark.parametrize("search", [GreedySearch(GreedyConfig()), SamplingSearch(SamplingConfig())])
 def test_only_the_beam_can_be_asked_for_a_phrase(search: Search):
     with pytest.raises(UsageError, match="cannot make a translation contain a phrase; use --search beam"):
-        search(ToyModel(1), *padded([(4, EOS)]), requests=[Request(include=((4,),))])
+        search_with(search, ToyModel(1), *padded([(4, EOS)]), requests=[Request(include=((4,),))])
 
 
 @pytest.mark.parametrize("config_class", [BeamConfig, GreedyConfig, SamplingConfig])
@@ -182,7 +182,9 @@ def test_only_the_beam_can_be_asked_for_a_phrase(search: Search):
         ({"repetition_penalty": 0.0}, "search.repetition_penalty=0.0"),
     ],
 )
-def test_impossible_rules_are_refused(config_class: type[RuleConfig], options: dict[str, float], complaint: str):
+def test_impossible_rules_are_refused(
+    config_class: type[CommonSearchConfig], options: dict[str, float], complaint: str
+):
     with pytest.raises(UsageError, match=complaint):
         config_class(**options)
 
@@ -199,7 +201,9 @@ def test_patience_waits_for_more_finished_hypotheses():
         options = Settings(beam=2, gnmt=False, alpha=2.0, a=0, b=8)
         rows = padded([(4, 5, EOS)])
         (first,), (patient,) = (
-            beam_search(dataclasses.replace(options, patience=patience))(ToyModel(seed, eos_bias=1.0), *rows)
+            search_with(
+                beam_search(dataclasses.replace(options, patience=patience)), ToyModel(seed, eos_bias=1.0), *rows
+            )
             for patience in (1.0, 3.0)
         )
         assert patient[0].score >= first[0].score - 1e-5

@@ -20,10 +20,10 @@ from nmt.errors import DataError, UsageError
 from nmt.interface import Hypothesis
 from nmt.search import searches
 from nmt.search.config import GreedyConfig, SamplingConfig
-from nmt.search.forced import score_targets
 from nmt.search.greedy import GreedySearch
-from nmt.search.in_torch import Ensemble
+from nmt.search.requests import Sentences
 from nmt.search.sampling import SamplingSearch
+from nmt.testing.subjects import engine_of, ensemble_of, forced_scores, search_with
 from tests.unit.search.toy import BOS, EOS, PAD, Settings, SlowEnsemble, ToyModel, Wish, ranked_by
 
 SHORT = SamplingConfig(max_len_a=0.0, max_len_b=2)
@@ -155,7 +155,7 @@ def test_samples_of_any_model_are_distributed_as_defined(model, config):
 
 def assert_distributed(model: ToyModel, config: SamplingConfig, count: int = 6000) -> int:
     """Of how many translations the frequency was compared."""
-    draws = SamplingSearch(config, count).draw(model, *padded([SOURCE]))
+    draws = SamplingSearch(config, count).draw(engine_of(model), Sentences([np.array(SOURCE)]))
     found = Counter(tuple(row[:length]) for row, length in zip(draws.tokens[0].tolist(), draws.lengths[0].tolist()))
     expected = distribution(model, config)
     assert all(expected[tokens] > 0.0 for tokens in found), "a translation that is impossible"
@@ -168,7 +168,7 @@ def assert_distributed(model: ToyModel, config: SamplingConfig, count: int = 600
 
 def test_an_ensemble_draws_from_the_mean_of_probabilities() -> None:
     members, count = [ToyModel(3, 6), ToyModel(4, 6)], 6000
-    found = Counter(ids(SamplingSearch(SHORT, count)(Ensemble(members), *padded([SOURCE]))[0]))
+    found = Counter(ids(search_with(SamplingSearch(SHORT, count), ensemble_of(members), *padded([SOURCE]))[0]))
     expected = distribution(SlowEnsemble(members), SHORT)
     for tokens, probability in expected.items():
         assert abs(found[tokens] - probability * count) < 5 * (probability * count) ** 0.5 + 2
@@ -178,7 +178,7 @@ def test_an_ensemble_draws_from_the_mean_of_probabilities() -> None:
 @given(model=models, rows=sources, config=configs, count=st.integers(1, 4))
 def test_scores_are_the_models_own_log_probabilities(model, rows, config, count):
     search = SamplingSearch(config, count)
-    for hypotheses, source in zip(search(model, *padded(rows)), rows):
+    for hypotheses, source in zip(search_with(search, model, *padded(rows)), rows):
         for one in hypotheses:
             tokens = tuple(one.tokens.tolist())
             expected = [model.log_probabilities(source, tokens[:t])[token] for t, token in enumerate(tokens)]
@@ -191,15 +191,15 @@ def test_scores_are_the_models_own_log_probabilities(model, rows, config, count)
 def test_samples_do_not_depend_on_batch_mates_or_their_order(model, rows, config, count, data):
     search = SamplingSearch(config, count)
     order = data.draw(st.permutations(range(len(rows))))
-    together = search(model, *padded([rows[index] for index in order]))
+    together = search_with(search, model, *padded([rows[index] for index in order]))
     for hypotheses, index in zip(together, order):
-        assert ids(hypotheses) == ids(search(model, *padded([rows[index]]))[0])
+        assert ids(hypotheses) == ids(search_with(search, model, *padded([rows[index]]))[0])
 
 
 @settings(max_examples=60)
 @given(model=models, rows=sources, config=configs, count=st.integers(1, 4))
 def test_every_sample_is_a_translation_within_the_limits(model, rows, config, count):
-    for hypotheses, source in zip(SamplingSearch(config, count)(model, *padded(rows)), rows):
+    for hypotheses, source in zip(search_with(SamplingSearch(config, count), model, *padded(rows)), rows):
         limit = int(config.max_len_a * (len(source) - 1) + config.max_len_b) + 1
         limit = limit if model.limit is None else min(limit, model.limit)
         assert len(hypotheses) == count
@@ -213,8 +213,8 @@ def test_every_sample_is_a_translation_within_the_limits(model, rows, config, co
 @settings(max_examples=30)
 @given(model=models, rows=sources, option=st.sampled_from([{"topk": 1}, {"topp": 1e-6}, {"temperature": 1e-6}]))
 def test_with_no_room_for_chance_sampling_is_greedy(model, rows, option):
-    greedy = GreedySearch(GreedyConfig())(model, *padded(rows))
-    sampled = SamplingSearch(SamplingConfig(**option), 2)(model, *padded(rows))
+    greedy = search_with(GreedySearch(GreedyConfig()), model, *padded(rows))
+    sampled = search_with(SamplingSearch(SamplingConfig(**option), 2), model, *padded(rows))
     for (expected,), found in zip(greedy, sampled):
         assert ids(found) == ids([expected, expected])
 
@@ -224,41 +224,45 @@ def test_another_seed_and_another_number_draw_another_translation() -> None:
     found = [
         tokens
         for seed in (1, 2, 3)
-        for tokens in ids(SamplingSearch(replace(config, seed=seed), 4)(model, *padded([SOURCE]))[0])
+        for tokens in ids(search_with(SamplingSearch(replace(config, seed=seed), 4), model, *padded([SOURCE]))[0])
     ]
     assert len(set(found)) == 12
 
 
 def test_more_samples_leave_the_first_ones_as_they_were() -> None:
     model = ToyModel(1, vocabulary=60)
-    few = SamplingSearch(SamplingConfig(), 2).draw(model, *padded([SOURCE]))
-    many = SamplingSearch(SamplingConfig(), 7).draw(model, *padded([SOURCE]))
+    few = SamplingSearch(SamplingConfig(), 2).draw(engine_of(model), Sentences([np.array(SOURCE)]))
+    many = SamplingSearch(SamplingConfig(), 7).draw(engine_of(model), Sentences([np.array(SOURCE)]))
     for number in range(2):
         length = int(few.lengths[0, number])
         assert length == many.lengths[0, number]
-        assert torch.equal(few.tokens[0, number, :length], many.tokens[0, number, :length])
+        assert np.array_equal(few.tokens[0, number, :length], many.tokens[0, number, :length])
 
 
 def test_the_generators_of_torch_are_neither_read_nor_moved() -> None:
     model = ToyModel(1, vocabulary=60)
     torch.manual_seed(1)
-    first = ids(SamplingSearch(SamplingConfig(), 3)(model, *padded([SOURCE]))[0])
+    first = ids(search_with(SamplingSearch(SamplingConfig(), 3), model, *padded([SOURCE]))[0])
     after = torch.rand(1)
     torch.manual_seed(1)
     assert torch.equal(torch.rand(1), after)
-    assert ids(SamplingSearch(SamplingConfig(), 3)(model, *padded([SOURCE]))[0]) == first
+    assert ids(search_with(SamplingSearch(SamplingConfig(), 3), model, *padded([SOURCE]))[0]) == first
 
 
 def test_forced_scoring_equals_the_scores_of_samples() -> None:
     model, rows = ToyModel(5), padded([SOURCE, (4, 4, 4, EOS)])
-    found = [hypotheses[0] for hypotheses in SamplingSearch(SamplingConfig(temperature=2.0), 1)(model, *rows)]
-    for one, scores in zip(found, score_targets(model, *rows, [torch.from_numpy(one.tokens) for one in found])):
+    found = [
+        hypotheses[0] for hypotheses in search_with(SamplingSearch(SamplingConfig(temperature=2.0), 1), model, *rows)
+    ]
+    for one, scores in zip(found, forced_scores(model, *rows, [torch.from_numpy(one.tokens) for one in found])):
         torch.testing.assert_close(torch.from_numpy(one.token_scores), scores)
 
 
 def test_attention_is_that_of_the_model_at_each_step() -> None:
     model, rows = ToyModel(5), [(4, 1, 1, EOS), (4, EOS)]
-    for hypotheses, source in zip(SamplingSearch(SamplingConfig(), 3)(model, *padded(rows), attention=True), rows):
+    for hypotheses, source in zip(
+        search_with(SamplingSearch(SamplingConfig(), 3), model, *padded(rows), attention=True), rows
+    ):
         for one in hypotheses:
             tokens = tuple(one.tokens.tolist())
             expected = np.stack([model.attention(source, tokens[:t]) for t in range(len(tokens))])
@@ -271,7 +275,7 @@ def test_a_model_without_scores_is_a_data_error() -> None:
     model.output[:] = float("nan")
     for options in ({}, {"topk": 3}, {"topp": 0.5}):
         with pytest.raises(DataError, match="not numbers"):
-            SamplingSearch(SamplingConfig(**options), 2)(model, *padded([SOURCE]))
+            search_with(SamplingSearch(SamplingConfig(**options), 2), model, *padded([SOURCE]))
 
 
 @pytest.mark.parametrize(
@@ -308,7 +312,7 @@ def test_the_options_have_the_flags_that_fairseq_gives_them() -> None:
 def test_tokens_that_tie_with_the_last_one_kept_are_kept_too(options: dict[str, Any]) -> None:
     model = ToyModel(1, vocabulary=9)
     model.output[:], model.position_table[:] = 0.0, 0.0
-    draws = SamplingSearch(replace(SHORT, **options), 500).draw(model, *padded([SOURCE]))
+    draws = SamplingSearch(replace(SHORT, **options), 500).draw(engine_of(model), Sentences([np.array(SOURCE)]))
     assert set(draws.tokens[0, :, 0].tolist()) == {1, *range(4, 9)}
 
 
@@ -316,7 +320,7 @@ def test_tokens_that_tie_with_the_last_one_kept_are_kept_too(options: dict[str, 
 def test_what_leaves_one_token_is_greedy(options: dict[str, Any]) -> None:
     """Also where the likeliest is less probable than epsilon."""
     model, rows = ToyModel(3, 90), padded([SOURCE])
-    (drawn,) = SamplingSearch(replace(SHORT, **options), 3)(model, *rows)
+    (drawn,) = search_with(SamplingSearch(replace(SHORT, **options), 3), model, *rows)
     limits = {name: getattr(SHORT, name) for name in ("min_len", "max_len_a", "max_len_b")}
-    ((expected,),) = GreedySearch(GreedyConfig(**limits))(model, *rows)
+    ((expected,),) = search_with(GreedySearch(GreedyConfig(**limits)), model, *rows)
     assert ids(drawn) == ids([expected]) * 3

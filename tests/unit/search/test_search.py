@@ -15,9 +15,8 @@ from nmt.errors import DataError, UsageError
 from nmt.interface import Hypothesis
 from nmt.search.beam import BeamSearch
 from nmt.search.config import BeamConfig, GreedyConfig, LengthPenalty, StopRule
-from nmt.search.forced import score_targets
 from nmt.search.greedy import GreedySearch
-from nmt.search.in_torch import Ensemble
+from nmt.testing.subjects import ensemble_of, forced_scores, search_with
 from tests.unit.search.toy import (
     EOS,
     Found,
@@ -94,7 +93,7 @@ some_coverage = st.sampled_from([0.0, 0.0, 0.2, 1.0, 5.0])
 @given(model=some_models, sources=some_sources, options=some_settings, coverage=some_coverage, data=st.data())
 def test_beam_search_equals_the_slow_one(model, sources, options, coverage, data):
     options = dataclasses.replace(options, nbest=data.draw(st.integers(1, options.beam)), coverage=coverage)
-    results = beam_search(options)(model, *padded(sources))
+    results = search_with(beam_search(options), model, *padded(sources))
     for hypotheses, source in zip(results, sources):
         assert_same(hypotheses, slow_beam(model, source, options))
 
@@ -110,7 +109,7 @@ def test_beam_search_equals_the_slow_one(model, sources, options, coverage, data
 def test_wide_beam_that_stops_by_bound_finds_the_best_translation_of_all(seed, source, gnmt, alpha, coverage):
     model = ToyModel(seed, vocabulary=6)
     options = Settings(beam=81, gnmt=gnmt, alpha=alpha, a=0, b=4, stop="bound", nbest=3, coverage=coverage)
-    hypotheses = beam_search(options)(model, *padded(source[:1]))[0]
+    hypotheses = search_with(beam_search(options), model, *padded(source[:1]))[0]
     best = exhaustive(model, source[0], options)[:4]
     told_apart(one.score for one in best)
     assert_same(hypotheses, best[:3])
@@ -128,7 +127,7 @@ def test_bound_stops_no_earlier_than_a_strong_penalty_allows(seed, source, alpha
     options = Settings(beam=3, gnmt=False, alpha=alpha, a=0, b=8, stop="bound")
     endless = dataclasses.replace(options, nbest=1000)  # never has enough: searches to the limit
     model = ToyModel(seed, eos_bias=eos_bias)
-    hypothesis = beam_search(options)(model, *padded(source[:1]))[0][0]
+    hypothesis = search_with(beam_search(options), model, *padded(source[:1]))[0][0]
     assert hypothesis.score == pytest.approx(slow_beam(model, source[0], endless)[0].score, rel=1e-4)
 
 
@@ -136,7 +135,7 @@ def test_bound_stops_no_earlier_than_a_strong_penalty_allows(seed, source, alpha
 @given(model=some_models, sources=some_sources, options=some_settings)
 def test_greedy_search_equals_the_slow_one(model, sources, options):
     search = GreedySearch(GreedyConfig(options.a, options.b, options.min_len))
-    for hypotheses, source in zip(search(model, *padded(sources)), sources):
+    for hypotheses, source in zip(search_with(search, model, *padded(sources)), sources):
         assert_same(hypotheses, [slow_greedy(model, source, options)])
 
 
@@ -144,8 +143,8 @@ def test_greedy_search_equals_the_slow_one(model, sources, options):
 @given(model=some_models, sources=some_sources, options=some_settings)
 def test_beam_of_one_without_penalty_is_greedy(model, sources, options):
     options = dataclasses.replace(options, beam=1, alpha=0.0, stop="first")
-    greedy = GreedySearch(GreedyConfig(options.a, options.b, options.min_len))(model, *padded(sources))
-    for one, other in zip(beam_search(options)(model, *padded(sources)), greedy):
+    greedy = search_with(GreedySearch(GreedyConfig(options.a, options.b, options.min_len)), model, *padded(sources))
+    for one, other in zip(search_with(beam_search(options), model, *padded(sources)), greedy):
         assert one[0].tokens.tolist() == other[0].tokens.tolist()
 
 
@@ -154,9 +153,9 @@ def test_beam_of_one_without_penalty_is_greedy(model, sources, options):
 def test_translations_do_not_depend_on_batch_mates_or_their_order(model, sources, options, data):
     search = beam_search(options)
     order = data.draw(st.permutations(range(len(sources))))
-    together = search(model, *padded([sources[index] for index in order]))
+    together = search_with(search, model, *padded([sources[index] for index in order]))
     for hypotheses, index in zip(together, order):
-        alone = search(model, *padded([sources[index]]))[0]
+        alone = search_with(search, model, *padded([sources[index]]))[0]
         assert [one.tokens.tolist() for one in hypotheses] == [one.tokens.tolist() for one in alone]
 
 
@@ -164,8 +163,8 @@ def test_translations_do_not_depend_on_batch_mates_or_their_order(model, sources
 @given(model=some_models, sources=some_sources, options=some_settings)
 def test_token_scores_are_those_of_forced_scoring_and_sum_to_the_log_probability(model, sources, options):
     source, lengths = padded(sources)
-    best = [hypotheses[0] for hypotheses in beam_search(options)(model, source, lengths)]
-    forced = score_targets(model, source, lengths, [torch.from_numpy(one.tokens) for one in best])
+    best = [hypotheses[0] for hypotheses in search_with(beam_search(options), model, source, lengths)]
+    forced = forced_scores(model, source, lengths, [torch.from_numpy(one.tokens) for one in best])
     for one, scores in zip(best, forced):
         torch.testing.assert_close(torch.from_numpy(one.token_scores), scores, atol=1e-4, rtol=0)
         assert one.log_probability == pytest.approx(float(scores.sum()), abs=1e-4)
@@ -179,7 +178,7 @@ def test_attention_is_that_of_each_token_over_the_real_source(name, model, sourc
         search = beam_search(options)
     else:
         search = GreedySearch(GreedyConfig(options.a, options.b, options.min_len))
-    for hypotheses, source in zip(search(model, *padded(sources), attention=True), sources):
+    for hypotheses, source in zip(search_with(search, model, *padded(sources), attention=True), sources):
         tokens = tuple(hypotheses[0].tokens.tolist())
         expected = np.stack([model.attention(source, tokens[:t]) for t in range(len(tokens))])
         assert hypotheses[0].attention is not None
@@ -187,7 +186,7 @@ def test_attention_is_that_of_each_token_over_the_real_source(name, model, sourc
 
 
 def test_attention_is_absent_unless_asked_for():
-    assert beam_search(Settings())(ToyModel(1), *padded([(4, EOS)]))[0][0].attention is None
+    assert search_with(beam_search(Settings()), ToyModel(1), *padded([(4, EOS)]))[0][0].attention is None
 
 
 @settings(max_examples=60)
@@ -201,7 +200,7 @@ def test_attention_is_absent_unless_asked_for():
 def test_ensemble_searches_the_mean_of_probabilities(seed, sources, options, coverage, weights):
     options = dataclasses.replace(options, coverage=coverage)
     models = [ToyModel(seed, eos_bias=1.0, limit=6), ToyModel(seed + 1, limit=5), ToyModel(seed + 2)]
-    results = beam_search(options)(Ensemble(models, weights), *padded(sources))
+    results = search_with(beam_search(options), ensemble_of(models, weights), *padded(sources))
     for hypotheses, source in zip(results, sources):
         assert_same(hypotheses, slow_beam(SlowEnsemble(models, weights), source, options))
 
@@ -209,15 +208,15 @@ def test_ensemble_searches_the_mean_of_probabilities(seed, sources, options, cov
 def test_ensemble_of_a_model_with_itself_is_that_model():
     source = padded([(4, 1, EOS), (4, EOS)])
     model = ToyModel(3)
-    alone = beam_search(Settings())(model, *source)
-    for one, other in zip(alone, beam_search(Settings())(Ensemble([model, model]), *source)):
+    alone = search_with(beam_search(Settings()), model, *source)
+    for one, other in zip(alone, search_with(beam_search(Settings()), ensemble_of([model, model]), *source)):
         assert one[0].tokens.tolist() == other[0].tokens.tolist()
         assert one[0].score == pytest.approx(other[0].score, abs=1e-5)
 
 
 def test_ensemble_attention_is_the_mean_of_its_members():
     models = [ToyModel(3), ToyModel(4)]
-    hypothesis = beam_search(Settings())(Ensemble(models), *padded([(4, 1, EOS)]), attention=True)[0][0]
+    hypothesis = search_with(beam_search(Settings()), ensemble_of(models), *padded([(4, 1, EOS)]), attention=True)[0][0]
     expected = np.mean([model.attention((4, 1, EOS), ()) for model in models], axis=0)
     assert hypothesis.attention is not None
     np.testing.assert_allclose(hypothesis.attention[0], expected, atol=1e-5)
@@ -226,7 +225,7 @@ def test_ensemble_attention_is_the_mean_of_its_members():
 @settings(max_examples=40)
 @given(model=some_models, sources=some_sources, options=some_settings)
 def test_pad_and_bos_are_never_produced_and_eos_only_at_the_end(model, sources, options):
-    for hypotheses in beam_search(options)(model, *padded(sources)):
+    for hypotheses in search_with(beam_search(options), model, *padded(sources)):
         for one in hypotheses:
             *pieces, last = one.tokens.tolist()
             assert last == EOS
@@ -234,13 +233,13 @@ def test_pad_and_bos_are_never_produced_and_eos_only_at_the_end(model, sources, 
 
 
 def test_no_hypothesis_is_found_twice():
-    results = beam_search(Settings(beam=5, nbest=5, b=6))(ToyModel(5), *padded([(4, 1, EOS)]))[0]
+    results = search_with(beam_search(Settings(beam=5, nbest=5, b=6)), ToyModel(5), *padded([(4, 1, EOS)]))[0]
     assert len({tuple(one.tokens.tolist()) for one in results}) == len(results) == 5
 
 
 def test_beam_wider_than_the_vocabulary_finds_what_there_is():
     model = ToyModel(2, vocabulary=5)  # two pieces, eos
-    hypotheses = beam_search(Settings(beam=50, a=0, b=2, nbest=50))(model, *padded([(4, EOS)]))[0]
+    hypotheses = search_with(beam_search(Settings(beam=50, a=0, b=2, nbest=50)), model, *padded([(4, EOS)]))[0]
     assert {tuple(one.tokens.tolist()) for one in hypotheses} == {(a, EOS) for a in (1, 4)} | {
         (a, b, EOS) for a in (1, 4) for b in (1, 4)
     }
@@ -251,7 +250,7 @@ def test_model_without_scores_is_a_data_error():
     model.output[:] = float("nan")
     for search in (beam_search(Settings()), GreedySearch(GreedyConfig())):
         with pytest.raises(DataError, match="not numbers"):
-            search(model, *padded([(4, EOS)]))
+            search_with(search, model, *padded([(4, EOS)]))
 
 
 def test_nbest_wider_than_the_beam_is_refused():

@@ -15,8 +15,8 @@ from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.search import searches
 from nmt.search.config import StopRule
-from nmt.search.in_torch import Shortlisted
 from nmt.search.requests import Request, in_ids, in_places
+from nmt.testing.subjects import ensemble_of, search_with
 
 SIZES = VocabularySizes(source=30, target=40, shared=False)
 SOURCE = torch.tensor([[5, 6, 7, EOS], [8, 9, EOS, 0], [10, EOS, 0, 0]])
@@ -54,6 +54,15 @@ def test_the_rest_of_the_vocabulary_is_impossible(name: str, search: str, option
     assert_as_if_impossible(build(name), LISTS, search, options, nbest)
 
 
+@pytest.mark.parametrize("search", ["beam", "sampling"])
+def test_members_of_an_ensemble_have_the_same_lists(search: str) -> None:
+    model, find = build("transformer"), searches.build(searches.config_class(search)(), 1)
+    twice = search_with(find, ensemble_of([model, model]), SOURCE, LENGTHS, lists=LISTS)
+    for (one,), (other,) in zip(twice, search_with(find, model, SOURCE, LENGTHS, lists=LISTS)):
+        assert one.tokens.tolist() == other.tokens.tolist()
+        np.testing.assert_allclose(one.token_scores, other.token_scores, atol=1e-5)
+
+
 some_pieces = st.sets(st.integers(len(SPECIALS), SIZES.target - 1), min_size=1, max_size=12)
 
 
@@ -77,10 +86,11 @@ def assert_as_if_impossible(
     model: EncoderDecoder, lists: list[np.ndarray], search: str, options: dict[str, Any], nbest: int
 ) -> None:
     find = searches.build(searches.config_class(search)(**options), nbest)
-    short = Shortlisted(model, lists, torch.device("cpu"))
-    together = in_ids(find(short, SOURCE, LENGTHS), lists)
+    together = in_ids(search_with(find, model, SOURCE, LENGTHS, lists=lists), lists)
     for row, pieces in enumerate(lists):
-        alone = find(Impossible(model, pieces), SOURCE[row : row + 1, : LENGTHS[row]], LENGTHS[row : row + 1])[0]
+        alone = search_with(
+            find, Impossible(model, pieces), SOURCE[row : row + 1, : LENGTHS[row]], LENGTHS[row : row + 1]
+        )[0]
         for one, other in zip(together[row], alone, strict=True):
             assert one.tokens.tolist() == other.tokens.tolist()
             assert one.score == pytest.approx(other.score, abs=1e-4)
@@ -88,7 +98,6 @@ def assert_as_if_impossible(
 
 
 def test_what_is_asked_for_keeps_its_meaning() -> None:
-    short = Shortlisted(build("lstm"), LISTS, torch.device("cpu"))
     asked = in_places(
         [
             Request(prefix=(9, 30), include=((39,),), exclude=((5, 9), (17,))),
@@ -103,7 +112,7 @@ def test_what_is_asked_for_keeps_its_meaning() -> None:
         Request(include=((5, 7),)),
     ]
     beam = searches.build(searches.config_class("beam")(beam_size=3), 1)
-    found = in_ids(beam(short, SOURCE, LENGTHS, requests=asked), LISTS)
+    found = in_ids(search_with(beam, build("lstm"), SOURCE, LENGTHS, requests=asked, lists=LISTS), LISTS)
     assert found[0][0].tokens[:2].tolist() == [9, 30] and 39 in found[0][0].tokens.tolist()
     assert 2 <= len(found[1][0].tokens) - 1 <= 3
     assert "8 20" in " ".join(map(str, found[2][0].tokens.tolist()))

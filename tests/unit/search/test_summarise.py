@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nmt.search.decoding import summarise
+from nmt.engines.c_scores import summarise
 from tests.unit.native.levels import needs_library
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -12,124 +12,61 @@ from typing import Any, cast
 
 import pytest
 
-from nmt.config.serving import ServeConfig
 from nmt.errors import DeviceError
-from nmt.serving.asking import Asked
+from nmt.serving.config import ServeConfig
+from nmt.serving.desk import Abandon, Outcomes
 from nmt.serving.dispatching import Dispatcher
 from nmt.serving.metrics import Metrics
-from nmt.serving.models import Model
+from nmt.serving.models import ServedModel
 from nmt.serving.refusals import Refused
-from nmt.serving.waiting import Job, Waiting
-from nmt.serving.workers import Window, Worker
-from nmt.translation import Line, TranslatedText, Translation
+from nmt.serving.rendering import Rendered
+from nmt.serving.request_forms import TranslationRequest
+from nmt.serving.translating import Window
+from nmt.serving.waiting import Outcome
+from nmt.serving.workers import models_of
+from nmt.translation import Line
+from nmt.workers import WorkerProcess
 
-MODEL = Model("de-en", "de", "en", "beam")
+MODEL = ServedModel("de-en", "de", "en", "beam")
 
 
-def asked(*texts: str, **options: Any) -> Asked:
-    return Asked(MODEL, tuple(map(Line, texts)), options)
+def asked(*texts: str, **options: Any) -> TranslationRequest:
+    return TranslationRequest(MODEL, tuple(map(Line, texts)), options)
 
 
-def translated(window: Window) -> list[Translation]:
+def translated(window: Window) -> list[Rendered]:
     """Each line in capitals."""
-    return [
-        Translation(number, line.text, [], [TranslatedText(line.text.upper(), [], 0.0, [], None, True)])
-        for number, line in zip(window.numbers, window.lines)
-    ]
+    return [Rendered((line.text.upper(),)) for line in window.lines]
 
 
 class Played:
     """A process, both ends of which are here."""
 
     def __init__(self, ready: object = (MODEL,)) -> None:
-        self.connection, self.there = Pipe()
+        self.pipe, self.there = Pipe()
         self.there.send_bytes(pickle.dumps(ready))
 
-    models = Worker.models
-    outcomes = Worker.outcomes
-    give = Worker.give
+    send = WorkerProcess.send
+    receive = WorkerProcess.receive
 
-    def end(self) -> str:
+    def ending(self) -> str:
         return "SIGKILL"
 
     def close(self) -> None:
-        self.connection.close()
+        self.pipe.close()
 
     def window(self) -> Window:
-        found: Window = pickle.loads(self.there.recv_bytes())
+        found = self.message()
+        assert isinstance(found, Window)
         return found
 
-    def answer(self, outcomes: object) -> None:
-        self.there.send_bytes(pickle.dumps(outcomes))
+    def message(self) -> Window | Abandon:
+        found: Window | Abandon = pickle.loads(self.there.recv_bytes())
+        return found
 
-
-def job(loop: asyncio.AbstractEventLoop, *texts: str, **options: Any) -> Job:
-    return Job(asked(*texts, **options), loop.create_future())
-
-
-@pytest.fixture
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    made = asyncio.new_event_loop()
-    yield made
-    made.close()
-
-
-def texts_of(waiting: Waiting, most: int, processes: int = 1) -> list[str]:
-    return [item.job.asked.lines[item.index].text for item in waiting.take(most, processes)]
-
-
-def test_requests_take_turns(loop: asyncio.AbstractEventLoop) -> None:
-    waiting = Waiting()
-    for one in (job(loop, *"abcdef"), job(loop, "x"), job(loop, "y", "z")):
-        waiting.add(one)
-    assert texts_of(waiting, 5) == ["a", "x", "y", "b", "z"]
-    assert texts_of(waiting, 9) == ["c", "d", "e", "f"]
-    assert texts_of(waiting, 9) == [] and waiting.lines == 0
-
-
-def test_a_process_takes_its_share_of_the_lines(loop: asyncio.AbstractEventLoop) -> None:
-    waiting = Waiting()
-    waiting.add(job(loop, *"abcde"))
-    assert texts_of(waiting, 4, processes=2) == ["a", "b", "c"]
-    assert texts_of(waiting, 4, processes=1) == ["d", "e"]
-
-
-def test_what_is_translated_in_another_way_leaves_in_another_window(loop: asyncio.AbstractEventLoop) -> None:
-    waiting = Waiting()
-    for one in (job(loop, *"abc"), job(loop, "x", beam=2), job(loop, "d")):
-        waiting.add(one)
-    assert texts_of(waiting, 2) == ["a", "d"]
-    assert texts_of(waiting, 2) == ["x"]
-    assert texts_of(waiting, 9) == ["b", "c"]
-
-
-def test_what_is_dropped_does_not_leave(loop: asyncio.AbstractEventLoop) -> None:
-    waiting, gone = Waiting(), job(loop, *"abc")
-    for one in (gone, job(loop, "x")):
-        waiting.add(one)
-    assert texts_of(waiting, 1) == ["a"]
-    assert waiting.drop(gone) == 2
-    assert (texts_of(waiting, 9), waiting.lines) == (["x"], 0)
-
-
-def test_lines_that_are_tried_again_leave_one_by_one_and_first(loop: asyncio.AbstractEventLoop) -> None:
-    waiting, first = Waiting(), job(loop, *"ab")
-    waiting.add(first)
-    items = waiting.take(9, 1)
-    waiting.add(job(loop, "x"))
-    waiting.add_again(items)
-    assert waiting.lines == 3
-    assert [texts_of(waiting, 9) for _ in range(3)] == [["a"], ["b"], ["x"]]
-    waiting.add_again(items)
-    assert waiting.drop(first) == 2 and waiting.lines == 0
-
-
-def test_a_line_that_cannot_be_translated_settles_its_request(loop: asyncio.AbstractEventLoop) -> None:
-    one = job(loop, *"ab")
-    refused = Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "no")
-    one.settle(1, refused)
-    one.settle(0, translated(Window("de-en", {}, one.asked.alignment, [Line("a")], [0]))[0])
-    assert one.done.exception() is refused
+    def answer(self, window: Window, outcomes: Sequence[Outcome]) -> None:
+        found = Outcomes(window.number, tuple(enumerate(outcomes)), last=True)
+        self.there.send_bytes(pickle.dumps(found))
 
 
 def test_a_refusal_can_be_sent_from_one_process_to_another() -> None:
@@ -144,16 +81,16 @@ def play(scene: Scene, workers: int = 1, later: Callable[[], Played] = Played, *
     """A dispatcher with processes that the scene plays; those that are started later are added to the list."""
     played = [Played() for _ in range(workers)]
     for one in played:
-        cast(Worker, one).models()
+        models_of(cast(WorkerProcess, one))
     metrics = Metrics()
 
-    def another() -> Worker:
+    def another() -> WorkerProcess:
         played.append(later())
-        return cast(Worker, played[-1])
+        return cast(WorkerProcess, played[-1])
 
     async def run() -> None:
         config = ServeConfig(**{"gather_ms": 0.0, "timeout": 20.0, **options})
-        dispatcher = Dispatcher(config, cast("list[Worker]", list(played)), another, metrics)
+        dispatcher = Dispatcher(config, cast("list[WorkerProcess]", list(played)), another, metrics)
         try:
             await asyncio.wait_for(scene(dispatcher, played), 20)
         finally:
@@ -163,7 +100,7 @@ def play(scene: Scene, workers: int = 1, later: Callable[[], Played] = Played, *
     return metrics
 
 
-def begun(dispatcher: Dispatcher, *texts: str) -> tuple[asyncio.Task[list[Translation]], asyncio.Future[object]]:
+def begun(dispatcher: Dispatcher, *texts: str) -> tuple[asyncio.Task[list[Rendered]], asyncio.Future[object]]:
     gone: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     return asyncio.ensure_future(dispatcher.translate(asked(*texts), gone)), gone
 
@@ -179,8 +116,8 @@ def test_lines_that_come_together_are_translated_together() -> None:
         await readable(played[0].there)
         window = played[0].window()
         assert sorted(line.text for line in window.lines) == ["a", "b", "c", "d"]
-        played[0].answer(translated(window))
-        found = [[one.hypotheses[0].text for one in await task] for task in tasks]
+        played[0].answer(window, translated(window))
+        found = [[one.texts[0] for one in await task] for task in tasks]
         assert found == [["A", "B"], ["C"], ["D"]]
 
     assert play(scene, gather_ms=1.0).lines == {"de-en": 4}
@@ -213,13 +150,164 @@ def test_a_line_over_which_two_processes_end_is_given_up_and_the_others_are_not(
             if window.lines[0].text == "bad":
                 played[number].there.close()
             else:
-                played[number].answer(translated(window))
+                played[number].answer(window, translated(window))
         with pytest.raises(Refused) as refused:
             await bad
         assert (refused.value.status, "ended twice" in refused.value.sentence) == (500, True)
-        assert (await good)[0].hypotheses[0].text == "GOOD"
+        assert (await good)[0].texts[0] == "GOOD"
 
     assert play(scene).ended_workers == 2
+
+
+def test_a_cheap_request_interrupts_a_window_that_runs_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.serving.dispatching._UNDISTURBED", 0.0)
+
+    async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
+        long = begun(dispatcher, *["a" * 9000] * 2)[0]
+        await readable(played[0].there)
+        interrupted = played[0].window()
+        cheap = begun(dispatcher, "b")[0]
+        await readable(played[0].there)
+        window = played[0].window()
+        assert ([line.text for line in window.lines], dispatcher.busy_workers) == (["b"], 1)
+        played[0].answer(window, translated(window))
+        assert (await cheap)[0].texts[0] == "B"
+        assert dispatcher.busy_workers == 1 and dispatcher.oldest_request_seconds > 0
+        played[0].answer(interrupted, translated(interrupted))
+        assert len(await long) == 2
+
+    assert play(scene).interruptions == 1
+
+
+def test_an_equally_long_request_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.serving.dispatching._UNDISTURBED", 0.0)
+
+    async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
+        tasks = [begun(dispatcher, letter * 9000)[0] for letter in "ab"]
+        for letter, task in zip("ab", tasks):
+            await readable(played[0].there)
+            window = played[0].window()
+            assert [line.text[0] for line in window.lines] == [letter]
+            await asyncio.sleep(0.02)
+            assert not played[0].there.poll()
+            played[0].answer(window, translated(window))
+            await task
+
+    assert play(scene, buffer_size=1).interruptions == 0
+
+
+def test_a_worker_is_told_which_lines_nobody_waits_for() -> None:
+    async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
+        (leaving, gone), (staying, _) = begun(dispatcher, "a", "b"), begun(dispatcher, "c")
+        await readable(played[0].there)
+        window = played[0].window()
+        gone.set_result(None)
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        await readable(played[0].there)
+        left = [place for place, line in enumerate(window.lines) if line.text in "ab"]
+        assert played[0].message() == Abandon(window.number, tuple(left))
+        kept = [(place, one) for place, one in enumerate(translated(window)) if place not in left]
+        played[0].there.send_bytes(pickle.dumps(Outcomes(window.number, tuple(kept), last=True)))
+        assert [one.texts[0] for one in await staying] == ["C"]
+
+    assert play(scene).abandoned_lines == 2
+
+
+def test_a_worker_is_told_to_abandon_the_lines_of_a_request_that_was_not_translated_in_time() -> None:
+    async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
+        late = begun(dispatcher, "a", "b")[0]
+        await readable(played[0].there)
+        window = played[0].window()
+        with pytest.raises(Refused, match=r"not translated within 0\.05 seconds") as refused:
+            await late
+        assert (refused.value.status, dispatcher.busy_workers, dispatcher.oldest_request_seconds) == (504, 1, 0)
+        await readable(played[0].there)
+        assert played[0].message() == Abandon(window.number, (0, 1))
+        played[0].there.send_bytes(pickle.dumps(Outcomes(window.number, (), last=True)))
+        while dispatcher.busy_workers:
+            await asyncio.sleep(0.001)
+
+    metrics = play(scene, timeout=0.05)
+    assert (metrics.abandoned_lines, metrics.dropped_lines) == (2, 0)
+
+
+def test_lines_are_answered_before_their_window_is_finished() -> None:
+    async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
+        tasks = [begun(dispatcher, text)[0] for text in "ab"]
+        await readable(played[0].there)
+        window = played[0].window()
+        first, second = enumerate(translated(window))
+        played[0].there.send_bytes(pickle.dumps(Outcomes(window.number, (first,))))
+        await asyncio.wait(tasks, return_when="FIRST_COMPLETED")
+        assert [task.done() for task in tasks] == [True, False] and dispatcher.busy_workers == 1
+        played[0].there.send_bytes(pickle.dumps(Outcomes(window.number, (second,), last=True)))
+        await tasks[1]
+
+    play(scene, gather_ms=1.0)
+
+
+def test_idle_workers_that_have_died_are_replaced_before_a_line_comes() -> None:
+    async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
+        for one in list(played):
+            one.there.close()
+        while len(played) < 4 or dispatcher.workers < 2:
+            await asyncio.sleep(0.001)
+        task = begun(dispatcher, "a")[0]
+        await readable(played[2].there)
+        window = played[2].window()
+        played[2].answer(window, translated(window))
+        assert (await task)[0].texts[0] == "A"
+
+    assert play(scene, workers=2).ended_workers == 2
+
+
+def test_a_line_is_not_blamed_for_workers_that_had_died_before() -> None:
+    """Both are dead, and nobody has noticed yet."""
+
+    async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
+        for one in list(played):
+            one.there.close()
+        task = begun(dispatcher, "a")[0]
+        while len(played) < 3:
+            await asyncio.sleep(0.001)
+        await readable(played[2].there)
+        window = played[2].window()
+        played[2].answer(window, translated(window))
+        assert (await task)[0].texts[0] == "A"
+
+    play(scene, workers=2)
+
+
+def test_a_full_queue_still_admits_its_share_of_a_small_request() -> None:
+    async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
+        large = [begun(dispatcher, *"abcd") for _ in range(2)]
+        await asyncio.sleep(0)
+        small = begun(dispatcher, *"xy")
+        await asyncio.sleep(0)
+        assert not small[0].done()
+        with pytest.raises(Refused, match=r"the queue is full \(\d+ lines\)") as refused:
+            await begun(dispatcher, *"abcd")[0]
+        assert refused.value.status == 503
+        for task, gone in (*large, small):
+            gone.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    play(scene, gather_ms=10_000.0, max_queue=8, max_lines=8, buffer_size=100)
+
+
+def test_a_queue_that_one_line_fills_is_told_in_the_singular() -> None:
+    async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
+        task, gone = begun(dispatcher, "a")
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match=r"the queue is full \(1 line\)"):
+            await begun(dispatcher, "b")[0]
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    play(scene, gather_ms=10_000.0, max_queue=1, max_lines=1, buffer_size=100)
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,10 +321,52 @@ def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.Mon
         while len(played) < 3:
             await asyncio.sleep(0.001)
         await readable(played[2].there)
-        played[2].answer(translated(played[2].window()))
-        assert (await task)[0].hypotheses[0].text == "A"
+        window = played[2].window()
+        played[2].answer(window, translated(window))
+        assert (await task)[0].texts[0] == "A"
 
     play(scene, later=lambda: Played(next(answers)))
+
+
+def test_each_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is refused by the system, and one ends at its start."""
+    monkeypatch.setattr("nmt.serving.dispatching._AGAIN", 0.01)
+    answers = iter([OSError("no process is free"), DeviceError("no memory"), (MODEL,), (MODEL,)])
+
+    def later() -> Played:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return Played(answer)
+
+    async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
+        for one in list(played):
+            one.there.close()
+        while len(played) < 5 or dispatcher.workers < 2:
+            await asyncio.sleep(0.001)
+
+    assert play(scene, workers=2, later=later).ended_workers == 2
+
+
+def test_no_process_is_started_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.serving.dispatching._AGAIN", 0.01)
+    tries = list[int]()
+
+    def later() -> Played:
+        tries.append(1)
+        raise OSError("no process is free")
+
+    async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
+        for one in list(played):
+            one.there.close()
+        while dispatcher.workers or len(tries) < 2:
+            await asyncio.sleep(0.0001)
+        dispatcher.close()
+        before = len(tries)
+        await asyncio.sleep(0.03)
+        assert len(tries) == before
+
+    play(scene, workers=2, later=later)
 
 
 def test_what_a_process_sends_and_nobody_can_read_is_its_end() -> None:
@@ -247,7 +377,8 @@ def test_what_a_process_sends_and_nobody_can_read_is_its_end() -> None:
         while len(played) < 2:
             await asyncio.sleep(0.001)
         await readable(played[1].there)
-        played[1].answer(translated(played[1].window()))
-        assert (await task)[0].hypotheses[0].text == "A"
+        window = played[1].window()
+        played[1].answer(window, translated(window))
+        assert (await task)[0].texts[0] == "A"
 
     assert play(scene).ended_workers == 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from nmt.errors import UsageError
-from nmt.serving.models import Model, Models, names_of
+from nmt.serving.models import Models, ServedModel, names_of
 from nmt.serving.refusals import Refused
 
-DE_EN, DE_FR, EN_DE = (Model(f"{a}-{b}", a, b, "beam") for a, b in (("de", "en"), ("de", "fr"), ("en", "de")))
-SECOND = Model("second", "de", "en", "greedy")
+DE_EN, DE_FR, EN_DE = (ServedModel(f"{a}-{b}", a, b, "beam") for a, b in (("de", "en"), ("de", "fr"), ("en", "de")))
+SECOND = ServedModel("second", "de", "en", "greedy")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_no_model_and_the_same_one_twice_are_refused(paths: list[str], sentence:
     ],
 )
 def test_what_a_request_says_chooses_and_the_first_of_a_direction_answers(
-    words: tuple[str | None, str | None, str | None], found: Model
+    words: tuple[str | None, str | None, str | None], found: ServedModel
 ) -> None:
     assert Models((DE_EN, DE_FR, EN_DE, SECOND)).find(*words) == found
 
@@ -59,7 +59,7 @@ def test_what_a_request_says_chooses_and_the_first_of_a_direction_answers(
         ),
         ((None, "en", "de-fr"), 404, "nothing translates from any language to en by model 'de-fr'"),
         ((None, None, "de_fr"), 404, "there is no model 'de_fr' (did you mean 'de-fr'?)"),
-        (("de", None, None), 422, "say what to translate from and to"),
+        (("de", None, None), 422, "give the source and the target language"),
     ],
 )
 def test_what_fits_no_model_or_several_directions_is_refused(
@@ -76,5 +76,5 @@ def test_a_single_direction_needs_no_words() -> None:
 
 def test_the_only_source_is_known_and_several_are_not_guessed() -> None:
     assert Models((DE_EN, DE_FR)).only_source() == "de"
-    with pytest.raises(Refused, match="not recognised"):
+    with pytest.raises(Refused, match="does not recognize languages"):
         Models((DE_EN, EN_DE)).only_source()

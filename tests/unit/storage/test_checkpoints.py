@@ -20,13 +20,14 @@ from nmt.storage.checkpoints import (
     CheckpointInfo,
     TrainingState,
     drop_training_state,
-    map_checkpoint,
     read_checkpoint,
+    verify_checkpoint,
     write_checkpoint,
 )
 from nmt.storage.run_folder import (
     BEST,
     LAST,
+    MODEL,
     checkpoint_name,
     checkpoints_in,
     pointed,
@@ -35,6 +36,7 @@ from nmt.storage.run_folder import (
     set_pointer,
     tokenizer_folder,
 )
+from nmt.storage.tensor_file import mapped_tensors
 
 CONFIG = {"model": {"name": "toy", "width": 3}, "seed": 1}
 
@@ -69,7 +71,7 @@ def test_parameters_are_mapped_with_the_numbers_that_were_written(tmp_path: Path
     types = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
     written = {str(kind): torch.randn(3, 5).to(kind) for kind in types} | {"count": torch.tensor(7)}
     write_checkpoint(tmp_path / "c", model=written, config=CONFIG, info=CheckpointInfo(1, 1))
-    arrays = map_checkpoint(tmp_path / "c").arrays
+    arrays = mapped_tensors(tmp_path / "c" / MODEL)
     assert arrays.keys() == written.keys()
     for name, tensor in written.items():
         assert arrays[name].flags.aligned and np.array_equal(arrays[name], tensor.double().numpy())
@@ -81,7 +83,7 @@ def test_a_flipped_byte_is_noticed_before_parameters_are_mapped(tmp_path: Path) 
     content[-1] ^= 1
     (path / "model.safetensors").write_bytes(bytes(content))
     with pytest.raises(DataError, match=r"model\.safetensors"):
-        map_checkpoint(path)
+        verify_checkpoint(path)
 
 
 def test_checkpoints_are_listed_oldest_first_and_unfinished_ones_left_out(tmp_path: Path) -> None:
@@ -197,9 +199,9 @@ def test_a_path_may_be_called_like_a_key_that_is_refused(tmp_path: Path) -> None
     assert read_checkpoint(tmp_path / "c").config == config
 
 
-def test_a_configuration_that_holds_itself_is_read_to_its_end(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("data: &all [*all]\n")
-    assert list(read_config(tmp_path)) == ["data"]
+def test_a_configuration_that_is_missing_is_an_error_of_the_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"config\.yaml is missing"):
+        read_config(tmp_path)
 
 
 def test_the_tokenizer_stands_in_the_checkpoint_or_beside_it(tmp_path: Path) -> None:

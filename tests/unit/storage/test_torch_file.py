@@ -185,7 +185,7 @@ def test_a_name_that_is_not_on_the_list_is_refused_and_told(name: str, zipped: b
     else:
         path = saved(tmp_path, 1, zipped=False)
         path.write_bytes(path.read_bytes().replace(pickle.dumps(1, 2), HOSTILE[name]))
-    with pytest.raises(DataError, match=rf"asks for '{name}', .*nothing was run"):
+    with pytest.raises(DataError, match=rf"imports '{name}', .*nothing was run"):
         read_torch_file(path)
 
 
@@ -201,6 +201,11 @@ def tensor(offset: int, size: tuple[Any, ...], stride: tuple[Any, ...]) -> bytes
 def test_the_tensor_that_the_absurd_ones_below_come_from_is_read(tmp_path: Path) -> None:
     found = read_torch_file(with_pickle(tmp_path, tensor(2, (2, 3), (6, 1))))
     assert found.tolist() == BASE.flatten()[2:].as_strided((2, 3), (6, 1)).tolist()
+
+
+def doubled(levels: int) -> bytes:
+    """Lists that hold the one before twice."""
+    return b"\x80\x02]" + b"".join(b"q%c0(h%ch%cl" % (number, number, number) for number in range(levels)) + b"."
 
 
 MALFORMED = {
@@ -229,8 +234,18 @@ MALFORMED = {
     "an unhashable key": b"\x80\x02}]K\x01s.",
     "a key that is a dict": b"\x80\x02}ccollections\nOrderedDict\n)RK\x01s.",
     "a list in itself": b"\x80\x02]q\x00h\x00a.",
+    "lists that double at each level": doubled(80),
+    "a chain of lists, each of which the outermost holds too": b"\x80\x02](]q\x00"
+    + b"".join(b"h%c\x85q%c" % (number, number + 1) for number in range(150))
+    + b"e.",
+    "a million nested tuples": b"\x80\x02)" + b"\x85" * 1_000_000 + b".",
+    "a million nested lists": b"\x80\x02" + b"]" * 1_000_000 + b"a" * 999_999 + b".",
+    "an integer of 5,000 digits": b"\x80\x02\x8b" + struct.pack("<I", 2100) + b"\x7f" * 2100 + b".",
     "deep nesting": b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".",
     "a deep key": b"\x80\x02}" + b")" + b"\x85" * 100_000 + b"K\x01s.",
+    "a key of tuples that double at each level": b"\x80\x02}()"
+    + b"".join(b"q%ch%c\x86" % (number, number) for number in range(60))
+    + b"K\x01u.",
     "an empty stack": b"\x80\x020.",
     "a mark that is not there": b"\x80\x02t.",
     "a memo that is not there": b"\x80\x02h\x05.",
@@ -253,9 +268,8 @@ def test_an_absurd_number_in_the_memo_costs_nothing(tmp_path: Path) -> None:
     assert read_torch_file(with_pickle(tmp_path, b"\x80\x02K\x07r\xff\xff\xff\xff0j\xff\xff\xff\xff.")) == 7
 
 
-def test_lists_of_lists_that_share_everything_do_not_multiply(tmp_path: Path) -> None:
-    doubled = b"".join(b"q%c(h%ch%cl" % (number, number, number) for number in range(80))
-    found = read_torch_file(with_pickle(tmp_path, b"\x80\x02]" + doubled + b"."))
+def test_parts_that_are_shared_are_one_object(tmp_path: Path) -> None:
+    found = read_torch_file(with_pickle(tmp_path, doubled(20)))
     assert found[0] is found[1]
 
 

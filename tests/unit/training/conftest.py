@@ -18,26 +18,26 @@ from nmt.config.choices import Precision
 from nmt.config.sections import CheckpointConfig, ReportConfig, TrainingConfig, ValidationConfig
 from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
-from nmt.data.batch import Batch
-from nmt.data.corpus import Split
-from nmt.data.variation import Sentences
+from nmt.data.batching.batch import Batch
+from nmt.data.batching.variation import PlannedBatch
+from nmt.data.corpus.folder import Split
 from nmt.data.vocabulary import EOS, Ids
 from nmt.distributed.world import World
 from nmt.interface import VocabularySizes
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.reporting.reporter import Reporter
-from nmt.training.checkpoints.keeper import Keeper, Saver
-from nmt.training.checkpoints.resume import Facts
-from nmt.training.checkpoints.store import Cadence, CheckpointStore
-from nmt.training.loop.batches import DataPosition, UpdateBatches, batch_reader, read_batch
+from nmt.training.checkpoints.run_state import DataPosition, RunSettings
+from nmt.training.checkpoints.store import CheckpointStore
+from nmt.training.checkpoints.writer import CheckpointWriter
+from nmt.training.loop.batches import UpdateBatches, batch_reader, read_batch
 from nmt.training.loop.learner import Arithmetic, Learner, Step
-from nmt.training.loop.trainer import Pulse, StopRequest, Trainer
+from nmt.training.loop.trainer import StopRequest, Trainer
 from nmt.training.loop.updater import BadUpdates, Updater
-from nmt.training.validation import BestScore, Validation
+from nmt.training.loop.validation import BestScore, Validation
 from tests.tiny_models import tiny_pair
 
 VOCABULARY = 12
-FACTS = Facts("v", {}, 1, None, 1, "fp32", "cpu in fp32", {})
+SETTINGS = RunSettings("v", {}, 1, None, 1, "fp32", "cpu in fp32", {})
 
 
 class Listed:
@@ -71,10 +71,10 @@ class GivenUpdates:
     def at(self, position: DataPosition, update: int = 1) -> UpdateBatches:
         last = position.batch + 1 == len(self._updates)
         following = DataPosition(position.epoch + 1) if last else DataPosition(position.epoch, position.batch + 1)
-        batches = tuple(Sentences(np.array(indices), position.epoch) for indices in self._updates[position.batch])
+        batches = tuple(PlannedBatch(np.array(indices), position.epoch) for indices in self._updates[position.batch])
         return UpdateBatches(batches, position.epoch, following)
 
-    def batch(self, sentences: Sentences) -> Batch:
+    def batch(self, sentences: PlannedBatch) -> Batch:
         return read_batch(self._split, sentences.numbers)
 
     def start_of_epoch(self, epoch: int, update: int) -> DataPosition:
@@ -138,10 +138,12 @@ def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
             batches=batches,
             updater=Updater(learner, given.schedule, read, given.limits, given.seed, given.clock),
             validation=Validation(given.validators, best, given.validation, learner, given.seed),
-            keeper=Keeper(learner, Saver(store, asynchronous=options.asynchronous), Cadence(options), FACTS),
+            checkpoints=CheckpointWriter(store, asynchronous=options.asynchronous),
+            settings=SETTINGS,
             reporter=given.reporter,
             bad_updates=BadUpdates(tmp_path / "run", tiny_pair()),
-            pulse=Pulse(given.stop, given.world, given.clock),
+            stop=given.stop,
+            clock=given.clock,
             limits=given.limits,
             around_update=given.around_update,
         )

@@ -27,9 +27,8 @@ from nmt.config.sections import (
     ValidationConfig,
 )
 from nmt.config.variation import VariationConfig
-from nmt.data.corpus import Split
+from nmt.data.corpus.folder import Split
 from nmt.data.language_pair import LanguagePair
-from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, DeviceError, UsageError
@@ -39,12 +38,13 @@ from nmt.models.transformer.config import PositionKind, TransformerConfig
 from nmt.models.transformer.transformer import Transformer
 from nmt.optim.config import AdamConfig
 from nmt.optim.schedules import ConstantConfig, InverseSqrtConfig, LinearConfig, NoamConfig
+from nmt.preprocessing.preprocess import preprocess
 from nmt.storage.checkpoints import read_checkpoint, read_info
 from nmt.storage.run_folder import checkpoints_in, pointed, read_config
 from nmt.training.assemble import train
-from nmt.training.setup import description as length
+from nmt.training.setup import length
 from nmt.training.setup.datasets import Datasets, check_lengths
-from nmt.training.setup.description import number_of_updates
+from nmt.training.setup.length import number_of_updates
 
 pytestmark = pytest.mark.slow  # whole runs
 
@@ -104,7 +104,7 @@ def test_a_warmup_derived_from_the_length_of_the_run_stays_when_the_run_gets_lon
 def test_epochs_can_limit_a_run(tiny_run: MakeConfig, tmp_path: Path) -> None:
     result = train(tiny_run(training=TrainingConfig(max_epoch=2)))
     reasons = [read_info(path).reasons for path in checkpoints_in(tmp_path / "run") if path.name[11:15] == "0002"]
-    assert result.epoch == 2 and result.ending == "2 epochs are done"
+    assert result.epoch == 2 and result.ending == "2 epochs done"
     assert {"epoch", "final"} <= set(reasons[-1])
 
 
@@ -193,6 +193,21 @@ def test_patience_counts_across_a_restart(tiny_run: MakeConfig) -> None:
 
     assert start(3) == 3
     assert start(100) == 4
+
+
+def test_a_resumed_run_names_its_checkpoint_and_the_next_batch(
+    tiny_run: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    config = tiny_run(training=TrainingConfig(max_epoch=1), checkpoint=CheckpointConfig(str(tmp_path / "run")))
+    made = train(config).update
+    assert "resumed after" not in caplog.text
+    train(replace(config, training=TrainingConfig(max_update=made + 2)))
+    path = tmp_path / "run" / f"checkpoint-0001-{made:08d}"
+    assert f"resumed after update {made} of {path.parent}, from {path}: next is batch 1 of epoch 2" in caplog.text
+    train(replace(config, training=TrainingConfig(max_update=made + 4)))
+    path = tmp_path / "run" / f"checkpoint-0002-{made + 2:08d}"
+    assert f"resumed after update {made + 2} of {path.parent}, from {path}: next is batch 3 of epoch 2" in caplog.text
 
 
 def test_several_corpora_are_trained_on_as_one(
@@ -341,7 +356,7 @@ def test_going_on_in_another_precision_is_allowed_and_said(
     train(tiny_run(training=TrainingConfig(max_update=4)))
     with caplog.at_level(logging.INFO, "nmt"):
         train(tiny_run(device=DeviceConfig("cpu", Precision.bf16)))
-    assert "the run goes on on cpu in bf16, after cpu in fp32" in caplog.text
+    assert "the run resumes on cpu in bf16, after cpu in fp32" in caplog.text
 
 
 def test_only_the_last_checkpoints_and_the_best_stay(tiny_run: MakeConfig, tmp_path: Path) -> None:

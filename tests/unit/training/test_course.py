@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nmt.training.validation import BestScore
+from nmt.training.loop.validation import BestScore
 
 
 @pytest.mark.parametrize(
@@ -25,17 +25,12 @@ def test_a_metric_improves_in_its_own_direction(
 
 
 def test_patience_counts_validations_since_the_last_improvement() -> None:
-    best = BestScore("loss", higher_is_better=False, patience=2)
-    exhausted = []
+    best = BestScore("loss", higher_is_better=False)
+    without_improvement = []
     for update, value in enumerate([3.0, 3.0, 2.0, 2.0, 2.0]):
         best.observe(value, update)
-        exhausted.append(best.exhausted)
-    assert exhausted == [False, False, False, False, True]
-
-
-def test_without_patience_nothing_is_ever_exhausted() -> None:
-    best = BestScore("loss", higher_is_better=False)
-    assert not any(best.observe(3.0, update) and best.exhausted for update in range(100))
+        without_improvement.append(best.without_improvement)
+    assert without_improvement == [0, 1, 0, 1, 2]
 
 
 def test_patience_goes_on_counting_after_a_restart() -> None:
@@ -45,9 +40,9 @@ def test_patience_goes_on_counting_after_a_restart() -> None:
     second = BestScore("loss", higher_is_better=False, patience=3)
     second.restore(json.loads(json.dumps(first.state())))
     assert (second.value, second.update, second.history) == (1.0, 0, [1.0, 2.0, 2.0])
-    assert not second.exhausted
+    assert second.without_improvement == 2
     second.observe(2.0, 3)
-    assert second.exhausted
+    assert second.without_improvement == 3
 
 
 def test_the_history_of_another_metric_is_left_out() -> None:
@@ -56,4 +51,4 @@ def test_the_history_of_another_metric_is_left_out() -> None:
     first.observe(2.0, 2)
     second = BestScore("bleu", higher_is_better=True, patience=1)
     second.restore(first.state())
-    assert second.value is None and not second.exhausted
+    assert second.value is None and second.without_improvement == 0

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.config.sampling import SamplingConfig
+from nmt.config.sampling import CorpusSamplingConfig
 from nmt.config.sections import BatchingConfig, CheckpointConfig, TrainConfig, TrainingConfig
 from nmt.config.variation import VariationConfig
-from nmt.data.preprocess import preprocess
+from nmt.data.batching.variation import PlannedBatch
 from nmt.data.tokenizers.piece_lists import WordsConfig
-from nmt.data.variation import Sentences
 from nmt.errors import UsageError
+from nmt.preprocessing.preprocess import preprocess
 from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
 from nmt.storage.run_folder import pointed
 from nmt.training.assemble import train
@@ -30,14 +30,16 @@ from nmt.training.setup.datasets import open_datasets
 pytestmark = pytest.mark.slow  # whole runs
 
 MakeConfig = Callable[..., TrainConfig]
-STAGES = SamplingConfig(weights=[0, 1], stages=["update 9: 3 1", "epoch 4: temperature 5"])
+STAGES = CorpusSamplingConfig(weights=[0, 1], stages=["update 9: 3 1", "epoch 4: temperature 5"])
 
 
 @pytest.fixture
 def mixed(tiny_run: MakeConfig, tmp_path: Path, copy_corpus: Path) -> MakeConfig:
     """600 pairs, and the same 600 again; in batches of 600 tokens an epoch has about 8 updates."""
 
-    def make(folder: str = "run", max_update: int = 30, sampling: SamplingConfig = STAGES, **parts: Any) -> TrainConfig:
+    def make(
+        folder: str = "run", max_update: int = 30, sampling: CorpusSamplingConfig = STAGES, **parts: Any
+    ) -> TrainConfig:
         config = tiny_run(
             data=[str(copy_corpus), str(copy_corpus)],
             sampling=sampling,
@@ -57,7 +59,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     batches: list[list[int]] = []
     batch = TrainingBatches.batch
 
-    def noted(self: TrainingBatches, sentences: Sentences) -> Any:
+    def noted(self: TrainingBatches, sentences: PlannedBatch) -> Any:
         batches.append(sentences.numbers.tolist())
         return batch(self, sentences)
 
@@ -108,8 +110,8 @@ def test_a_run_that_is_stopped_in_any_stage_goes_on_as_if_it_had_not_been(
 
 def test_other_stages_go_on_only_if_the_epoch_may_begin_again(mixed: MakeConfig, seen: list[list[int]]) -> None:
     train(mixed(max_update=10))
-    other = SamplingConfig(weights=[0, 1], stages=["update 9: 1 0"])
-    with pytest.raises(UsageError, match=r"sampling.stages: .* go on nevertheless with --reset-dataloader"):
+    other = CorpusSamplingConfig(weights=[0, 1], stages=["update 9: 1 0"])
+    with pytest.raises(UsageError, match=r"sampling.stages: .* resume with --reset-dataloader"):
         train(mixed(sampling=other))
     seen.clear()
     config = mixed(max_update=12, sampling=other)
@@ -121,7 +123,7 @@ def test_other_stages_go_on_only_if_the_epoch_may_begin_again(mixed: MakeConfig,
 def test_without_a_mixture_the_log_and_the_identity_of_a_run_are_as_they_were(
     mixed: MakeConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = mixed(max_update=4, sampling=SamplingConfig())
+    config = mixed(max_update=4, sampling=CorpusSamplingConfig())
     with caplog.at_level(logging.INFO, "nmt"):
         train(config)
     assert "stage" not in caplog.text
@@ -130,8 +132,8 @@ def test_without_a_mixture_the_log_and_the_identity_of_a_run_are_as_they_were(
 
 
 def test_weights_and_corpora_of_different_number_are_refused(mixed: MakeConfig) -> None:
-    for sampling in (SamplingConfig(weights=[3, 1, 1]), SamplingConfig(stages=["update 5: 3 1 1"])):
-        with pytest.raises(UsageError, match=r"3 weights are given \(3 1 1\), but 2 corpora \(.*one weight for each"):
+    for sampling in (CorpusSamplingConfig(weights=[3, 1, 1]), CorpusSamplingConfig(stages=["update 5: 3 1 1"])):
+        with pytest.raises(UsageError, match=r"3 weights \(3 1 1\) for 2 corpora \(.*one weight for each"):
             train(mixed(sampling=sampling))
 
 
@@ -180,7 +182,7 @@ def test_changed_text_of_each_corpus_keeps_the_tag_of_that_corpus(tiny_run: Make
     config.validation.interval = None
     variation = open_datasets(config).variation
     assert variation is not None
-    sentences = Sentences(np.arange(30), epoch=1)
+    sentences = PlannedBatch(np.arange(30), epoch=1)
     before, after = (pairs[0] for pairs in (variation.usual(sentences), variation.read(sentences)))
     tags = [[4]] * 10 + [[5]] * 10
     assert [one[:1].tolist() for one in before[:20]] == [one[:1].tolist() for one in after[:20]] == tags

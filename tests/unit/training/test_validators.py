@@ -11,20 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from nmt.config.choices import Precision
 from nmt.config.sections import BatchingConfig
-from nmt.data.corpus import Corpus, Split
+from nmt.data.corpus.folder import Corpus, Split
 from nmt.data.vocabulary import EOS
 from nmt.distributed.world import World
 from nmt.errors import DeviceError
 from nmt.interface import Hypothesis
 from nmt.scoring import Score, Scorer, TextOptions, scorers
+from nmt.search.decoding import Engine
+from nmt.search.requests import Sentences
 from nmt.training.loop.batches import read_batch
 from nmt.training.loop.learner import Arithmetic, Step
-from nmt.training.validation import LossValidator, TranslationValidator, ValidationStopped
-from tests.unit.data.small_text import Text
+from nmt.training.loop.validation import LossValidator, TranslationValidator, ValidationStopped
+from tests.unit.preprocessing.small_text import Text
 
 FP32 = Arithmetic(torch.device("cpu"), Precision.fp32)
 Make = Callable[..., Any]
@@ -109,17 +110,12 @@ class Second(World):
 class Echo:
     """Translates each sentence as itself: on the copy task, perfectly."""
 
-    def __call__(
-        self, model: Any, source: Tensor, source_lengths: Tensor, *, attention: bool = False
-    ) -> list[list[Hypothesis]]:
-        return [
-            [Hypothesis(row[:length], 0.0, 0.0, torch.zeros(length), None)]
-            for row, length in zip(source, source_lengths.tolist())
-        ]
+    def find(self, engine: Engine, batch: Sentences) -> list[list[Hypothesis]]:
+        return [[Hypothesis(ids, 0.0, 0.0, np.zeros(len(ids)), None)] for ids in batch.sources]
 
 
 class Broken:
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
+    def find(self, engine: Engine, batch: Sentences) -> Any:
         raise RuntimeError("out of ideas")
 
 
@@ -204,7 +200,7 @@ def test_a_search_that_fails_is_reported_and_yields_no_scores(
     validator = translation_validator(copy_corpus, make_step(), search=Broken())
     assert validator(never) == {}
     assert validator.failures == {"translation": "RuntimeError: out of ideas"}
-    assert "training goes on" in caplog.text
+    assert "training continues" in caplog.text
 
 
 def test_a_metric_that_fails_leaves_the_others_standing(copy_corpus: Path, make_step: Make) -> None:
@@ -235,9 +231,9 @@ class Chatty(Echo):
     def __init__(self) -> None:
         self.lengths: list[int] = []
 
-    def __call__(self, model: Any, source: Tensor, source_lengths: Tensor, *, attention: bool = False) -> Any:
-        self.lengths += source_lengths.tolist()
-        return super().__call__(model, torch.cat([torch.full_like(source[:, :1], 4), source], 1), source_lengths + 1)
+    def find(self, engine: Engine, batch: Sentences) -> list[list[Hypothesis]]:
+        self.lengths += batch.lengths.tolist()
+        return super().find(engine, Sentences([np.append(4, ids) for ids in batch.sources]))
 
 
 class Given:
@@ -266,8 +262,8 @@ def test_a_blank_line_is_not_translated(copy_corpus: Path, make_step: Make, leng
 
 def test_a_search_that_leaves_a_sentence_out_has_failed(copy_corpus: Path, make_step: Make) -> None:
     class Forgetful(Echo):
-        def __call__(self, *arguments: Any, **options: Any) -> Any:
-            return super().__call__(*arguments, **options)[1:]
+        def find(self, engine: Engine, batch: Sentences) -> list[list[Hypothesis]]:
+            return super().find(engine, batch)[1:]
 
     validator = translation_validator(copy_corpus, make_step(), search=Forgetful())
     assert validator(never) == {} and list(validator.failures) == ["translation"]

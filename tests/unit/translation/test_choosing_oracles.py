@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.config.commands import GenerateConfig
+from nmt.config.translation import TranslationOptions
 from nmt.search.config import BeamConfig
 from nmt.translation import Line, TranslatedText, Translation
 from nmt.translation.choosing import ReverseModel, minimum_bayes_risk
@@ -62,7 +63,7 @@ def test_reranking_sorts_by_the_sum_of_both_directions(lines, weight, count, bac
     """Whatever the model of the other direction finds of a pair."""
     found_of: dict[tuple[str, str], float] = {}
 
-    def score(asked: Iterator[Line], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
+    def score(asked: Iterator[Line], numbers: Iterator[int], config: TranslationOptions) -> Iterator[Translation]:
         for line, number in zip(asked, numbers):
             pair = line.text, line.reference
             found_of.setdefault(pair, round(backward.uniform(-6.0, 0.0), 3))

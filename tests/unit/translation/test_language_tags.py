@@ -10,13 +10,13 @@ import pytest
 
 from nmt.config.commands import GenerateConfig
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.data.corpus import Corpus
+from nmt.data.corpus.folder import Corpus
 from nmt.data.language_pair import LanguagePair
-from nmt.data.preprocess import preprocess
 from nmt.data.tokenizers import tokenizers
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
 from nmt.errors import DataError, UsageError
+from nmt.preprocessing.preprocess import preprocess
 from nmt.translation import Translator
 from nmt.translation.lines import Line
 from tests.commands import run_copy

@@ -11,14 +11,15 @@ import pytest
 from nmt import Translator
 from nmt.config.choices import PieceMarks
 from nmt.config.commands import GenerateConfig
+from nmt.config.translation import TranslationOptions
 from nmt.data.language_pair import LanguagePair
-from nmt.data.text import joined
+from nmt.data.text.piece_marks import joined
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.errors import UsageError
 from nmt.search.beam import BeamConfig
 from nmt.translation import Line, TranslatedText, Translation
 from nmt.translation.choosing import ReverseModel
-from nmt.translation.lines import Given
+from nmt.translation.lines import LineOrPause
 from tests.tiny_models import WORDS, write_tiny_model
 
 SUBWORD = PieceMarks.subword_nmt
@@ -103,9 +104,11 @@ def test_a_phrase_in_pieces_can_be_left_out(translator: Translator) -> None:
 
 @pytest.mark.parametrize(("in_pieces", "expected"), [(True, "two hau@@ s"), (False, "two haus")])
 def test_a_model_of_the_other_direction_reads_pieces_or_words(in_pieces: bool, expected: str) -> None:
-    read: list[Given] = []
+    read: list[LineOrPause] = []
 
-    def score(lines: Iterator[Given], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
+    def score(
+        lines: Iterator[LineOrPause], numbers: Iterator[int], config: TranslationOptions
+    ) -> Iterator[Translation]:
         for line in lines:
             read.append(line)
             yield Translation(next(numbers), expected, ["x"], [TranslatedText("", [], -1.0, [], None, True)])

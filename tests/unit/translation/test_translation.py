@@ -15,20 +15,20 @@ import numpy as np
 import pytest
 import torch
 
-from nmt import Translator
+from nmt import Translator, workers
 from nmt.config.choices import AlignmentKind, LongLines, MbrMetric, Precision
 from nmt.config.commands import GenerateConfig
-from nmt.data.text import PAUSE
-from nmt.distributed import workers
+from nmt.config.translation import TranslationOptions
+from nmt.data.text.lines import PAUSE
 from nmt.errors import DataError, DeviceError, MissingInputError, UsageError
 from nmt.search import searches
-from nmt.search.config import BeamConfig, GreedyConfig, SamplingConfig
+from nmt.search.config import MOST_PIECES, BeamConfig, GreedyConfig, SamplingConfig
 from nmt.search.forced import ForcedSearch
 from nmt.storage.checkpoints import read_checkpoint, write_checkpoint
 from nmt.storage.run_folder import set_pointer
 from nmt.translation import Line, TranslatedText, Translation
 from nmt.translation.choosing import ReverseModel, Score, minimum_bayes_risk
-from nmt.translation.lines import Given, together
+from nmt.translation.lines import LineOrPause, together
 from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
 
 LINES = some_lines(30, seed=5, longest=3)
@@ -110,6 +110,33 @@ def test_long_line_is_cut_and_the_warning_names_it(translator, caplog):
         found = translator.translate(["rot", "ein mann zwei hunde"], **options)
     assert found == ["red", "a man"]
     assert "line 2 has 4 pieces; only its first 2 are translated" in caplog.text
+
+
+def test_a_tokenizer_does_not_cut_what_would_be_thrown_away(translator, caplog, monkeypatch):
+    """A million characters take some tokenizers minutes."""
+    encode, longest = translator.pair.source.encode, []
+    monkeypatch.setattr(
+        translator.pair.source, "encode", lambda lines: longest.append(max(map(len, lines))) or encode(lines)
+    )
+    with caplog.at_level(logging.WARNING, "nmt"):
+        found = translator.translate(["ein mann " * 100_000, "rot"], max_source_length=2, long_lines="truncate")
+    assert found == ["a man", "red"] and max(longest) == 128
+    assert "line 1 has 900000 characters; only its first 2 pieces are translated" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (" " * 1000 + "ein mann", "a man"),
+        ("ein" + " " * 1000 + "mann", "a man"),
+        ("ein" + " " * 1000 + "mann zwei hunde", "a man"),
+        (" " * 124 + "ein mann zwei hunde", "a man"),  # 128 characters are tokenized first: they end in "ein "
+        (" " * 122 + "ein mann zwei hunde", "a man"),  # and here within a word
+        (" " * 1000, ""),
+    ],
+)
+def test_a_truncated_line_loses_nothing_to_runs_of_spaces(translator: Translator, line: str, expected: str) -> None:
+    assert translator.translate(["rot", line], max_source_length=2, long_lines="truncate") == ["red", expected]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
@@ -284,7 +311,7 @@ def test_progress_counts_every_line_once(translator):
 @pytest.mark.parametrize("cpu", [False, True])
 def test_batch_that_does_not_fit_is_halved(translator, monkeypatch, caplog, cpu):
     expected = translator.translate(LINES)
-    encode = translator._engine.decodable.encode
+    encode = translator._engine.model.encode
 
     def small_memory(source, lengths):
         if len(source) > 4 and cpu:
@@ -293,16 +320,16 @@ def test_batch_that_does_not_fit_is_halved(translator, monkeypatch, caplog, cpu)
             raise torch.OutOfMemoryError("CUDA out of memory")
         return encode(source, lengths)
 
-    monkeypatch.setattr(translator._engine.decodable, "encode", small_memory)
+    monkeypatch.setattr(translator._engine.model, "encode", small_memory)
     assert translator.translate(LINES) == expected
-    assert "it is halved" in caplog.text
+    assert "it is split into halves" in caplog.text
 
 
 def test_line_that_does_not_fit_alone_is_a_device_error(translator, monkeypatch):
     def no_memory(source, lengths):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(translator._engine.decodable, "encode", no_memory)
+    monkeypatch.setattr(translator._engine.model, "encode", no_memory)
     with pytest.raises(DeviceError, match="line 2 .* does not fit"):
         translator.translate(["", "ein mann"])
 
@@ -313,7 +340,7 @@ def test_a_reference_that_does_not_fit_is_told_with_its_own_length(
     def no_memory(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(ForcedSearch, "__call__", no_memory)
+    monkeypatch.setattr(ForcedSearch, "find", no_memory)
     config = GenerateConfig(search=BeamConfig(), score_reference=True)
     with pytest.raises(DeviceError, match=r"line 1 \(5 pieces\) does not fit"):
         list(translator.hypotheses([Line("rot", reference="red " * 5)], config))
@@ -468,8 +495,8 @@ def translated(number: int, source: str, **scores: float) -> Translation:
 def test_a_model_of_the_other_direction_reorders_by_the_sum_of_both_scores() -> None:
     asked, of_lines = list[Line](), list[int]()
 
-    def score(lines: Iterator[Line], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
-        assert config.score_reference and config.nbest == 1 and config.rerank is None
+    def score(lines: Iterator[Line], numbers: Iterator[int], config: TranslationOptions) -> Iterator[Translation]:
+        assert config.score_reference and config.nbest == 1 and not config.chooses
         for line, number in zip(lines, numbers):
             asked.append(line)
             of_lines.append(number)
@@ -504,7 +531,7 @@ def test_a_line_is_reranked_before_the_next_one_is_waited_for(
     config = GenerateConfig(rerank="back", search=BeamConfig(beam_size=2), buffer_size=buffer_size)
     answered: list[int] = []
 
-    def lines() -> Iterator[Given]:
+    def lines() -> Iterator[LineOrPause]:
         yield from ("rot", "ein mann", "")
         yield PAUSE
         assert answered == [0, 1, 2], "somebody waits for these"
@@ -547,7 +574,9 @@ def test_a_line_translated_in_parts_keeps_its_order(translator: Translator, tmp_
 def test_a_line_that_lost_its_end_keeps_its_order_and_is_not_read_back(
     translator: Translator, line: Line, long_lines: LongLines
 ) -> None:
-    def score(lines: Iterator[Given], numbers: Iterator[int], config: GenerateConfig) -> Iterator[Translation]:
+    def score(
+        lines: Iterator[LineOrPause], numbers: Iterator[int], config: TranslationOptions
+    ) -> Iterator[Translation]:
         for given, number in zip((line for line in lines if line is not PAUSE), numbers):
             assert given == Line(""), "its source is more than what was translated"
             yield translated(number, "", **{"": 0.0})
@@ -647,7 +676,7 @@ def test_a_reference_is_left_alone_where_none_is_scored(translator: Translator) 
     ],
 )
 def test_what_is_asked_for_and_forbidden_at_once_is_refused(translator: Translator, line: Line) -> None:
-    with pytest.raises(DataError, match="line 2: '(man|red)' is to be left out, and is part of what is asked for"):
+    with pytest.raises(DataError, match="line 2: the excluded phrase '(man|red)' is part of a required one"):
         translator.translate(["rot", line])
 
 
@@ -655,22 +684,22 @@ def test_what_is_asked_for_and_forbidden_at_once_is_refused(translator: Translat
     ("phrases", "size", "named"),
     [
         (("red", "a man a man"), 2, "'a man a man'"),
-        (("red", "a man", "red"), 1, "'red' beside 'red'"),
-        (("a man run", "two man run"), 2, "'a man run' beside 'two man run'"),
+        (("red", "a man", "red"), 1, "'red' and 'red'"),
+        (("a man run", "two man run"), 2, "'a man run' and 'two man run'"),
     ],
 )
 def test_phrases_that_no_translation_could_hold_are_refused(
     translator: Translator, phrases: tuple[str, ...], size: int, named: str
 ) -> None:
     lines = ["rot", Line("rot", include=phrases)]
-    complaint = f"line 2: {named} would repeat what --no-repeat-ngram-size {size} lets stand only once; leave it out"
+    complaint = f"line 2: {named} would repeat an n-gram, which --no-repeat-ngram-size {size} forbids; leave it out"
     with pytest.raises(DataError, match=complaint):
         translator.translate(lines, no_repeat_ngram_size=size)
     translator.translate(lines, max_len_b=20)
 
 
 def test_a_phrase_that_would_repeat_the_prefix_is_refused(translator: Translator) -> None:
-    complaint = "line 1: 'man red' after the prefix would repeat what --no-repeat-ngram-size 1 lets stand only once"
+    complaint = "line 1: 'man red' after the prefix would repeat an n-gram, which --no-repeat-ngram-size 1 forbids"
     with pytest.raises(DataError, match=complaint):
         translator.translate([Line("rot", prefix="a man run", include=("man red",))], no_repeat_ngram_size=1)
     (found,) = translator.translate(
@@ -698,6 +727,15 @@ def test_a_prefix_longer_than_its_line_allows_is_refused(translator: Translator)
 def test_lengths_of_a_line_that_nothing_can_have_are_refused() -> None:
     with pytest.raises(UsageError, match="min_length=4 is more than max_length=3"):
         Line("rot", min_length=4, max_length=3)
+
+
+@pytest.mark.parametrize("name", ["min_length", "max_length"])
+def test_a_length_that_no_memory_holds_is_refused(name):
+    Line("rot", **{name: MOST_PIECES})
+    with pytest.raises(UsageError, match=f"{name}=1000000000 must be a whole number of pieces, from 1 to 10,000"):
+        Line("rot", **{name: 10**9})
+    with pytest.raises(UsageError, match=r"search.min_len=1000000000 must be at most 10000"):
+        BeamConfig(min_len=10**9)
     with pytest.raises(UsageError, match="max_length=2.5 must be a whole number of pieces"):
         Line("rot", max_length=2.5)  # type: ignore[arg-type]
 
@@ -706,10 +744,11 @@ def test_what_is_asked_of_an_empty_line_is_left_out_with_a_word(
     translator: Translator, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert translator.translate(["rot", Line(" ", prefix="red")])[1] == ""
-    assert "line 2 is empty, so nothing is made of what is asked of its translation" in caplog.text
+    assert "line 2 is empty; its constraints are ignored" in caplog.text
 
 
-def test_any_number_of_pieces_may_be_allowed(translator: Translator) -> None:
-    usual = translator.translate(LINES[:3])
-    for much in (1e30, 2.0**63):
-        assert translator.translate(LINES[:3], max_len_b=much) == usual
+def test_the_longest_limit_changes_no_translation_that_ends_earlier(translator: Translator) -> None:
+    assert translator.translate(LINES[:3], max_len_b=MOST_PIECES) == translator.translate(LINES[:3])
+    for more in (1e30, 2.0**63):
+        with pytest.raises(UsageError, match="search.max_len_b=.* must be at most 10000"):
+            translator.translate(LINES[:3], max_len_b=more)

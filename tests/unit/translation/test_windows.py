@@ -10,18 +10,18 @@ import pytest
 
 from nmt.search.requests import Request
 from nmt.translation.lines import TranslatedText
-from nmt.translation.reading import Batch, Found, Part, Source, Window, batches_of, in_order
+from nmt.translation.source_windows import Batch, Source, SourcePart, SourceWindow, Texts, batches_of, in_order
 
 
 def source(number: int, *lengths: int) -> Source:
     return Source(number, f"text {number}", tuple(np.full(length, number, dtype=np.int32) for length in lengths))
 
 
-def answer(batch: Batch) -> Found:
+def answer(batch: Batch) -> Texts:
     return [[TranslatedText(f"{part.number}.{part.index}", [], 0.0, [], None, True)] for part in batch]
 
 
-def out_of_order(batches: Iterator[Batch | None]) -> Iterator[tuple[Batch, Found] | None]:
+def out_of_order(batches: Iterator[Batch | None]) -> Iterator[tuple[Batch, Texts] | None]:
     """Up to five at a time, in a random order."""
     chosen, held = random.Random(4), list[Batch]()
     for batch in batches:
@@ -41,7 +41,7 @@ def test_lines_come_in_their_order_with_all_their_parts(seed: int) -> None:
     chosen = random.Random(seed)
     lengths = [[chosen.randint(1, 9) for _ in range(chosen.choice([0, 1, 1, 1, 3]))] for _ in range(60)]
     sources = [source(number, *of_line) for number, of_line in enumerate(lengths)]
-    windows = [Window(sources[begin : begin + 7], pause=chosen.random() < 0.2) for begin in range(0, 60, 7)]
+    windows = [SourceWindow(sources[begin : begin + 7], pause=chosen.random() < 0.2) for begin in range(0, 60, 7)]
     counted: list[int] = []
     found = list(in_order(windows, lambda parts: batches_of(parts, 20, None), out_of_order, counted.append))
     assert [one.number for one, _, _ in found] == list(range(60))
@@ -51,7 +51,9 @@ def test_lines_come_in_their_order_with_all_their_parts(seed: int) -> None:
 
 
 def test_batches_hold_like_lengths_within_the_budget_the_longest_first() -> None:
-    parts = [Part(0, 0, 0, "", 0, np.zeros(length, dtype=np.int32), source(0).request) for length in (3, 11, 4, 5, 3)]
+    parts = [
+        SourcePart(0, 0, 0, "", 0, np.zeros(length, dtype=np.int32), source(0).request) for length in (3, 11, 4, 5, 3)
+    ]
     batches = batches_of(parts, 12, None)
     assert [sorted(len(part.ids) for part in batch) for batch in batches] == [[11], [4, 5], [3, 3]]
     assert [len(batch) for batch in batches_of(parts, 1000, 2)] == [1, 2, 2]
@@ -61,7 +63,8 @@ def test_batches_hold_like_lengths_within_the_budget_the_longest_first() -> None
 def test_what_is_to_be_scored_counts_for_a_batch() -> None:
     ids = np.zeros(3, dtype=np.int32)
     parts = [
-        Part(0, 0, number, "", 0, ids, Request(target=(5,) * length)) for number, length in enumerate((2, 40, 3, 2))
+        SourcePart(0, 0, number, "", 0, ids, Request(target=(5,) * length))
+        for number, length in enumerate((2, 40, 3, 2))
     ]
     batches = batches_of(parts, 16, None)
     assert [sorted(part.number for part in batch) for batch in batches] == [[1], [0, 2, 3]]

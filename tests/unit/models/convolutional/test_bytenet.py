@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.data.batch import Batch, collate
+from nmt.data.batching.batch import Batch, collate
 from nmt.data.vocabulary import PAD
 from nmt.errors import UsageError
 from nmt.interface import AttentionRequest, VocabularySizes

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.data.batch import Batch, collate
+from nmt.data.batching.batch import Batch, collate
 from nmt.errors import DataError, UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
@@ -245,5 +245,5 @@ def test_sentences_longer_than_the_positions_are_refused() -> None:
     model = build(max_positions=5)
     assert model.max_source_length() == 5
     assert model.max_target_lengths(torch.tensor([2, 3])).tolist() == [5, 5]  # type: ignore[union-attr]
-    with pytest.raises(DataError, match="source sentence has 6 pieces.*for 5"):
+    with pytest.raises(DataError, match="source sentence has 6 tokens.*for 5"):
         model(batch([5, 6, 7, 8, 9, 3]))

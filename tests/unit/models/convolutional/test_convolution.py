@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.layers.linear import FixedLinear, NormalisedLinear, with_fixed_weights
+from nmt.layers.linear import FixedLinear, NormalizedLinear, with_fixed_weights
 from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution, windows
 
 SHAPES = [(1, 1), (3, 1), (3, 4), (5, 2)]  # kernel width and dilation
@@ -107,7 +107,7 @@ def test_an_even_kernel_cannot_be_symmetric() -> None:
 
 
 def test_normalised_weights_have_the_learned_lengths() -> None:
-    layer = NormalisedLinear(5, 3, std=0.1)
+    layer = NormalizedLinear(5, 3, std=0.1)
     with torch.no_grad():
         layer.length.copy_(torch.tensor([[1.0], [2.0], [0.5]]))
         layer.direction.mul_(torch.tensor([[7.0], [1.0], [3.0]]))
@@ -116,7 +116,7 @@ def test_normalised_weights_have_the_learned_lengths() -> None:
 
 
 def test_normalised_weights_start_as_drawn() -> None:
-    layer = NormalisedLinear(400, 300, std=0.07)
+    layer = NormalizedLinear(400, 300, std=0.07)
     torch.testing.assert_close(layer.weight, layer.direction)
     assert layer.weight.std().item() == pytest.approx(0.07, rel=0.02)
     assert not layer.bias.any()
@@ -124,22 +124,22 @@ def test_normalised_weights_start_as_drawn() -> None:
 
 def test_the_gradient_of_a_direction_is_orthogonal_to_it() -> None:
     """Salimans and Kingma 2016, section 2.1: lengths and directions are learned apart."""
-    layer = NormalisedLinear(5, 3, std=0.1)
+    layer = NormalizedLinear(5, 3, std=0.1)
     layer(torch.randn(4, 5)).sin().sum().backward()
     assert layer.direction.grad is not None and layer.direction.grad.any()
     torch.testing.assert_close((layer.direction.grad * layer.direction).sum(1), torch.zeros(3))
 
 
 def test_fixed_weights_compute_the_same_and_leave_the_module_as_it_was() -> None:
-    stack = nn.Sequential(NormalisedLinear(5, 4, 0.3), nn.Sequential(nn.ReLU(), NormalisedLinear(4, 3, 0.3)))
+    stack = nn.Sequential(NormalizedLinear(5, 4, 0.3), nn.Sequential(nn.ReLU(), NormalizedLinear(4, 3, 0.3)))
     fixed, x = with_fixed_weights(stack), torch.randn(2, 5)
     torch.testing.assert_close(fixed(x), stack(x))
-    assert isinstance(fixed[0], FixedLinear) and isinstance(stack[0], NormalisedLinear)
-    assert isinstance(stack[1][1], NormalisedLinear)  # type: ignore[index]
+    assert isinstance(fixed[0], FixedLinear) and isinstance(stack[0], NormalizedLinear)
+    assert isinstance(stack[1][1], NormalizedLinear)  # type: ignore[index]
 
 
 def test_fixed_weights_do_not_follow_the_module() -> None:
-    layer = NormalisedLinear(5, 4, 0.3)
+    layer = NormalizedLinear(5, 4, 0.3)
     fixed, x = with_fixed_weights(layer), torch.randn(2, 5)
     before = fixed(x)
     with torch.no_grad():

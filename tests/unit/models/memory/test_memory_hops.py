@@ -22,7 +22,7 @@ def test_distances_from_the_start_are_positions() -> None:
 
 
 def test_a_slot_is_the_sum_of_a_piece_and_its_places() -> None:
-    slots = Slots(10, 6, (from_start, from_end), max_positions=5, spread=0.1)
+    slots = Slots(10, 6, (from_start, from_end), max_positions=5, std=0.1)
     start, end = slots.places
     found = slots(torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0]]), LENGTHS)
     torch.testing.assert_close(found[0, 1], slots.content.weight[5] + start.weight[1] + end.weight[2])

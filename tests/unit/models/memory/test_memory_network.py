@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.data.batch import Batch, collate
+from nmt.data.batching.batch import Batch, collate
 from nmt.errors import DataError, UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
-from nmt.models.memory.config import MemoryNetworkConfig, Places
+from nmt.models.memory.config import MemoryNetworkConfig, SlotPositions
 from nmt.models.memory.memory_network import MemoryNetwork, SourceSlots
 from nmt.testing.subjects import load_preset
 
@@ -83,8 +83,10 @@ def test_a_step_reports_the_last_hop() -> None:
     torch.testing.assert_close(found, maps[-1][:, 0, 0])
 
 
-@pytest.mark.parametrize(("places", "sets"), [(Places.end, 1), (Places.start, 1), (Places.both, 2)])
-def test_the_number_of_parameters_is_that_of_the_parts(places: Places, sets: int) -> None:
+@pytest.mark.parametrize(
+    ("places", "sets"), [(SlotPositions.end, 1), (SlotPositions.start, 1), (SlotPositions.both, 2)]
+)
+def test_the_number_of_parameters_is_that_of_the_parts(places: SlotPositions, sets: int) -> None:
     model = build(places=places, max_positions=9)
     tables = 4 * (20 + 9 * sets) * 12  # four sets of slots for three hops
     lstm = 4 * 16 * (10 + 16 + 2)
@@ -100,13 +102,13 @@ def test_initial_values_have_the_spread_asked_for() -> None:
 
 def test_the_tiny_preset_has_three_hops_and_places_from_both_ends() -> None:
     config = load_preset("memory_network_tiny")
-    assert (config.num_hops, config.places) == (3, Places.both)
+    assert (config.num_hops, config.places) == (3, SlotPositions.both)
 
 
 def test_a_source_longer_than_the_places_is_refused() -> None:
     model = build(max_positions=3)
     assert model.max_source_length() == 3
-    with pytest.raises(DataError, match="4 pieces, but the memory has places for 3"):
+    with pytest.raises(DataError, match="4 tokens, but the memory has 3 slot positions"):
         model(batch())
 
 
@@ -131,6 +133,6 @@ def test_a_bad_value_is_refused(options: dict[str, Any], message: str) -> None:
 
 
 def test_shrinking_changes_sizes_only() -> None:
-    config = MemoryNetworkConfig(num_hops=5, places=Places.both, num_layers=3, dropout=0.4)
+    config = MemoryNetworkConfig(num_hops=5, places=SlotPositions.both, num_layers=3, dropout=0.4)
     sizes = ("slot_size", "max_positions", "embedding_size", "hidden_size", "num_layers")
     assert replace(config.shrink(), **{name: getattr(config, name) for name in sizes}) == config

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.data.batch import Batch, collate
+from nmt.data.batching.batch import Batch, collate
 from nmt.errors import DataError, UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
@@ -114,7 +114,7 @@ def test_a_target_wider_than_its_own_image_is_refused(mates: int) -> None:
     model = build(width_b=0)
     sources, targets = [[5, 3], [5, 6, 7, 8, 3]], [[9, 10, 3], [9, 3]]
     pairs = collate(*([torch.tensor(ids).numpy() for ids in side[: 1 + mates]] for side in (sources, targets)))
-    with pytest.raises(DataError, match="3 pieces, but the image of its source is 2 wide"):
+    with pytest.raises(DataError, match="3 tokens, but the image of its source is 2 wide"):
         model(pairs)
 
 

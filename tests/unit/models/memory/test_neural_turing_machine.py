@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.data.batch import Batch, collate
+from nmt.data.batching.batch import Batch, collate
 from nmt.data.vocabulary import EOS
 from nmt.errors import UsageError
 from nmt.interface import AttentionRequest, VocabularySizes

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nmt.data.batch import Batch, collate
+from nmt.data.batching.batch import Batch, collate
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.models import models
 from nmt.models.recurrent.config import GNMTConfig
 from nmt.models.recurrent.gnmt import GNMT
-from nmt.models.recurrent.layers import BothWays
+from nmt.models.recurrent.layers import BidirectionalLayer
 from nmt.testing.subjects import Subject
 from tests.unit.models.every_parameter import every_parameter_learns
 
@@ -42,7 +42,9 @@ def test_the_paper_size_has_the_parameters_that_the_literature_gives() -> None:
 
 
 def test_only_the_first_encoder_layer_reads_in_both_directions() -> None:
-    assert [isinstance(layer, BothWays) for layer in build(encoder_layers=4).encoder.layers] == [True] + [False] * 3
+    assert [isinstance(layer, BidirectionalLayer) for layer in build(encoder_layers=4).encoder.layers] == [True] + [
+        False
+    ] * 3
 
 
 def test_the_decoder_equals_its_steps_by_hand() -> None:
@@ -89,7 +91,7 @@ def test_few_layers_work_too(layers: int) -> None:
 
 
 def test_a_decoder_whose_only_layer_asks_is_refused() -> None:
-    with pytest.raises(UsageError, match="decoder_layers=1 leaves no layer that sees the source.*use 2 or more"):
+    with pytest.raises(UsageError, match="decoder_layers=1 leaves no layer that reads the context.*use 2 or more"):
         GNMTConfig(decoder_layers=1)
 
 
@@ -100,5 +102,5 @@ def test_initial_values_lie_in_the_range_of_the_paper() -> None:
 
 
 def test_a_residual_over_inputs_of_another_width_is_refused() -> None:
-    with pytest.raises(UsageError, match="residual_from=2 would add inputs of another width"):
+    with pytest.raises(UsageError, match="residual_from=2 would add inputs of a different width"):
         GNMTConfig(residual_from=2)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.data.batch import Batch, collate
+from nmt.data.batching.batch import Batch, collate
 from nmt.errors import UsageError
 from nmt.interface import AttentionRequest, VocabularySizes
 from nmt.models import models
@@ -216,7 +216,10 @@ def test_the_presets_of_the_papers_have_the_sizes_of_the_papers(preset: str) -> 
         ({"bridge": BridgeKind.backward, "bidirectional": True, "merge": Merge.sum}, "bridge=backward needs"),
         ({"attention": AttentionKind.none, "context": ContextPath.both}, "context=both needs attention"),
         ({"attention": AttentionKind.none, "attention_window": 3}, "attention_window=3 needs attention"),
-        ({"attention": AttentionKind.none, "bridge": BridgeKind.zero}, "bridge=zero without attention leaves"),
+        (
+            {"attention": AttentionKind.none, "bridge": BridgeKind.zero},
+            "bridge=zero without attention hides the source",
+        ),
         ({"encoder_size": 15, "bidirectional": True}, "encoder_size=15 is odd.*model.encoder_size"),
         ({"residual_from": 1, "embedding_size": 256}, "residual_from=1 adds embeddings of 256 to states of 512 in"),
         ({"residual_from": 1, "embedding_size": 512, "peeky": True}, "residual_from=1 cannot add"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.data.batch import Batch, collate
+from nmt.data.batching.batch import Batch, collate
 from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.layers.experts import squared_variation

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from nmt.models.recurrent import layers as recurrent
 from nmt.models.recurrent.layers import (
-    BothWays,
+    BidirectionalLayer,
+    DirectedLayer,
     GRULayer,
     LSTMLayer,
-    OneWay,
     ProjectedLSTMLayer,
     RecurrentEncoder,
     RecurrentLayer,
@@ -123,7 +123,7 @@ layer(torch.randn(2, 5, 3), layer.zeros(2, torch.zeros(1)))
 @KINDS
 def test_what_stands_at_padding_never_matters(kind: type[LSTMLayer]) -> None:
     encoder = RecurrentEncoder(
-        [BothWays(kind(3, 4), kind(3, 4), concatenated), OneWay(kind(8, 4), backwards=True)], 0.0
+        [BidirectionalLayer(kind(3, 4), kind(3, 4), concatenated), DirectedLayer(kind(8, 4), backwards=True)], 0.0
     )
     x = torch.randn(3, 5, 3)
     other = x.clone()
@@ -135,7 +135,7 @@ def test_what_stands_at_padding_never_matters(kind: type[LSTMLayer]) -> None:
 
 def test_reading_backwards_starts_at_each_sentence_own_end() -> None:
     layer, x = LSTMLayer(3, 4), torch.randn(3, 5, 3)
-    states, last = OneWay(layer, backwards=True)(x, LENGTHS)
+    states, last = DirectedLayer(layer, backwards=True)(x, LENGTHS)
     outputs, state = run_by_hand(layer, x[0, :3].flip(0))
     torch.testing.assert_close(states[0, :3], outputs.flip(0))
     torch.testing.assert_close(last[0], state)
@@ -150,9 +150,9 @@ def test_reading_backwards_starts_at_each_sentence_own_end() -> None:
 )
 def test_directions_are_merged_in_states_and_last_state(merge: Any, merged: Any) -> None:
     onward, backward, x = LSTMLayer(3, 4), LSTMLayer(3, 4), torch.randn(3, 5, 3)
-    both = BothWays(onward, backward, merge)
+    both = BidirectionalLayer(onward, backward, merge)
     states, last = both(x, LENGTHS)
-    one, other = OneWay(onward)(x, LENGTHS), OneWay(backward, backwards=True)(x, LENGTHS)
+    one, other = DirectedLayer(onward)(x, LENGTHS), DirectedLayer(backward, backwards=True)(x, LENGTHS)
     torch.testing.assert_close(states, merged(one[0], other[0]))
     torch.testing.assert_close(last, merged(one[1], other[1]))
 
@@ -165,7 +165,7 @@ def test_inputs_are_added_to_outputs_from_a_layer_on(residual_from: int | None) 
     for number, layer in enumerate(layers, 1):
         outputs, _ = layer.over_sentences(expected, lengths)
         expected = outputs + expected if residual_from is not None and number >= residual_from else outputs
-    encoder = RecurrentEncoder([OneWay(layer) for layer in layers], 0.0, residual_from)
+    encoder = RecurrentEncoder([DirectedLayer(layer) for layer in layers], 0.0, residual_from)
     torch.testing.assert_close(encoder(x, lengths)[0], expected)
     decoder = RecurrentStack(layers, 0.0, residual_from)
     zeros = tuple(torch.zeros(2, 2, 4) for _ in layers)
@@ -174,8 +174,8 @@ def test_inputs_are_added_to_outputs_from_a_layer_on(residual_from: int | None) 
 
 def test_dropout_acts_between_layers_and_not_on_a_single_one() -> None:
     x = torch.randn(3, 5, 3)
-    one = RecurrentEncoder([OneWay(LSTMLayer(3, 4))], 0.5)
-    two = RecurrentEncoder([OneWay(LSTMLayer(3, 4)), OneWay(LSTMLayer(4, 4))], 0.5)
+    one = RecurrentEncoder([DirectedLayer(LSTMLayer(3, 4))], 0.5)
+    two = RecurrentEncoder([DirectedLayer(LSTMLayer(3, 4)), DirectedLayer(LSTMLayer(4, 4))], 0.5)
     assert torch.equal(one(x, LENGTHS)[0], one(x, LENGTHS)[0])
     assert not torch.equal(two(x, LENGTHS)[0], two(x, LENGTHS)[0])
 
@@ -187,7 +187,7 @@ def test_dropout_never_acts_on_the_path_around_a_layer() -> None:
         for layer in layers:
             for parameter in layer.parameters():
                 parameter.zero_()
-    encoder = RecurrentEncoder([OneWay(layer) for layer in layers], 0.5, residual_from=1)
+    encoder = RecurrentEncoder([DirectedLayer(layer) for layer in layers], 0.5, residual_from=1)
     assert torch.equal(encoder(x, torch.tensor([5, 5, 5]))[0], x)
     decoder = RecurrentStack(layers, 0.5, residual_from=1)
     assert torch.equal(decoder(x, tuple(torch.zeros(3, 2, 4) for _ in layers))[0], x)
@@ -224,7 +224,7 @@ def test_bridges_give_each_layer_its_first_state() -> None:
 
 @pytest.mark.parametrize("autocast", [True, False])
 def test_a_cpu_without_an_lstm_in_bf16_computes_it_in_float32(monkeypatch: pytest.MonkeyPatch, autocast: bool) -> None:
-    monkeypatch.setattr(recurrent, "bf16_kernels_there", lambda: False)
+    monkeypatch.setattr(recurrent, "has_bf16_kernels", lambda: False)
     torch.manual_seed(1)
     layer, x, lengths = LSTMLayer(6, 8), torch.randn(3, 5, 6), torch.tensor([5, 2, 4])
     expected, after = layer.over_sentences(x, lengths)

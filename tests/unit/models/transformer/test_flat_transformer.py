@@ -17,14 +17,14 @@ from torch.nn.attention import varlen
 from nmt.config.sections import BatchingConfig
 from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
-from nmt.data.batch import Batch, collate, with_targets
-from nmt.data.batching import plan_batches
+from nmt.data.batching.batch import Batch, collate, with_targets
+from nmt.data.batching.plan import plan_batches
 from nmt.interface import AttentionRequest, EncoderDecoder, VocabularySizes
 from nmt.layers.linear import eighths
 from nmt.models import models
-from nmt.models.transformer import without_padding as flat_module
-from nmt.models.transformer.attention_kernels import knows_flat_batches, knows_flat_heads
-from nmt.models.transformer.mask import Room, Segments
+from nmt.models.transformer import transformer as flat_module
+from nmt.models.transformer.attention_kernels import supports_flat_batches, supports_flat_heads
+from nmt.models.transformer.mask import FlatSize, Segments, SegmentsOf, exact_segments, few_shapes
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.testing.subjects import load_preset
 
@@ -94,7 +94,7 @@ class Kernel:
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     slow = Kernel()
     monkeypatch.setattr(varlen, "varlen_attn", slow)
-    monkeypatch.setattr(flat_module, "knows_flat_batches", lambda device: True)
+    monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device: True)
     return slow
 
 
@@ -105,16 +105,16 @@ def loss_and_gradients(model: EncoderDecoder, batch: Batch) -> tuple[Tensor, dic
     return report.loss_sum, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("few_shapes", [False, True])
+@pytest.mark.parametrize("segments_of", [exact_segments, few_shapes])
 @pytest.mark.parametrize("preset", WITHOUT_PADDING)
 def test_loss_and_gradients_are_those_with_padding(
-    preset: str, kernel: Kernel, monkeypatch: pytest.MonkeyPatch, few_shapes: bool
+    preset: str, kernel: Kernel, monkeypatch: pytest.MonkeyPatch, segments_of: SegmentsOf
 ) -> None:
     model = build(preset, WITHOUT_PADDING[preset])
-    model.few_shapes = few_shapes
+    model.segments_of = segments_of
     flat, flat_gradients = loss_and_gradients(model, batch())
     assert kernel.calls > 0
-    monkeypatch.setattr(flat_module, "knows_flat_batches", lambda device: False)
+    monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device: False)
     calls = kernel.calls
     padded, gradients = loss_and_gradients(model, batch())
     assert kernel.calls == calls
@@ -143,17 +143,20 @@ def test_batches_of_a_budget_have_few_shapes(count_padding: bool, most: int, of_
     for batch in plan:
         sides = [torch.from_numpy(side) for side in lengths[batch].T]
         counts, longest = ([int(number) for number in numbers] for numbers in (map(sum, sides), map(max, sides)))
-        room = Room.for_sides(counts, longest, len(batch))
-        shapes[room.rows, room.segments, room.longest] += 1
-        assert room.added > 0 and room.rows == eighths(max(counts) + room.added) < max(counts) * 1.2
+        size = FlatSize.for_sides(counts, longest, len(batch))
+        shapes[size.rows, size.segments, size.longest] += 1
+        assert size.unused > 0 and size.rows == eighths(max(counts) + size.unused) < max(counts) * 1.2
         for side, longest_sentence, count in zip(sides, longest, counts):
-            segments = Segments.of(side, F.pad(side.cumsum(0), (1, 0)), longest_sentence, count, room)
-            assert segments.places.queries.size(0) == segments.boundaries[-1] == room.rows
-            assert len(segments.boundaries) == room.segments + 1
+            segments = Segments.of(side, F.pad(side.cumsum(0), (1, 0)), longest_sentence, count).filled(size)
+            assert segments.positions.queries.size(0) == segments.boundaries[-1] == size.rows
+            assert len(segments.boundaries) == size.segments + 1
             parts = segments.boundaries.diff()
-            assert torch.equal(parts[: len(side)], side) and (parts[len(side) :][: room.added] > 0).all()
+            assert torch.equal(parts[: len(side)], side) and (parts[len(side) :][: size.unused] > 0).all()
             assert int(parts.max()) <= segments.longest
-            assert longest_sentence <= segments.places.bound and int(segments.places.queries.max()) < longest_sentence
+            assert (
+                longest_sentence <= segments.positions.bound
+                and int(segments.positions.queries.max()) < longest_sentence
+            )
     assert len(shapes) <= most and shapes.most_common(1)[0][1] > of_usual * len(plan)
 
 
@@ -168,15 +171,17 @@ def test_attention_weights_come_from_the_padded_path(kernel: Kernel) -> None:
     assert kernel.calls == 0 and decoded.attention is not None
 
 
-@pytest.mark.parametrize("few_shapes", [False, True])
-def test_other_targets_for_the_same_sources(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, few_shapes: bool) -> None:
+@pytest.mark.parametrize("segments_of", [exact_segments, few_shapes])
+def test_other_targets_for_the_same_sources(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch, segments_of: SegmentsOf
+) -> None:
     """As sampled translations are scored: each source several times."""
     model, lengths = build("transformer_base", {}), torch.tensor([3, 2, 4, 4, 2, 3])
-    model.few_shapes = few_shapes
+    model.segments_of = segments_of
     tokens = torch.randint(4, 20, (6, 4)).scatter_(1, lengths[:, None] - 1, 3)
     sampled = with_targets(batch(), tokens, lengths)
     flat = model(sampled).hidden
-    monkeypatch.setattr(flat_module, "knows_flat_batches", lambda device: False)
+    monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device: False)
     torch.testing.assert_close(flat, model(sampled).hidden, rtol=1e-9, atol=1e-9)
 
 
@@ -187,21 +192,21 @@ def test_the_kernel_is_for_gpus_in_half_precision(monkeypatch: pytest.MonkeyPatc
     enabled: Callable[[str], bool] = {"cuda": True, "cpu": True}.__getitem__
     monkeypatch.setattr(torch, "is_autocast_enabled", enabled)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.bfloat16)
-    assert knows_flat_batches(gpu) and not knows_flat_batches(torch.device("cpu"))
+    assert supports_flat_batches(gpu) and not supports_flat_batches(torch.device("cpu"))
     capability[0] = (7, 5)
-    assert not knows_flat_batches(gpu)
+    assert not supports_flat_batches(gpu)
     capability[0] = (9, 0)
-    assert knows_flat_batches(gpu)
+    assert supports_flat_batches(gpu)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.float32)
-    assert not knows_flat_batches(gpu)
+    assert not supports_flat_batches(gpu)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.float16)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
-    assert not knows_flat_batches(gpu)
+    assert not supports_flat_batches(gpu)
 
 
 def test_heads_that_the_kernel_knows() -> None:
-    assert knows_flat_heads(64, 64) and knows_flat_heads(256, 256)
-    assert not knows_flat_heads(64, 32) and not knows_flat_heads(12, 12) and not knows_flat_heads(264, 264)
+    assert supports_flat_heads(64, 64) and supports_flat_heads(256, 256)
+    assert not supports_flat_heads(64, 32) and not supports_flat_heads(12, 12) and not supports_flat_heads(264, 264)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -212,9 +217,9 @@ def test_on_a_gpu_both_paths_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     config = TransformerConfig(2, 2, d_model=64, d_ff=128, num_heads=2, dropout=0.0)
     model = models.build(config, SIZES).to(gpu)
     with torch.autocast("cuda", torch.bfloat16):
-        assert knows_flat_batches(gpu)
+        assert supports_flat_batches(gpu)
         flat, flat_gradients = loss_and_gradients(model, batch().to(gpu))
-        monkeypatch.setattr(flat_module, "knows_flat_batches", lambda device: False)
+        monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device: False)
         padded, gradients = loss_and_gradients(model, batch().to(gpu))
     torch.testing.assert_close(flat, padded, rtol=2e-2, atol=0.0)
     for name, gradient in gradients.items():

@@ -140,10 +140,10 @@ REFUSED = {
     "no kernels": ({"decoder_kernels": []}, "decoder_kernels is empty"),
     "a kernel of no width": ({"decoder_kernels": [3, 0]}, "decoder_kernels=0"),
     "heads that do not share the channels": ({"d_model": 10, "num_heads": 4, "d_k": 3, "d_v": 3}, "is not divisible"),
-    "positions in self-attention": ({"positions": PositionKind.alibi}, "positions=alibi is for self-attention"),
-    "another decoder": ({"decoder": DecoderKind.ssru}, "decoder=ssru is for self-attention"),
-    "one layer for all": ({"layers": LayerKind.universal}, "layers=universal is for self-attention"),
-    "a neighbourhood": ({"encoder_neighbourhood": 3}, "encoder_neighbourhood=3 is for self-attention"),
+    "positions in self-attention": ({"positions": PositionKind.alibi}, "positions=alibi configures self-attention"),
+    "another decoder": ({"decoder": DecoderKind.ssru}, "decoder=ssru configures self-attention"),
+    "one layer for all": ({"layers": LayerKind.universal}, "layers=universal configures self-attention"),
+    "a neighbourhood": ({"encoder_neighbourhood": 3}, "encoder_neighbourhood=3 configures self-attention"),
 }
 
 

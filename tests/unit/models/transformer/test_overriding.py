@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nmt.data.batch import collate
+from nmt.data.batching.batch import collate
 from nmt.interface import EncoderDecoder, OutputLayer, VocabularySizes
 from nmt.layers.linear import Linear
 from nmt.models import models
@@ -25,7 +25,7 @@ from nmt.models.transformer.layers import DecoderLayer, FeedForward, PostNorm, R
 from nmt.models.transformer.local_attention import LocalCausalSelfAttention
 from nmt.models.transformer.mask import Mask
 from nmt.models.transformer.transformer import TransformerConfig
-from nmt.search.forced import score_targets
+from nmt.testing.subjects import forced_scores
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole
 
 SIZES = HeadSizes(d_model=16, num_heads=2, d_k=8, d_v=8)
@@ -159,7 +159,7 @@ def taught_and_stepped(model: EncoderDecoder) -> tuple[Tensor, Tensor]:
     batch = collate(sources, targets)
     with torch.no_grad():
         scores = model.output.logits(model(batch).hidden).log_softmax(-1)
-        stepped = score_targets(model, batch.source, batch.source_lengths, [torch.tensor(one) for one in targets])
+        stepped = forced_scores(model, batch.source, batch.source_lengths, [torch.tensor(one) for one in targets])
     return scores.gather(1, batch.targets[:, None])[:, 0], torch.cat(stepped)
 
 
@@ -199,7 +199,10 @@ def test_steps_of_restricted_attention_keep_to_an_overridden_score() -> None:
 
 @pytest.mark.parametrize("original", [CausalSelfAttention, AverageAttention, SSRU])
 def test_another_forward_without_another_step_is_refused(original: type[nn.Module]) -> None:
-    with pytest.raises(TypeError, match="Louder overrides forward, but not step, which decodes .*; override it too"):
+    with pytest.raises(
+        TypeError,
+        match="Louder overrides forward, but not step, which must compute the same in decoding; override it too",
+    ):
         type("Louder", (original,), {"forward": lambda self, *arguments: 2 * original.forward(self, *arguments)})
 
 

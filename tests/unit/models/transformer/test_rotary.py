@@ -11,7 +11,7 @@ from nmt.layers.embeddings import TABLE_LENGTH
 from nmt.models.transformer.attention import CausalSelfAttention, ScaledDotProduct
 from nmt.models.transformer.attention_kinds import Rotary
 from nmt.models.transformer.config import HeadSizes
-from nmt.models.transformer.mask import Places, whole_sequence
+from nmt.models.transformer.mask import QueryKeyPositions, whole_sequence
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole
 
 
@@ -35,8 +35,8 @@ def test_each_position_is_multiplied_with_its_rotation() -> None:
 
 def test_products_depend_on_the_distance_alone() -> None:
     q, k = torch.randn(1, 1, 1, 8).expand(1, 1, 30, 8), torch.randn(1, 1, 1, 8).expand(1, 1, 30, 8)
-    places = whole_sequence(30, q.device)
-    products = Rotary(8)(q, places)[0, 0] @ Rotary(8)(k, places)[0, 0].T
+    positions = whole_sequence(30, q.device)
+    products = Rotary(8)(q, positions)[0, 0] @ Rotary(8)(k, positions)[0, 0].T
     for distance in (0, 3, -7):
         diagonal = products.diagonal(distance)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), atol=1e-5, rtol=0)
@@ -45,8 +45,8 @@ def test_products_depend_on_the_distance_alone() -> None:
 def test_a_step_turns_each_row_by_its_own_position() -> None:
     x = torch.randn(2, 3, 1, 6)
     for position in (TABLE_LENGTH - 1, TABLE_LENGTH + 5):  # inside the table of angles and beyond
-        places = Places(torch.tensor([[2], [position]]), torch.tensor([[0]]), position + 1)
-        found = Rotary(6)(x, places)
+        positions = QueryKeyPositions(torch.tensor([[2], [position]]), torch.tensor([[0]]), position + 1)
+        found = Rotary(6)(x, positions)
         for row, where in enumerate((2, position)):
             expected = x[row, :, 0].numpy() @ rotation(where, 6).T
             np.testing.assert_allclose(found[row, :, 0].numpy(), expected, atol=1e-5)

@@ -83,24 +83,24 @@ VALUES = STRUCTURES | NUMBERS
 # What is refused, and the beginning of the reason.
 REFUSED = {
     ("d_model=15", "positions=sinusoidal"): "sinusoids come in pairs",
-    ("d_model=15", "layers=universal"): "universal layers are told the step by sinusoids",
-    ("d_model=15", "positions=rotary"): "rotary positions turn pairs",  # of 15 / 3 numbers
+    ("d_model=15", "layers=universal"): "sinusoids encode the step of universal layers",
+    ("d_model=15", "positions=rotary"): "rotary positions rotate pairs",  # of 15 / 3 numbers
     ("d_model=15", "num_heads=4"): "d_model=15 is not divisible by num_heads=4",
-    ("d_k=5", "positions=rotary"): "rotary positions turn pairs",
-    ("positions=rotary", "attention_score=additive"): "a rotation is for dot products",
+    ("d_k=5", "positions=rotary"): "rotary positions rotate pairs",
+    ("positions=rotary", "attention_score=additive"): "rotary positions need dot products",
     ("positions=relative", "attention_score=dot"): "relative positions are defined",
     ("positions=relative", "attention_score=additive"): "relative positions are defined",
-    ("positions=relative", "decoder=average_attention"): "these positions live in self-attention",
-    ("positions=relative", "decoder=ssru"): "these positions live in self-attention",
-    ("positions=rotary", "decoder=average_attention"): "these positions live in self-attention",
-    ("positions=rotary", "decoder=ssru"): "these positions live in self-attention",
-    ("positions=alibi", "decoder=average_attention"): "these positions live in self-attention",
-    ("positions=alibi", "decoder=ssru"): "these positions live in self-attention",
-    ("decoder_neighbourhood=2", "decoder=average_attention"): "a neighbourhood restricts self-attention",
-    ("decoder_neighbourhood=2", "decoder=ssru"): "a neighbourhood restricts self-attention",
-    ("positions=learned", "layers=universal"): "universal layers are told position and step",
+    ("positions=relative", "decoder=average_attention"): "self-attention applies these positions",
+    ("positions=relative", "decoder=ssru"): "self-attention applies these positions",
+    ("positions=rotary", "decoder=average_attention"): "self-attention applies these positions",
+    ("positions=rotary", "decoder=ssru"): "self-attention applies these positions",
+    ("positions=alibi", "decoder=average_attention"): "self-attention applies these positions",
+    ("positions=alibi", "decoder=ssru"): "self-attention applies these positions",
+    ("decoder_neighbourhood=2", "decoder=average_attention"): "the option restricts self-attention",
+    ("decoder_neighbourhood=2", "decoder=ssru"): "the option restricts self-attention",
+    ("positions=learned", "layers=universal"): "universal layers add sinusoids",
 } | {
-    (kind, sinusoids): "there are no sinusoids to change"
+    (kind, sinusoids): "the option changes sinusoidal positions"
     for kind in ("positions=learned", "positions=relative", "positions=rotary", "positions=alibi", "d_model=15")
     for sinusoids in (
         "sinusoid_layout=halves",

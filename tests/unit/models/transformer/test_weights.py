@@ -72,7 +72,7 @@ DESCRIBED: dict[str, tuple[dict[str, Any], VocabularySizes]] = {
 @pytest.mark.parametrize("missing", MISSING)
 def test_a_variant_is_named_as_missing(missing: str) -> None:
     assert undescribed(MISSING[missing]) == missing
-    with pytest.raises(UsageError, match=f"{missing} has no place in the description"):
+    with pytest.raises(UsageError, match=f"does not support {missing}"):
         describe(MISSING[missing], JOINT, {}, "here")
 
 
@@ -133,7 +133,7 @@ def test_a_model_that_none_of_ours_is_like_is_refused() -> None:
     odd = replace(first, feed_forward=replace(first.feed_forward, activation=Activation.sigmoid))
     all_odd = tuple(replace(one, feed_forward=odd.feed_forward) for one in weights.source.layers)
     strange = replace(weights, source=replace(weights.source, layers=(odd, *others)))
-    refused(strange, "the model has activations sigmoid and relu; ours are the same in all layers")
+    refused(strange, "the model has activations sigmoid and relu; they must be the same in all layers")
     both = replace(weights, source=replace(weights.source, layers=all_odd))
     both = replace(
         both,
@@ -141,6 +141,6 @@ def test_a_model_that_none_of_ours_is_like_is_refused() -> None:
             both.target, layers=tuple(replace(one, feed_forward=odd.feed_forward) for one in weights.target.layers)
         ),
     )
-    refused(both, "activation sigmoid, which none of ours has")
+    refused(both, "activation sigmoid, which is not supported")
     scaled = {side: replace(getattr(weights, side), scale=3.0) for side in ("source", "target")}
-    refused(replace(weights, **scaled), "embeddings are scaled by 3; ours are by 1 or the root")
+    refused(replace(weights, **scaled), "embeddings are scaled by 3; supported are 1 and the root")

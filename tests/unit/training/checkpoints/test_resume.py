@@ -14,8 +14,8 @@ from torch import nn
 from nmt.config.sections import CheckpointConfig, TrainConfig
 from nmt.errors import DataError, UsageError
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
-from nmt.training.checkpoints.resume import RESETS, VALUES, Past, due_resets, past_of, restarts_epoch
-from nmt.training.setup.options import differences, fingerprint
+from nmt.training.checkpoints.fingerprint import differences, fingerprint
+from nmt.training.checkpoints.resume import RESETS, VALUES, ResumePoint, due_resets, resume_point
 
 
 def stored(**values: Any) -> StoredCheckpoint:
@@ -36,7 +36,27 @@ def test_differences_are_listed_by_option_with_both_values() -> None:
 
 def changes(checkpoint: StoredCheckpoint, current: dict[str, Any], *, batches: int = 2, **consent: Any) -> Any:
     options = CheckpointConfig(**consent)
-    return past_of(checkpoint, current, vocabularies="v", batches_in_update=batches, options=options).changed
+    return resume_point(checkpoint, current, vocabularies="v", batches_in_update=batches, options=options).changed
+
+
+def test_a_replaced_component_is_listed_by_its_name_alone() -> None:
+    old = {"model.name": "transformer", **{f"model.size_{number}": number for number in range(40)}, "seed": 1}
+    new = {"model.name": "lstm", "model.cells": 3, "seed": 2}
+    with pytest.raises(UsageError) as caught:
+        changes(stored(fingerprint=old), new)
+    assert str(caught.value) == (
+        "run/checkpoint was trained with other settings (model.name: transformer -> lstm; seed: 1 -> 2); choose another "
+        "--save-dir, or resume with --reset"
+    )
+
+
+def test_a_refusal_lists_few_changes_and_counts_the_others() -> None:
+    old = {f"optimizer.option_{number}": "old " * 100 for number in range(40)}
+    with pytest.raises(
+        UsageError, match="; 34 more\\); choose another --save-dir, or resume with --reset-optimizer$"
+    ) as caught:
+        changes(stored(fingerprint=old), dict.fromkeys(old, "new"))
+    assert len(str(caught.value)) < 700
 
 
 def test_nothing_changed_is_nothing_to_say() -> None:
@@ -66,6 +86,32 @@ def test_a_size_of_updates_that_processes_do_not_divide_is_a_warning(caplog: pyt
     assert "an update was made of 2 batches and now is of 3" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("flags", "other_data", "stays"),
+    [
+        ({}, False, True),
+        ({"reset": True}, False, True),
+        ({"reset": True}, True, False),
+        ({"reset_dataloader": True}, False, False),
+    ],
+)
+def test_the_order_of_batches_is_said_to_stay_only_where_the_epoch_does_not_begin_again(
+    caplog: pytest.LogCaptureFixture, flags: dict[str, bool], other_data: bool, stays: bool
+) -> None:
+    before, now = (
+        {"batching.update_freq": 1, "seed": 1},
+        {"batching.update_freq": 1 + bool(flags), "seed": 1 + other_data},
+    )
+    changes(stored(fingerprint=before), now, batches=4, **flags)
+    assert ("the order of batches stays" in caplog.text) == stays
+    assert "now is of 4" in caplog.text and "the course of training changes" in caplog.text
+
+
+def test_an_update_of_one_batch_is_told_in_the_singular(caplog: pytest.LogCaptureFixture) -> None:
+    changes(stored(batches_in_update=1), {}, batches=3)
+    assert "an update was made of 1 batch and now is of 3: the order" in caplog.text
+
+
 def test_a_change_is_refused_unless_reset() -> None:
     checkpoint = stored(fingerprint={"seed": 1})
     with pytest.raises(UsageError, match="seed: 1 -> 2.*--reset"):
@@ -91,7 +137,7 @@ def test_a_change_is_refused_unless_reset() -> None:
 )
 def test_each_kind_of_change_has_a_flag_that_lets_it_happen(changed: list[str], flags: str) -> None:
     checkpoint, current = stored(fingerprint=dict.fromkeys(changed, 1)), dict.fromkeys(changed, 2)
-    with pytest.raises(UsageError, match=rf"nevertheless with {flags}$"):
+    with pytest.raises(UsageError, match=rf"or resume with {flags}$"):
         changes(checkpoint, current)
     named = {flag.removeprefix("--").replace("-", "_") for flag in flags.split()}
     assert changes(checkpoint, current, **dict.fromkeys(named, True)).keys() == set(changed)
@@ -114,7 +160,7 @@ def resets(options: CheckpointConfig, under: dict[str, bool], *changed: str, oth
     checkpoint = replace(stored(), config={"checkpoint": section})
     training = checkpoint.training
     assert training is not None
-    past = replace(Past.of(checkpoint), changed=dict.fromkeys(changed, "1 -> 2"))
+    past = replace(ResumePoint.of(checkpoint), changed=dict.fromkeys(changed, "1 -> 2"))
     return due_resets(options, past, {others: "1 -> 2"} if others else {})
 
 
@@ -160,7 +206,7 @@ def test_how_to_validate_matters_if_the_schedulers_before_and_after_both_depend_
     ],
 )
 def test_the_epoch_begins_again_if_its_batches_are_others(changed: str, restarts: bool) -> None:
-    assert restarts_epoch({changed: "a -> b"}) == restarts
+    assert replace(ResumePoint.of(stored()), changed={changed: "a -> b"}).restarts_epoch == restarts
 
 
 def test_a_checkpoint_without_the_values_of_training_is_refused_by_name() -> None:

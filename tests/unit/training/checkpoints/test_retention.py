@@ -9,7 +9,7 @@ import pytest
 
 from nmt.config.sections import CheckpointConfig
 from nmt.storage.checkpoints import CheckpointInfo
-from nmt.training.checkpoints.store import Cadence, superfluous
+from nmt.training.checkpoints.retention import superfluous
 
 
 @pytest.mark.parametrize(
@@ -28,19 +28,17 @@ from nmt.training.checkpoints.store import Cadence, superfluous
 def test_checkpoints_are_due_by_updates_and_epochs(
     options: dict[str, Any], update: int, epoch: int, ends_epoch: bool, reasons: tuple[str, ...]
 ) -> None:
-    assert Cadence(CheckpointConfig(**options)).due(update, epoch, ends_epoch=ends_epoch, now=0.0) == reasons
+    assert CheckpointConfig(**options).due(update, epoch if ends_epoch else None, minutes=0.0) == reasons
 
 
-def test_checkpoints_are_due_by_minutes_since_the_last_one_that_was() -> None:
-    cadence = Cadence(CheckpointConfig(save_interval_minutes=10, save_interval=None))
-    cadence.counts_from = 7.0
-    times = (606.0, 607.0, 1206.0, 1257.0, 1856.0)
-    due = []
-    for update, now in enumerate(times, 1):
-        due.append(bool(cadence.due(update, 1, ends_epoch=False, now=now)))
-        if due[-1]:
-            cadence.counts_from = now
-    assert due == [False, True, False, True, False]
+def test_after_a_skipped_update_no_checkpoint_is_due_by_updates() -> None:
+    assert CheckpointConfig(save_interval_updates=1, save_interval=1).due(None, 1, minutes=0.0) == ("epoch",)
+
+
+@pytest.mark.parametrize(("minutes", "reasons"), [(9.99, ()), (10.0, ("minutes",)), (11.0, ("minutes",))])
+def test_checkpoints_are_due_by_minutes(minutes: float, reasons: tuple[str, ...]) -> None:
+    options = CheckpointConfig(save_interval_minutes=10, save_interval=None)
+    assert options.due(1, None, minutes) == reasons
 
 
 def stored(*entries: tuple[str, float | None]) -> dict[Path, CheckpointInfo]:
@@ -116,3 +114,12 @@ def test_the_newest_two_are_those_of_the_course_that_the_run_is_on() -> None:
     left = stored(("epoch", 1.0), ("epoch", 5.0), ("signal", 6.0), ("epoch", 7.0))
     found = superfluous(left, options, metric="loss", higher_is_better=False, named={Path("3")}, written=Path("3"))
     assert Path("2") not in found and Path("3") not in found
+
+
+def test_while_the_model_is_in_doubt_the_newest_good_checkpoint_stays() -> None:
+    options = CheckpointConfig(keep_interval_updates=1)
+    found = stored(*[("update", None)] * 6)
+    rule: dict[str, Any] = {"metric": "loss", "higher_is_better": False, "named": set(), "written": Path("6")}
+    assert superfluous(found, options, **rule) == [Path(str(update)) for update in (1, 2, 3, 4)]
+    assert superfluous(found, options, **rule, good_until=3) == [Path(str(update)) for update in (1, 2, 4)]
+    assert superfluous(found, options, **rule, good_until=0) == [Path(str(update)) for update in (1, 2, 3, 4)]

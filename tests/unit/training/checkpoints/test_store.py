@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -172,7 +173,7 @@ def test_a_save_that_fails_is_a_warning_unless_the_run_ends_with_it(
 
     monkeypatch.setattr(store_module, "write_checkpoint", full)
     assert store.save(snapshot(2), best=False, required=False) is None
-    assert "no checkpoint at update 2, training goes on" in caplog.text
+    assert "no checkpoint at update 2, training continues" in caplog.text
     with pytest.raises(StorageError, match="No space left"):
         store.save(snapshot(3), best=False, required=True)
     assert names(store) == [1]
@@ -371,3 +372,92 @@ def test_files_of_something_else_are_left_alone(make_store: MakeStore, tmp_path:
         make_store()
     assert (tmp_path / "run" / name).read_text() == "mine"
     assert len([path for path in (tmp_path / "run").rglob("*") if path.is_file()]) == 1
+
+
+def full_unless(monkeypatch: pytest.MonkeyPatch, room: Callable[[Path], bool]) -> None:
+    """Let every checkpoint fail that has no ``room``."""
+    write = store_module.write_checkpoint
+
+    def written(path: Path, **parts: Any) -> None:
+        if not room(path):
+            raise StorageError("cannot write: No space left on device")
+        write(path, **parts)
+
+    monkeypatch.setattr(store_module, "write_checkpoint", written)
+
+
+def test_where_space_is_short_what_may_go_afterwards_goes_before(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store(CheckpointConfig(keep_interval_updates=1, keep_training_states=2))
+    for update in (1, 2, 3):
+        store.save(snapshot(update), best=update == 1, required=False)
+    assert names(store) == [1, 2, 3] and resumable(store) == [2, 3]
+    full_unless(monkeypatch, lambda path: names(store) == [1, 3])
+    assert store.save(snapshot(4), best=False, required=False) is not None
+    assert names(store) == [1, 3, 4] and resumable(store) == [3, 4]
+    assert "space is short in" in caplog.text and "deleted checkpoint-0001-00000002 before" in caplog.text
+
+
+@pytest.mark.parametrize(("harm", "whole"), [(None, 3), ("model.safetensors", 2), ("training.safetensors", 2)])
+def test_the_newest_checkpoint_that_is_whole_stays_however_short_space_is(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch, harm: str | None, whole: int
+) -> None:
+    store = make_store(CheckpointConfig(keep_interval_updates=1, keep_training_states=2))
+    for update in (1, 2, 3):
+        store.save(snapshot(update), best=False, required=False)
+    assert names(store) == [2, 3]
+    store.options.keep_training_states = 1
+    if harm is not None:
+        file = store.folder / "checkpoint-0001-00000003" / harm
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+    full_unless(monkeypatch, lambda path: False)
+    assert store.save(snapshot(4), best=False, required=False) is None
+    assert names(store) == ([3] if whole == 3 else [2, 3])
+    restored = make_store().restore()
+    assert restored is not None and restored.info.update == whole
+
+
+def test_a_checkpoint_that_the_run_folder_cannot_take_goes_to_the_fallback_folder(
+    make_store: MakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make_store()
+    store.fallback = replace(store, folder=tmp_path / "other" / "run-1")
+    first = store.save(snapshot(1), best=True, required=False)
+    with monkeypatch.context() as patch:
+        full_unless(patch, lambda path: path.parent != store.folder)
+        path = store.save(snapshot(2), best=True, required=True)
+    assert path == tmp_path / "other" / "run-1" / "checkpoint-0001-00000002" and "instead: " in caplog.text
+    assert store.last() == store.best() == store.newest() == path and store.newest(1) == first
+    assert (path.parent / "tokenizer" / "pair.json").is_file()
+    restored = store.restore()
+    assert restored is not None and restored.path == path
+    store.mend_pointers(restored, best=2)
+    assert store.last() == path and json.loads((store.folder / "last.json").read_text())["checkpoint"].endswith("1")
+    later = store.save(snapshot(3), best=False, required=False)
+    assert later == store.last() == store.folder / "checkpoint-0001-00000003"
+
+
+def test_of_two_checkpoints_of_an_update_the_one_of_the_later_epoch_is_the_newest(
+    make_store: MakeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk was full at the end of epoch 1; in epoch 2 no update was made before a signal."""
+    store = make_store()
+    store.fallback = replace(store, folder=tmp_path / "other" / "run-1")
+    with monkeypatch.context() as patch:
+        full_unless(patch, lambda path: path.parent != store.folder)
+        store.save(snapshot(5), best=False, required=False)
+    later = snapshot(5)
+    path = store.save(replace(later, info=replace(later.info, epoch=2)), best=False, required=True)
+    assert path == store.folder / "checkpoint-0002-00000005" == store.newest() == store.last()
+    restored = store.restore()
+    assert restored is not None and restored.path == path
+
+
+def test_runs_share_a_fallback_folder_without_mixing() -> None:
+    def folder(run: str) -> Path | None:
+        return store_module.fallback_folder(CheckpointConfig(save_dir=run, fallback_dir="/spare"))
+
+    found = {folder(run) for run in ("a/0", "b/0", "a/1")}
+    assert len(found) == 3 and all(path is not None and path.parent == Path("/spare") for path in found)
+    assert folder("a/0") == folder("./a/0") and store_module.fallback_folder(CheckpointConfig()) is None

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nmt.data.batch import Batch, collate
+from nmt.data.batching.batch import Batch, collate
 from nmt.data.vocabulary import EOS
 from nmt.distributed.world import World
 from nmt.reporting.figures import UpdateReport
@@ -56,7 +56,7 @@ def test_data_that_differ_have_a_file_each_up_to_a_limit(tmp_path: Path) -> None
 def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "bad-updates").touch()
     assert BadUpdates(tmp_path, tiny_pair()).record(7, 1, [batch(1, 2)], FIGURES, []) is None
-    assert "training goes on" in caplog.text
+    assert "training continues" in caplog.text
 
 
 def test_parameters_without_a_finite_gradient_are_named() -> None:

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from nmt.config.sections import BatchingConfig
-from nmt.data.corpus import Split
-from nmt.data.mixing import Mixture, Stage
-from nmt.training.loop.batches import DataPosition, TrainingBatches, UpdateBatches, read_batch
+from nmt.data.batching.mixing import Mixture, Stage
+from nmt.data.corpus.folder import Split
+from nmt.errors import DataError
+from nmt.training.checkpoints.run_state import DataPosition
+from nmt.training.loop.batches import TrainingBatches, UpdateBatches, read_batch
 
 MakeSplit = Callable[..., Split]
 
@@ -154,6 +156,14 @@ def test_mixed_batches_are_the_same_for_two_processes_as_for_twice_the_accumulat
     split = make_split(50)
     alone, together = in_stages(split, update_freq=2), in_stages(split, processes=2)
     assert contents(course(alone, 20, DataPosition())) == contents(course(together, 20, DataPosition()))
+
+
+@pytest.mark.parametrize("beyond", [0, 5])
+def test_a_position_behind_the_last_batch_of_its_epoch_is_an_error(make_split: MakeSplit, beyond: int) -> None:
+    batches = TrainingBatches(make_split(50), BatchingConfig(max_tokens=20), seed=1)
+    count = len(batches.epoch(DataPosition(2)).plan)
+    with pytest.raises(DataError, match=f"^batch {count + beyond + 1} of epoch 2 .* has {count}: .*--reset-dataloader"):
+        batches.at(DataPosition(2, count + beyond), 9)
 
 
 def test_a_stage_goes_on_after_an_update_that_was_skipped(make_split: MakeSplit) -> None:

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from nmt.config.sections import Precision, TrainingConfig
-from nmt.data.batch import Batch
-from nmt.data.corpus import Split
+from nmt.data.batching.batch import Batch
+from nmt.data.corpus.folder import Split
 from nmt.distributed.world import World
 from nmt.errors import DeviceError
-from nmt.training.loop.batches import BatchReader, DataPosition, UpdateBatches, read_batch
+from nmt.training.checkpoints.run_state import DataPosition
+from nmt.training.loop.batches import BatchReader, UpdateBatches, read_batch
 from nmt.training.loop.learner import Arithmetic, Learner, Step
-from nmt.training.loop.updater import Totals, Updater
+from nmt.training.loop.updater import Updater, UpdateSums
 
 
 def from_the_allocator() -> RuntimeError:
@@ -60,7 +61,7 @@ def small(make_step: Callable[..., Step], **options: Any) -> Small:
     return step
 
 
-def accumulate(step: Step, read: BatchReader, world: World, *batches: Any) -> Totals:
+def accumulate(step: Step, read: BatchReader, world: World, *batches: Any) -> UpdateSums:
     """The first half of the first update."""
     arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
     learner = Learner(step, torch.optim.SGD(step.parameters()), arithmetic, world)
@@ -110,7 +111,7 @@ def test_halves_have_random_numbers_of_their_own(
 def test_a_sentence_that_alone_has_no_memory_is_described(
     make_step: Callable[..., Step], make_split: Callable[..., Split]
 ) -> None:
-    with pytest.raises(DeviceError, match="out of memory at update 1, in a batch of 1 sentences.*lower --max-tokens"):
+    with pytest.raises(DeviceError, match="out of memory at update 1, in a batch of 1 sentence.*lower --max-tokens"):
         gradients(small(make_step, fits=0), make_split(2), (torch.arange(2).numpy(),))
 
 

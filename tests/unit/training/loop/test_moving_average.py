@@ -29,7 +29,7 @@ from nmt.optim.schedules import ConstantConfig
 from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
-from nmt.training.checkpoints.optimizer_state import evaluation_mode
+from nmt.training.loop.optimizer_state import evaluation_mode
 
 pytestmark = pytest.mark.slow  # whole runs
 

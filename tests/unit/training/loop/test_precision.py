@@ -13,12 +13,12 @@ import torch
 
 from nmt.config.choices import Precision
 from nmt.config.sections import CheckpointConfig, DeviceConfig, TrainConfig, TrainingConfig, ValidationConfig
-from nmt.data.batch import collate
+from nmt.data.batching.batch import collate
 from nmt.errors import NMTError
 from nmt.storage.checkpoints import read_info
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
-from nmt.training.checkpoints.resume import Past
+from nmt.training.checkpoints.resume import ResumePoint
 from nmt.training.loop import learner as precision
 from nmt.training.loop.learner import Arithmetic, LossScale, Step, choose_precision
 from nmt.training.loop.trainer import Trainer
@@ -87,7 +87,7 @@ def test_a_run_keeps_what_auto_chose_at_its_start(
     with caplog.at_level(logging.INFO, "nmt"):
         train(tiny_run(training=TrainingConfig(max_update=6), device=auto))
     assert "training on cpu in fp32 (chosen by --precision auto)" in caplog.text
-    assert "the run goes on on" not in caplog.text
+    assert "the run resumes on" not in caplog.text
 
 
 def gradients(make_step: Callable[..., Step], kind: Precision) -> tuple[float, dict[str, torch.Tensor]]:
@@ -222,7 +222,7 @@ def test_what_no_scale_explains_is_a_bad_update_in_fp16_too(
         step=overflows, arithmetic=arithmetic, limits=TrainingConfig(max_update=2, max_bad_updates=1)
     )
     with pytest.raises(
-        NMTError, match="1 updates in a row had a loss or gradient that is not finite; there is no checkpoint yet"
+        NMTError, match="1 update in a row had a loss or gradient that is not finite; there is no good checkpoint"
     ):
         trainer.run()
     assert trainer.state.skipped == 1
@@ -239,8 +239,8 @@ def test_a_checkpoint_holds_the_loss_scale(
     make_trainer(arithmetic=Arithmetic(CPU, Precision.fp16), limits=TrainingConfig(max_update=2)).run()
     stored = read_checkpoint(checkpoints_in(tmp_path / "run")[-1], training=True)
     again = Arithmetic(CPU, Precision.fp16)
-    make_trainer(arithmetic=again).restore(Past.of(stored))
+    make_trainer(arithmetic=again).restore(ResumePoint.of(stored))
     assert again.state() == {"value": LossScale.FIRST, "good": 2}
     plain = Arithmetic(CPU, Precision.fp32)
-    make_trainer(arithmetic=plain).restore(Past.of(stored))
+    make_trainer(arithmetic=plain).restore(ResumePoint.of(stored))
     assert plain.state() == {}

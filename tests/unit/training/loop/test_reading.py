@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.data.batch import Batch
-from nmt.data.corpus import Split
-from nmt.data.variation import Sentences
+from nmt.data.batching.batch import Batch
+from nmt.data.batching.variation import PlannedBatch
+from nmt.data.corpus.folder import Split
 from nmt.errors import DataError
 from nmt.training.loop.batches import BatchReader, ReadAhead, batch_reader, read_batch
 
@@ -28,7 +28,7 @@ class Noting:
         self.split = split
         self.read: list[tuple[list[int], bool]] = []
 
-    def __call__(self, sentences: Sentences) -> Batch:
+    def __call__(self, sentences: PlannedBatch) -> Batch:
         indices = sentences.numbers
         self.read.append((indices.tolist(), threading.current_thread() is threading.main_thread()))
         if 99 in indices:
@@ -88,8 +88,8 @@ def read_ahead(noting: Noting) -> ReadAhead:
     return ReadAhead(noting, torch.device("cuda", 0))
 
 
-def items(*batches: list[int], epoch: int = 1) -> list[Sentences]:
-    return [Sentences(np.array(batch), epoch) for batch in batches]
+def items(*batches: list[int], epoch: int = 1) -> list[PlannedBatch]:
+    return [PlannedBatch(np.array(batch), epoch) for batch in batches]
 
 
 def same(one: Batch, other: Batch) -> bool:

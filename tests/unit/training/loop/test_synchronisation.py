@@ -14,12 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config.choices import Precision
 from nmt.config.sections import TrainingConfig
-from nmt.data.corpus import Split
+from nmt.data.corpus.folder import Split
 from nmt.distributed.world import World
-from nmt.models.transformer import without_padding as flat_module
+from nmt.models.transformer import transformer as flat_module
+from nmt.models.transformer.mask import SegmentsOf, exact_segments, few_shapes
 from nmt.optim import Progress
+from nmt.training.checkpoints.run_state import DataPosition
 from nmt.training.loop import updater as updater_module
-from nmt.training.loop.batches import BatchReader, DataPosition, UpdateBatches, read_batch
+from nmt.training.loop.batches import BatchReader, UpdateBatches, read_batch
 from nmt.training.loop.learner import Arithmetic, Learner, Step
 from nmt.training.loop.updater import Updater
 
@@ -49,19 +51,19 @@ class NoWaiting(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("flat", "few_shapes"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(("flat", "segments_of"), [(False, exact_segments), (True, exact_segments), (True, few_shapes)])
 def test_an_update_waits_for_nothing(
     make_step: Callable[..., Step],
     make_split: Callable[..., Split],
     monkeypatch: pytest.MonkeyPatch,
     flat: bool,
-    few_shapes: bool,
+    segments_of: SegmentsOf,
 ) -> None:
     kernel = Mock(side_effect=lambda query, *rest, **options: query + rest[1].sum())
-    monkeypatch.setattr(flat_module, "knows_flat_batches", lambda device: flat)
+    monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device: flat)
     monkeypatch.setattr(varlen, "varlen_attn", kernel)
     step = make_step()
-    step.model.few_shapes = few_shapes
+    step.model.segments_of = segments_of
     for layer in [*step.model.encoder.layers, *step.model.decoder.layers]:  # type: ignore[union-attr, operator]
         monkeypatch.setattr(type(layer), "flat", flat)
     batch, limits = read_batch(make_split(6), np.arange(6)), TrainingConfig(max_update=1, clip_norm=1.0)
@@ -76,7 +78,7 @@ def test_an_update_waits_for_nothing(
         totals = updater.accumulate(1, update)
         updater.launch(update, totals, Progress(1, 1, 0), began=0.0)
     settled = updater.settle()
-    assert settled is not None and settled.figures.finite and settled.figures.grad_norm > 0
+    assert settled is not None and settled.report.finite and settled.report.grad_norm > 0
     assert not any(torch.equal(*pair) for pair in zip(before, step.parameters()))
     gradients = [parameter.grad for parameter in step.parameters() if parameter.grad is not None]
     assert kernel.called == flat and all(gradient.abs().sum() > 0 for gradient in gradients)

@@ -15,19 +15,21 @@ import torch
 from torch import Tensor
 
 from nmt.config.sections import CheckpointConfig, TrainingConfig, ValidationConfig
-from nmt.data.batch import Batch
-from nmt.data.corpus import Split
+from nmt.data.batching.batch import Batch
+from nmt.data.corpus.folder import Split
+from nmt.distributed.world import World
 from nmt.errors import DeviceError, NMTError
 from nmt.optim import Progress
 from nmt.reporting.run_record import read_events
+from nmt.reporting.stopwatch import CHECKPOINTS, COMPUTING, READING, VALIDATION, WAITING, Stopwatch
 from nmt.storage.checkpoints import read_checkpoint, read_info
 from nmt.storage.run_folder import checkpoints_in, pointed
-from nmt.training.checkpoints.resume import Past
+from nmt.training.checkpoints.resume import ResumePoint
 from nmt.training.loop import updater as updater_module
 from nmt.training.loop.batches import BatchReader, ReadAhead, read_batch
 from nmt.training.loop.learner import Step
 from nmt.training.loop.trainer import Trainer
-from nmt.training.validation import BestScore
+from nmt.training.loop.validation import BestScore
 
 Make = Callable[..., Any]
 
@@ -210,11 +212,79 @@ def test_the_last_validation_is_part_of_the_time(make_trainer: Make, make_step: 
     assert trainer.state.seconds == 2 * (5 + 70)
 
 
+def test_the_seconds_of_a_run_are_charged_to_what_took_them(
+    make_trainer: Make, make_step: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that only stands still or is moved here: each activity takes another power of ten seconds."""
+    now = [0.0]
+
+    def takes(seconds: float, work: Callable[..., Any]) -> Callable[..., Any]:
+        def slow(*arguments: Any, **named: Any) -> Any:
+            now[0] += seconds
+            return work(*arguments, **named)
+
+        return slow
+
+    world = World()
+    world.stopwatch = Stopwatch(lambda: now[0])
+    trainer: Trainer = make_trainer(
+        updates=[[[0], [1, 2]]],
+        world=world,
+        validators=[takes(1_000, Scripted(3.0, 2.0))],
+        schedule=takes(1, lambda progress: 1.0),
+        limits=TrainingConfig(max_update=2),
+        validation=ValidationConfig(interval=None, interval_updates=1),
+        save=CheckpointConfig(save_interval=None, save_interval_updates=1),
+        reader=lambda read, device: BatchReader(takes(10, read)),
+        clock=lambda: now[0],
+    )
+    monkeypatch.setattr(trainer.updater, "announce", takes(100, trainer.updater.announce))
+    monkeypatch.setattr(trainer.checkpoints, "save", takes(10_000, trainer.checkpoints.save))
+    trainer.run()
+    assert trainer.state.times == {
+        COMPUTING: 2 * 1,
+        READING: 2 * (2 * 10 + 100),  # two batches an update, and the announcement of the next ones
+        WAITING: 0,
+        VALIDATION: 2 * 1_000,
+        CHECKPOINTS: 2 * 10_000,
+    }
+
+
+def test_minutes_between_checkpoints_count_from_the_last_one_for_minutes(make_trainer: Make, tmp_path: Path) -> None:
+    readings = iter(range(0, 10**6, 60))  # a clock that is read once at the start, and three times an update: 3 minutes
+    trainer: Trainer = make_trainer(
+        limits=TrainingConfig(max_update=9),
+        save=CheckpointConfig(save_interval=None, save_interval_minutes=7, save_interval_updates=2, keep_best=9),
+        clock=lambda: float(next(readings)),
+    )
+    trainer.run()
+    written = [read_info(path) for path in checkpoints_in(tmp_path / "run")]
+    assert [info.update for info in written if "minutes" in info.reasons] == [3, 6, 9]
+
+
+def test_what_is_due_is_decided_once_an_update(make_trainer: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    decided: list[int] = []
+    due = Trainer._due
+
+    def counted(trainer: Trainer, *arguments: Any) -> Any:
+        decided.append(trainer.state.update)
+        return due(trainer, *arguments)
+
+    monkeypatch.setattr(Trainer, "_due", counted)
+    make_trainer(
+        validators=[Scripted(3.0, 2.0, 1.0, 0.5)],
+        validation=ValidationConfig(interval=None, interval_updates=1),
+        save=CheckpointConfig(save_interval=1, save_interval_updates=2),
+        limits=TrainingConfig(max_update=4),
+    ).run()
+    assert decided == [1, 2, 3, 4]
+
+
 def test_fewer_updates_than_are_made_are_told_as_such(make_trainer: Make) -> None:
     trainer: Trainer = make_trainer(limits=TrainingConfig(max_update=2))
     assert trainer.run() == "2 updates are made"
     trainer.limits.max_update = 1
-    assert trainer.ending() == "2 updates are made, and 1 were asked for"
+    assert trainer.ending() == "2 updates are made, and the limit is 1"
 
 
 def test_skipped_updates_are_counted_and_logged(
@@ -251,12 +321,34 @@ def test_skipped_updates_end_the_run_only_if_they_follow_each_other(
         make_trainer(limits=limits).run()
 
 
-def test_a_skipped_update_at_the_end_of_an_epoch_ends_the_epoch_and_saves_nothing(
+@pytest.mark.parametrize("ahead", [False, True])
+def test_an_epoch_that_ends_with_a_skipped_update_is_saved_after_the_next_good_update(
+    make_trainer: Make, make_step: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool
+) -> None:
+    monkeypatch.setattr(updater_module, "runs_ahead", lambda *_: ahead)
+    poison(monkeypatch, {3})
+    step, save = make_step(), CheckpointConfig(save_interval=1, keep_best=9)
+    optimizer = torch.optim.Adam(step.parameters(), fused=True)
+    make_trainer(step=step, optimizer=optimizer, limits=TrainingConfig(max_epoch=3), save=save).run()
+    written = {path.name: read_info(path).reasons for path in checkpoints_in(tmp_path / "run")}
+    assert written == {
+        "checkpoint-0002-00000003": ("epoch",),
+        "checkpoint-0002-00000005": ("epoch",),
+        "checkpoint-0003-00000008": ("epoch", "final"),
+    }
+
+
+def test_an_epoch_whose_last_updates_are_all_skipped_is_saved_once(
     make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poison(monkeypatch, {3})
-    make_trainer(limits=TrainingConfig(max_epoch=2), save=CheckpointConfig(save_interval=1)).run()
-    assert [path.name for path in checkpoints_in(tmp_path / "run")] == ["checkpoint-0002-00000005"]
+    poison(monkeypatch, {3, 4, 5, 6})
+    save = CheckpointConfig(save_interval=1, save_interval_updates=3)
+    make_trainer(limits=TrainingConfig(max_epoch=3), save=save).run()
+    written = {path.name: read_info(path).reasons for path in checkpoints_in(tmp_path / "run")}
+    assert written == {
+        "checkpoint-0003-00000003": ("update", "epoch"),
+        "checkpoint-0003-00000005": ("epoch", "final"),
+    }
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -329,7 +421,7 @@ def test_an_epoch_without_an_update_since_the_last_validation_is_not_validated(
     assert trainer.validation.best.history == [3.0, 2.0]
     stored = read_checkpoint(pointed(tmp_path / "run", "last") or Path(), training=True)
     again: Trainer = make_trainer(validators=[Scripted()])
-    again.restore(Past.of(stored))
+    again.restore(ResumePoint.of(stored))
     assert again.state.validated == again.state.update == trainer.state.update > 0  # also in a run that goes on
 
 
@@ -347,9 +439,9 @@ def test_validation_comes_at_its_interval_and_at_the_end(make_trainer: Make, tmp
     ("limits", "ending", "update"),
     [
         (TrainingConfig(max_update=4), "4 updates are made", 4),
-        (TrainingConfig(max_epoch=2), "2 epochs are done", 6),
-        (TrainingConfig(max_update=100, max_epoch=1), "1 epochs are done", 3),
-        (TrainingConfig(stop_time_hours=0.5), "0.5 hours have passed", 2),
+        (TrainingConfig(max_epoch=2), "2 epochs done", 6),
+        (TrainingConfig(max_update=100, max_epoch=1), "1 epoch done", 3),
+        (TrainingConfig(stop_time_hours=0.5), "--stop-time-hours 0.5 is reached", 2),
     ],
 )
 def test_each_limit_ends_the_run(make_trainer: Make, limits: TrainingConfig, ending: str, update: int) -> None:

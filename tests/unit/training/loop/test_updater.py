@@ -6,9 +6,10 @@ import contextlib
 import json
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from nmt.config.choices import Precision
 from nmt.config.sections import CheckpointConfig, TrainingConfig, ValidationConfig
-from nmt.data.batch import Batch
+from nmt.data.batching.batch import Batch
 from nmt.distributed.sharding import Sharded
 from nmt.distributed.together import Together
 from nmt.distributed.world import World
@@ -27,17 +28,18 @@ from nmt.optim import optimizers
 from nmt.optim.moving_average import MovingAverage
 from nmt.reporting.figures import UpdateReport
 from nmt.reporting.run_record import read_events
+from nmt.reporting.stopwatch import Stopwatch
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
+from nmt.training.checkpoints.run_state import DataPosition
 from nmt.training.loop import updater as updater_module
-from nmt.training.loop.batches import DataPosition
 from nmt.training.loop.learner import Arithmetic, Step
 from nmt.training.loop.trainer import StopRequest, Trainer
-from nmt.training.loop.updater import Figures, runs_ahead
-from nmt.training.validation import BestScore
+from nmt.training.loop.updater import UpdateSums, runs_ahead
+from nmt.training.loop.validation import BestScore
 
 Make = Callable[..., Any]
-MEASURED = {"seconds", "tokens_per_second", "memory_mb"}
+MEASURED = {"seconds", "tokens_per_second", "memory_mb", "times", "processor_share"}
 UPDATES = [[[0, 1], [2]], [[3]], [[4, 5]], [[6, 7]]]
 
 
@@ -218,13 +220,13 @@ def test_a_run_ahead_is_the_run_that_waits(
 
 def order(make_trainer: Make, step: Spoilt, monkeypatch: pytest.MonkeyPatch, **parts: Any) -> list[str]:
     """In which order a run ahead computes batches and fetches figures."""
-    fetch = Figures.fetch
+    receive = UpdateSums.receive
 
-    def noted(self: Figures) -> UpdateReport:
+    def noted(self: UpdateSums) -> UpdateReport:
         step.log.append("figures")
-        return fetch(self)
+        return receive(self)
 
-    monkeypatch.setattr(Figures, "fetch", noted)
+    monkeypatch.setattr(UpdateSums, "receive", noted)
     monkeypatch.setattr(updater_module, "runs_ahead", lambda *_: True)
     make_trainer(step=step, optimizer=adam(step), updates=[[[0]], [[1]]], **parts).run()
     return step.log
@@ -323,6 +325,13 @@ class Stream:
         return Event(self.log)
 
 
+def summed(sums: list[float], names: Sequence[str] = ()) -> UpdateSums:
+    """The sums of an update whose auxiliary losses have these names."""
+    update = UpdateSums()
+    update.sums, update.names = torch.tensor(sums, dtype=torch.float64), list(names)
+    return update
+
+
 def test_figures_leave_a_card_without_being_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A card that is none: memory that it writes to by itself, a copy, an event behind it."""
     log, empty, copy = list[Any](), torch.empty, Tensor.copy_
@@ -339,17 +348,37 @@ def test_figures_leave_a_card_without_being_waited_for(monkeypatch: pytest.Monke
     monkeypatch.setattr(Tensor, "copy_", copied)
     monkeypatch.setattr(Tensor, "is_cuda", True)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream(log))
-    sums = torch.tensor([6.0, 5.0, 4.0, 3.0, 2.0, 0.5], dtype=torch.float64)
-    figures = Figures(sums, torch.tensor(1.5), ["balance"], learning_rate=0.1)
+    update = summed([6.0, 5.0, 4.0, 3.0, 2.0, 0.5], ["balance"])
+    update.send(torch.tensor(1.5), learning_rate=0.1)
     assert log == ["pinned True", "copied, waiting False", "recorded"]
     expected = UpdateReport(6.0, 5.0, 4.0, 3, 2, 1.5, 0.1, seconds=0.0, auxiliary={"balance": 0.5})
-    assert figures.fetch() == expected and log[3:] == ["waited"]
+    assert update.receive() == expected and log[3:] == ["waited"]
 
 
 @pytest.mark.parametrize(
     ("loss", "norm", "finite"), [(1.0, 1.0, True), (float("nan"), 1.0, False), (1.0, float("inf"), False)]
 )
 def test_an_update_is_finite_if_its_loss_and_its_norm_are(loss: float, norm: float, finite: bool) -> None:
-    sums = torch.tensor([loss, 1.0, 1.0, 1.0, 1.0], dtype=torch.float64)
-    figures = Figures(sums, torch.tensor(norm), [], learning_rate=0.1)
-    assert bool(figures.finite) == figures.fetch().finite == finite
+    update = summed([loss, 1.0, 1.0, 1.0, 1.0])
+    assert bool(update.send(torch.tensor(norm), learning_rate=0.1)) == update.receive().finite == finite
+
+
+def test_the_exchange_of_gradients_at_the_end_of_a_pass_is_waiting() -> None:
+    """A callback that is registered in the pass stands for the exchange, as in torch's DistributedDataParallel."""
+    now, arrived = [0.0], list[float]()
+    stopwatch, parameter = Stopwatch(lambda: now[0]), torch.ones(1, requires_grad=True)
+    world: Any = SimpleNamespace(stopwatch=stopwatch, arrive=lambda: arrived.append(now[0]))
+
+    def passes(seconds: float) -> None:
+        now[0] += seconds
+
+    def computed(_: Tensor) -> None:
+        passes(3.0)
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: passes(5.0))
+
+    parameter.register_hook(computed)  # type: ignore[no-untyped-call]
+    updater_module.backward((2 * parameter).sum(), world)
+    passes(1.0)
+    times = stopwatch.take()
+    assert (times["computing"], times["waiting"]) == (4.0, 5.0) and parameter.grad == 2.0
+    assert arrived == [3.0]  # where the others begin to wait for this rank, or it for them

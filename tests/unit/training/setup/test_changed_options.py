@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nmt.config.sections import TrainConfig, TrainingConfig
 from nmt.models.transformer.transformer import TransformerConfig
-from nmt.training.setup.options import changed_options
+from nmt.training.checkpoints.fingerprint import changed_options
 
 
 def test_options_that_differ_from_their_defaults_are_told_from_the_others() -> None:

@@ -22,7 +22,7 @@ from nmt.errors import UsageError
 from nmt.optim import optimizers, schedulers
 from nmt.optim.config import AdamConfig, AdamThenSgdConfig, MuonConfig, ScheduleFreeAdamWConfig
 from nmt.optim.schedules import InverseSqrtConfig, LinearConfig, NoamConfig, PlateauConfig
-from nmt.training.setup.options import check
+from nmt.training.setup.contradictions import check
 
 MakeConfig = Callable[..., TrainConfig]
 

@@ -24,13 +24,13 @@ from nmt.criterions.config import (
     WordDistillationConfig,
 )
 from nmt.criterions.sentence_rewards import sentence_bleu, sentence_gleu
-from nmt.data.corpus import Corpus
-from nmt.data.preprocess import preprocess
+from nmt.data.corpus.folder import Corpus
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.distributed.world import World
 from nmt.errors import DataError, UsageError
 from nmt.models.transformer.transformer import Transformer
 from nmt.optim.schedules import ConstantConfig
+from nmt.preprocessing.preprocess import preprocess
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
@@ -209,17 +209,17 @@ def test_training_half_way_and_going_on_gives_the_weights_of_training_at_once(
 def test_samples_of_a_model_whose_scores_are_not_numbers_cost_an_update_and_not_the_run(
     tiny_run: MakeConfig, monkeypatch: pytest.MonkeyPatch, criterion: Any
 ) -> None:
-    launch, encode, begun = Trainer._launch, Transformer.encode, list[int]()
+    next_batches, encode, begun = Trainer._next_batches, Transformer.encode, list[int]()
 
-    def counting(self: Trainer, *arguments: Any) -> bool:
-        begun.append(self.state.update + 1)
-        return launch(self, *arguments)
+    def counting(self: Trainer, update: int) -> Any:
+        begun.append(update)
+        return next_batches(self, update)
 
     def poisoned(self: Transformer, *arguments: Any) -> Any:
         memory = encode(self, *arguments)
         return replace(memory, states=memory.states * float("nan")) if len(begun) == 2 else memory
 
-    monkeypatch.setattr(Trainer, "_launch", counting)
+    monkeypatch.setattr(Trainer, "_next_batches", counting)
     monkeypatch.setattr(Transformer, "encode", poisoned)
     config = replace(tiny_run(), criterion=criterion, validation=ValidationConfig(interval=None, samples=0))
     config.training.max_update = 4

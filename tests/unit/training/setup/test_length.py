@@ -13,7 +13,7 @@ from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.errors import UsageError
 from nmt.optim.schedules import InverseSqrtConfig, LinearConfig
 from nmt.training.assemble import train
-from nmt.training.setup import description as length
+from nmt.training.setup import announcements
 
 pytestmark = pytest.mark.slow  # whole runs
 
@@ -23,7 +23,7 @@ MakeConfig = Callable[..., TrainConfig]
 @pytest.fixture
 def short_default(monkeypatch: pytest.MonkeyPatch) -> int:
     """A default limit that a test can wait for."""
-    for module in (sections, length):
+    for module in (sections, announcements):
         monkeypatch.setattr(module, "DEFAULT_MAX_UPDATE", 6)
     return 6
 
@@ -41,7 +41,7 @@ def test_a_run_without_a_limit_ends_at_the_default_and_says_so(
 
 def told(config: TrainConfig, caplog: pytest.LogCaptureFixture) -> str:
     caplog.clear()
-    length.tell_limits(config)
+    announcements.tell_limits(config)
     return caplog.text
 
 
@@ -53,7 +53,7 @@ def told(config: TrainConfig, caplog: pytest.LogCaptureFixture) -> str:
         ({"max_update": 0}, None, "training has no limit and ends when it is stopped"),
         ({"max_update": 0}, 3, "training has no limit and ends by --patience 3, or when it is stopped"),
         ({"max_epoch": 0}, None, "training has no limit and ends when it is stopped"),
-        ({"stop_time_hours": 1.0}, None, "the warm-up takes 4,000 of them; --warmup-updates sets another number"),
+        ({"stop_time_hours": 1.0}, None, "the warmup takes 4,000 of them; --warmup-updates sets another number"),
     ],
 )
 def test_what_nobody_asked_for_is_said(
@@ -77,21 +77,21 @@ def test_a_run_of_known_length_is_told_nothing(
 def test_a_schedule_that_needs_a_length_is_refused_where_there_is_none(
     tiny_run: MakeConfig, training: dict[str, Any]
 ) -> None:
-    message = "scheduler linear .* neither --stop-time-hours nor .* set --max-update or --max-epoch"
+    message = "scheduler linear needs the number of updates, which --stop-time-hours .* set --max-update or --max-epoch"
     with pytest.raises(UsageError, match=message):
         train(tiny_run(scheduler=LinearConfig(), training=TrainingConfig(**training)))
 
 
-def test_a_limit_after_the_default_warns_of_other_rates_and_keeps_the_warm_up(
+def test_a_limit_after_the_default_warns_of_other_rates_and_keeps_the_warmup(
     tiny_run: MakeConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The warm-up of a run of 100,000 updates is longer than the whole of the new one."""
+    """The warmup of a run of 100,000 updates is longer than the whole of the new one."""
     begun = tiny_run(scheduler=LinearConfig(), training=TrainingConfig())
     length_of_start = replace(begun, training=TrainingConfig(stop_time_hours=1e-9, max_update=100_000))
     assert train(length_of_start).update == 1  # what is planned is as without a limit, and time ends it
     caplog.clear()
     assert train(replace(begun, training=TrainingConfig(max_update=4))).update == 4
-    assert "began with a warm-up of 4000 updates, which stays, and now ends after 4" in caplog.text
+    assert "began with a warmup of 4000 updates, which stays, and now ends after 4" in caplog.text
 
 
 def test_going_on_without_the_limit_goes_on_to_the_default(

@@ -1,4 +1,4 @@
-"""Runs whose rates follow their validations."""
+"""Rates of whole runs, also resumed and prolonged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nmt.optim.schedules import ConstantConfig, PlateauConfig, PolynomialConfig,
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
-from nmt.training.setup import description as length
+from nmt.training.setup import length
 
 pytestmark = pytest.mark.slow  # whole runs
 
@@ -148,6 +148,7 @@ def test_a_prolonged_run_is_warned_of_a_validation_that_would_not_have_been(
 @pytest.mark.parametrize(("interval", "warned"), [(1, False), (2, True)])
 def test_a_prolonged_run_is_warned_of_an_epoch_that_would_not_have_been_validated(
     tiny_run: MakeConfig,
+    make_copy_corpus: Callable[..., Path],
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     interval: int,
@@ -156,8 +157,9 @@ def test_a_prolonged_run_is_warned_of_an_epoch_that_would_not_have_been_validate
 ) -> None:
     monkeypatch.setattr(length, "MOST_EPOCHS", 1 if estimated else 1000)
     changes: dict[str, Any] = {
+        "data": [str(make_copy_corpus(train=60, valid=4))],
         "validation": ValidationConfig(interval=interval, patience=50, samples=0),
-        "batching": BatchingConfig(max_tokens=150, sort_window=200),
+        "batching": BatchingConfig(max_tokens=50, sort_window=20),
     }
     for max_epoch in (3, 4):
         assert "ended at update" not in caplog.text
@@ -166,7 +168,7 @@ def test_a_prolonged_run_is_warned_of_an_epoch_that_would_not_have_been_validate
 
 
 def test_a_schedule_that_takes_over_is_not_judged_by_the_length_of_the_run_before(tiny_run: MakeConfig) -> None:
-    """Half of the shorter run would be less than this warm-up."""
+    """Half of the shorter run would be less than this warmup."""
     train(tiny_run(training=TrainingConfig(max_update=4)))
     longer = tiny_run(scheduler=WsdConfig(warmup_updates=6), training=TrainingConfig(max_update=12))
     longer.checkpoint.reset_lr_scheduler = True

@@ -16,26 +16,28 @@ from torch import Tensor
 
 from nmt.config.choices import Strategy
 from nmt.config.sections import BatchingConfig, DistributedConfig, TrainConfig, TrainingConfig
-from nmt.data.batching import plan_batches
-from nmt.data.corpus import Split
+from nmt.data.batching.plan import plan_batches
+from nmt.data.corpus.folder import Split
 from nmt.distributed.world import World
 from nmt.errors import DeviceError, UsageError
 from nmt.storage.checkpoints import read_checkpoint
-from nmt.storage.run_folder import checkpoints_in, read_config
+from nmt.storage.run_folder import checkpoint_name, checkpoints_in, read_config
 from nmt.training.assemble import train
-from nmt.training.checkpoints import keeper as saver
-from nmt.training.checkpoints.store import Snapshot
-from nmt.training.loop.batches import DataPosition, TrainingBatches
-from nmt.training.setup import trials
+from nmt.training.checkpoints import writer
+from nmt.training.checkpoints.run_state import DataPosition
+from nmt.training.checkpoints.store import Snapshot, fallback_folder
+from nmt.training.loop.batches import TrainingBatches
+from nmt.training.setup import forecast as forecast_module
+from nmt.training.setup import token_budget
 from nmt.training.setup.datasets import open_datasets
-from nmt.training.setup.trials import (
+from nmt.training.setup.token_budget import (
     MARGIN,
     SHARE_OF_GPU,
     candidates,
+    divisors,
     largest_batches,
     largest_by_forecast,
     largest_by_trial,
-    shares,
 )
 
 pytestmark = pytest.mark.slow  # whole runs
@@ -152,7 +154,7 @@ def test_few_sizes_are_told_apart_as_well(sizes: tuple[int, ...], fits: int) -> 
 def test_where_memory_cannot_be_told_batches_stay_small(
     per_token: int, left: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The room is unknown, or the peak is of something earlier and says nothing about these trials."""
+    """The room is unknown, or the peak is of something earlier and says nothing about these token_budget."""
     process = Process(per_token)
     assert largest_by_forecast(SIZES, process.attempt, process.peak, lambda: left) == 512
     assert "cannot be told" in caplog.text
@@ -173,16 +175,16 @@ def test_an_update_of_a_given_size_is_tried_in_equal_parts(
     make_split: MakeSplit, tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However few updates an epoch has then: their size was asked for."""
-    assert shares(25_000, longest=1000, processes=8) == [1041, 1562, 3125]
-    assert shares(25_000, longest=6000, processes=4) == [6250]
-    assert shares(25_000, longest=7000, processes=4) == [7000]
-    small = shares(400_000, longest=100, processes=1)
+    assert divisors(25_000, longest=1000, processes=8) == [1041, 1562, 3125]
+    assert divisors(25_000, longest=6000, processes=4) == [6250]
+    assert divisors(25_000, longest=7000, processes=4) == [7000]
+    small = divisors(400_000, longest=100, processes=1)
     assert 512 <= small[0] < 700 and small[-1] == 400_000 and len(small) < 30
     assert all(larger / size <= 2 for size, larger in zip(small, small[1:]))
     tried: list[list[int]] = []
-    monkeypatch.setattr(trials, "largest_by_forecast", lambda sizes, *_: tried.append(sizes) or sizes[-2])
+    monkeypatch.setattr(token_budget, "largest_by_forecast", lambda sizes, *_: tried.append(sizes) or sizes[-2])
     config = tiny_run(batching=BatchingConfig("auto", tokens_per_update=900))
-    decided = trials.decide_token_budget(config, open_datasets(config), torch.device("cpu"), World()).batching
+    decided = token_budget.decide_token_budget(config, open_datasets(config), torch.device("cpu"), World()).batching
     assert tried[0][-4:] == [225, 300, 450, 900]
     assert (decided.max_tokens, decided.accumulation(1)) == (450, 2)
 
@@ -222,10 +224,10 @@ def test_the_size_of_a_run_that_counted_otherwise_is_not_taken_over(
     tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(tiny_run(batching=BatchingConfig(240), training=TrainingConfig(max_update=6)))
-    monkeypatch.setattr(trials, "_found", lambda *_: 120)
+    monkeypatch.setattr(token_budget, "_largest", lambda *_: 120)
     for counted, expected in ((True, 240), (False, 120)):
         config = tiny_run(batching=BatchingConfig("auto", count_padding=counted))
-        decided = trials.decide_token_budget(config, open_datasets(config), torch.device("cpu"), World())
+        decided = token_budget.decide_token_budget(config, open_datasets(config), torch.device("cpu"), World())
         assert decided.batching.max_tokens == expected
 
 
@@ -242,13 +244,13 @@ def test_a_run_keeps_the_size_that_it_began_with(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(trials, "SIZES", (30, 60, 120, 240, 480))
-    monkeypatch.setattr(trials, "LEAST_UPDATES", 2)
+    monkeypatch.setattr(token_budget, "SIZES", (30, 60, 120, 240, 480))
+    monkeypatch.setattr(token_budget, "LEAST_UPDATES", 2)
     config = tiny_run(batching=BatchingConfig(max_tokens="auto"), training=TrainingConfig(max_update=4))
     train(config)
     (first,) = {read_config(path)["batching"]["max_tokens"] for path in checkpoints_in(tmp_path / "run")}
-    assert first in trials.SIZES and f"batches of up to {first} tokens (found" in caplog.text
-    monkeypatch.setattr(trials, "SIZES", (33,))
+    assert first in token_budget.SIZES and f"batches of up to {first} tokens (found" in caplog.text
+    monkeypatch.setattr(token_budget, "SIZES", (33,))
     train(replace(config, training=TrainingConfig(max_update=8)))
     assert f"batches of up to {first} tokens (as before)" in caplog.text
     whole = replace(
@@ -258,6 +260,32 @@ def test_a_run_keeps_the_size_that_it_began_with(
     train(whole)
     found, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("run", "whole"))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize(
+    ("in_run", "in_fallback", "expected"), [(None, None, 500), (None, 2, 60), (1, 2, 60), (3, 2, 30)]
+)
+def test_the_newest_checkpoint_decides_also_if_it_lies_in_the_fallback_folder(
+    tiny_run: Callable[..., TrainConfig],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    in_run: int | None,
+    in_fallback: int | None,
+    expected: int,
+) -> None:
+    monkeypatch.setattr(token_budget, "_largest", lambda *_: 500)
+    config = tiny_run(batching=BatchingConfig(max_tokens="auto"))
+    config.checkpoint.fallback_dir = str(tmp_path / "spare")
+    fallback = fallback_folder(config.checkpoint)
+    assert fallback is not None
+    for folder, update, size in ((Path(config.checkpoint.save_dir), in_run, 30), (fallback, in_fallback, 60)):
+        if update is not None:
+            checkpoint = folder / checkpoint_name(1, update)
+            checkpoint.mkdir(parents=True)
+            (checkpoint / "manifest.json").touch()
+            (checkpoint / "config.yaml").write_text(f"batching: {{max_tokens: {size}, count_padding: true}}")
+    decided = token_budget.decide_token_budget(config, open_datasets(config), torch.device("cpu"), World())
+    assert decided.batching.max_tokens == expected
 
 
 class OneOfTwo(World):
@@ -273,9 +301,9 @@ class OneOfTwo(World):
 def test_processes_agree_on_what_fits_into_the_smallest(
     tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch, own: int, expected: int
 ) -> None:
-    monkeypatch.setattr(trials, "_found", lambda *_: own)
+    monkeypatch.setattr(token_budget, "_largest", lambda *_: own)
     config = tiny_run(batching=BatchingConfig(max_tokens="auto"))
-    decided = trials.decide_token_budget(config, open_datasets(config), torch.device("cpu"), OneOfTwo())
+    decided = token_budget.decide_token_budget(config, open_datasets(config), torch.device("cpu"), OneOfTwo())
     assert decided.batching.max_tokens == expected
 
 
@@ -283,11 +311,11 @@ def test_processes_agree_on_what_fits_into_the_smallest(
 def test_the_optimizers_state_is_there_before_anything_is_measured(
     tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch, decay: float | None
 ) -> None:
-    monkeypatch.setattr(trials, "SIZES", (60, 120, 240))
-    monkeypatch.setattr(trials, "LEAST_UPDATES", 2)
+    monkeypatch.setattr(token_budget, "SIZES", (60, 120, 240))
+    monkeypatch.setattr(token_budget, "LEAST_UPDATES", 2)
     optimizers: list[torch.optim.Optimizer] = []
     states: list[bool] = []
-    build, largest = trials.build_optimizer, trials.largest_batches
+    build, largest = forecast_module.build_optimizer, token_budget.largest_batches
 
     def built(*arguments: Any) -> torch.optim.Optimizer:
         optimizers.append(build(*arguments))
@@ -298,8 +326,8 @@ def test_the_optimizers_state_is_there_before_anything_is_measured(
         states.append(all(p in optimizer.state for group in optimizer.param_groups for p in group["params"]))
         return largest(*arguments)
 
-    monkeypatch.setattr(trials, "build_optimizer", built)
-    monkeypatch.setattr(trials, "largest_batches", noting)
+    monkeypatch.setattr(forecast_module, "build_optimizer", built)
+    monkeypatch.setattr(token_budget, "largest_batches", noting)
     train(tiny_run(batching=BatchingConfig("auto"), training=TrainingConfig(max_update=4, ema_decay=decay)))
     assert states == [True] * 3
 
@@ -311,7 +339,7 @@ def test_room_is_kept_for_the_copy_of_a_checkpoint(
 ) -> None:
     kept: list[int] = []
     taken: list[int] = []
-    copied = saver._copied
+    copied = writer._copied
 
     def forecast(sizes: Sequence[int], *others: Any) -> int:
         kept.append(others[-1])
@@ -322,8 +350,8 @@ def test_room_is_kept_for_the_copy_of_a_checkpoint(
         taken.append(sum(tensor.nbytes for tensors in held for tensor in tensors.values()))
         return copied(snapshot)
 
-    monkeypatch.setattr(trials, "largest_by_forecast", forecast)
-    monkeypatch.setattr(saver, "_copied", copying)
+    monkeypatch.setattr(token_budget, "largest_by_forecast", forecast)
+    monkeypatch.setattr(writer, "_copied", copying)
     config = tiny_run(batching=BatchingConfig("auto"), training=TrainingConfig(max_update=4, ema_decay=decay))
     options = replace(config.checkpoint, save_interval_updates=2, asynchronous=asynchronous)
     train(replace(config, checkpoint=options))
@@ -345,9 +373,9 @@ def test_only_the_process_that_writes_checkpoints_keeps_room_for_a_copy(
         kept.append(others[-1])
         return sizes[0]
 
-    monkeypatch.setattr(trials, "largest_by_forecast", forecast)
+    monkeypatch.setattr(token_budget, "largest_by_forecast", forecast)
     config = tiny_run(batching=BatchingConfig("auto"), training=TrainingConfig(max_update=4))
-    trials.decide_token_budget(config, open_datasets(config), torch.device("cpu"), SecondOfTwo())
+    token_budget.decide_token_budget(config, open_datasets(config), torch.device("cpu"), SecondOfTwo())
     assert kept == [0]
 
 
@@ -357,7 +385,7 @@ def test_a_model_that_does_not_fit_by_itself_is_said(
     def full(*_: Any) -> torch.optim.Optimizer:
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(trials, "build_optimizer", full)
+    monkeypatch.setattr(forecast_module, "build_optimizer", full)
     with pytest.raises(DeviceError, match="out of memory with batches of one sentence; the model is too large"):
         train(tiny_run(batching=BatchingConfig("auto")))
 

@@ -8,7 +8,7 @@ import pytest
 
 from nmt.config.sections import BatchingConfig
 from nmt.errors import UsageError
-from nmt.training.setup.description import tell_update, update_in_words
+from nmt.training.setup.announcements import tell_update, update_in_words
 
 PAPER = BatchingConfig(max_tokens=3125, count_padding=False, tokens_per_update=25_000)
 

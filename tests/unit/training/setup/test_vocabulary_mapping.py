@@ -14,8 +14,7 @@ from torch import Tensor
 
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
-from nmt.data.corpus import Corpus
-from nmt.data.preprocess import preprocess
+from nmt.data.corpus.folder import Corpus
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.vocabulary import SPECIALS, Vocabulary
 from nmt.errors import DataError, UsageError
@@ -24,6 +23,7 @@ from nmt.models.recurrent.lstm import LSTMConfig
 from nmt.models.transformer.transformer import TransformerConfig
 from nmt.optim.config import SgdConfig
 from nmt.optim.schedules import ConstantConfig
+from nmt.preprocessing.preprocess import preprocess
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train

@@ -1,0 +1,149 @@
+"""The options of translating: what the library, the server, validation, alignment and reranking need, without files."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from nmt.config.checks import Refusals, refuse, require_positive
+from nmt.config.choices import AlignmentKind, LongLines, MbrMetric, PieceMarks
+from nmt.config.common_options import CommonOptions
+from nmt.config.option import flag, group
+from nmt.config.roles import AnySearch, SearchConfig
+
+IN_C, ON_A_CPU, ON_A_GPU = 512, 1024, 4096  # tokens of a batch; on a CPU half and twice as many are slower (measured)
+SAMPLES_TO_COMPARE = 32  # default of choose_among for a search without a beam
+
+
+@dataclass(kw_only=True)
+class BatchOptions(CommonOptions):
+    """How lines form batches."""
+
+    batch_size: int | None = flag(None, help="largest number of sentences in a batch")
+    max_tokens: int | None = flag(
+        None,
+        help=f"largest batch in source tokens, padding included; null: {IN_C} for the native engine, "
+        f"{ON_A_CPU} elsewhere on a CPU, {ON_A_GPU} on a GPU",
+    )
+    max_source_length: int = flag(1024, help="largest number of source tokens that are translated at once")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("", batch_size=self.batch_size, max_tokens=self.max_tokens)
+        require_positive("", max_source_length=self.max_source_length)
+
+
+@dataclass(kw_only=True)
+class TranslationOptions(BatchOptions):
+    """How lines are translated. Every field is a keyword of ``Translator.translate``, unless it says otherwise."""
+
+    search: AnySearch = group("search", help="how translations are found", flag="--search", http=True, preset="beam")
+    tag: str | None = flag(
+        None, help="language to translate into, of a model with language tags; null: that of its (first) corpus"
+    )
+    remove_bpe: PieceMarks | None = flag(
+        None,
+        help="join pieces of text that was cut before the corpus was made: none (also --no-remove-bpe), subword_nmt (the "
+        "flag alone) or sentencepiece; null: as the corpus says",
+        implied=PieceMarks.subword_nmt,
+    )
+    nbest: int = flag(1, help="translations shown per sentence", http=True)
+    score_reference: bool = flag(
+        False,
+        help="score given translations instead of finding some: those of the corpus, or of lines in tsv or jsonl",
+        keyword=False,
+    )
+    mbr: MbrMetric = flag(
+        MbrMetric.none,
+        help="show the hypothesis most similar to all others (minimum Bayes risk), by chrf or bleu",
+    )
+    choose_among: int | None = flag(
+        None, help="translations of a line that --mbr and --rerank choose among; null: as many as --beam, or 32 samples"
+    )
+    print_alignment: AlignmentKind = flag(
+        AlignmentKind.none,
+        help="A- lines from attention: none, hard (the flag alone) or soft",
+        implied=AlignmentKind.hard,
+        keyword=False,
+    )
+    replace_unk: bool = flag(
+        False,
+        help="replace an unknown word by the source word that it attends to most, or by its translation in --unk-dictionary",
+    )
+    unk_dictionary: str | None = flag(None, help="for --replace-unk: a source word, a space and its translation a line")
+    buffer_size: int = flag(4096, help="lines read ahead and sorted by length")
+    long_lines: LongLines = flag(
+        LongLines.split,
+        help="what becomes of longer lines, with a warning: split (translated in parts) or truncate",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("", nbest=self.nbest, buffer_size=self.buffer_size, choose_among=self.choose_among)
+        refuse(*self._dependent_options(), *self._candidate_counts())
+
+    def _dependent_options(self) -> Refusals:
+        """Options that have no effect without another one, or together with it."""
+        yield (
+            self.score_reference and (self.nbest > 1 or self.chooses),
+            "--score-reference has one translation of each line; leave out --nbest, --mbr and --rerank",
+        )
+        yield (
+            self.unk_dictionary is not None and not self.replace_unk,
+            f"--unk-dictionary {self.unk_dictionary} is for --replace-unk; add it",
+        )
+        yield (
+            self.choose_among is not None and not self.chooses,
+            f"--choose-among {self.choose_among} is for --mbr and --rerank; give one of them",
+        )
+
+    def _candidate_counts(self) -> Refusals:
+        """The search must find as many hypotheses as are shown, and as are chosen among."""
+        if self.search is None:
+            return
+        wanted, most = self.candidates(), self.search.finds_at_most
+        too_many = self.chooses and most is not None and wanted > most
+        yield wanted < self.nbest, f"--nbest {self.nbest} is more than there is to choose among; raise --choose-among"
+        if self.choose_among is None:
+            how = "--rerank" if self.mbr is MbrMetric.none else "--mbr"
+            advice = f"and the search finds {most} of a line; use --search beam or sampling"
+            yield too_many, f"{how} chooses among several translations, {advice}"
+        else:
+            advice = f"lower it, or use --search beam with --beam {self.choose_among}"
+            yield (
+                too_many,
+                f"--choose-among {self.choose_among} is more than the search finds of a line ({most}); {advice}",
+            )
+
+    @property
+    def search_facts(self) -> SearchConfig:
+        """The search; if none is chosen, what is assumed of one."""
+        return self.search or SearchConfig()
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the search finds more hypotheses than are shown, to choose among them."""
+        return self.mbr is not MbrMetric.none
+
+    @property
+    def aligns(self) -> bool:
+        """Whether attention is kept for alignments."""
+        return self.print_alignment is not AlignmentKind.none
+
+    def candidates(self) -> int:
+        """Return the number of hypotheses of a line that the search is asked for."""
+        if not self.chooses:
+            return self.nbest
+        return self.choose_among or self.search_facts.beam_size or SAMPLES_TO_COMPARE
+
+    def scoring(self, tag: str | None) -> TranslationOptions:
+        """Return options that score references with the same search, batches and limits, but a tag of their own."""
+        batches = {field.name: getattr(self, field.name) for field in dataclasses.fields(BatchOptions)}
+        return TranslationOptions(
+            **batches,
+            buffer_size=self.buffer_size,
+            search=self.search,
+            tag=tag,
+            score_reference=True,
+            long_lines=LongLines.truncate,
+        )

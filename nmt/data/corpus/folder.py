@@ -1,0 +1,220 @@
+"""A corpus folder: what nmt-preprocess writes and nmt-train maps into memory.
+
+    report.html                         the report, for users
+    manifest.json                       languages, splits, sizes and checksums of all files
+    tokenizer/                          see ``LanguagePair``
+    <split>.<lang>.tokens.npy           all sentences in one array, each ending in eos
+    <split>.<lang>.offsets.npy          where each sentence begins, and the end of the last
+    <split>.<lang>.txt                  the lines as they were read; for the training split only with --keep-text
+    <split>.<lang>.text-offsets.npy     only with --keep-text: where each line begins, see ``nmt.data.corpus.stored_text``
+    <split>.alignments.npy              if there are any: all pairs of source and target positions of tokens, and
+    <split>.alignment-offsets.npy       where those of each sentence begin
+
+Plain numpy files: no format of our own, and readable from anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nmt.data.corpus.lengths import Lengths
+from nmt.data.corpus.rows import ChainedRows, Rows, StoredAlignments, StoredSentences, alignment_files, sentence_files
+from nmt.data.corpus.shard_folders import shard_folders
+from nmt.data.language_pair import LanguagePair
+from nmt.data.text.provenance import changed_text
+from nmt.data.vocabulary import Ids
+from nmt.errors import DataError, did_you_mean
+from nmt.storage.files import MANIFEST, Verify, read_manifest
+from nmt.storage.foreign import corpus_of_fairseq
+
+KIND = "corpus"
+PAGE = "report.html"
+FORMAT = 1
+# Files that a fast check reads.
+_SMALL = ("*.offsets.npy", "*.text-offsets.npy", "*.alignment-offsets.npy", "tokenizer/*", "tokenizer/*/*")
+logger = logging.getLogger("nmt.data.corpus.folder")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Sentence pairs by number, mapped from disk."""
+
+    name: str
+    sources: Rows  # ids of each sentence, eos included
+    targets: Rows | None  # None: a source to translate
+    alignments: Rows | None = None  # [P, 2] of each pair: aligned source and target positions; None: made without
+
+    def __len__(self) -> int:
+        return len(self.sources.lengths)
+
+    @property
+    def source_lengths(self) -> Lengths:
+        return self.sources.lengths
+
+    @property
+    def target_lengths(self) -> Lengths | None:
+        return None if self.targets is None else self.targets.lengths
+
+    def source(self, index: int) -> Ids:
+        """Return the ids of a source, eos included."""
+        return self.sources[index]
+
+    def target(self, index: int) -> Ids:
+        if self.targets is None:
+            raise DataError(f"split '{self.name}' has no target side: it was made with only_source")
+        return self.targets[index]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus folder; ``open`` checks it against its manifest."""
+
+    folder: Path
+    pair: LanguagePair
+    manifest: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path, verify: Verify = Verify.fast) -> Corpus:
+        """Open a corpus folder, or a folder with all shards of a corpus, which are concatenated."""
+        if not (folder / MANIFEST).is_file() and (paths := shard_folders(folder)):
+            return ShardedCorpus.of(folder, [cls.open(path, verify) for path in paths])
+        if not (folder / MANIFEST).is_file() and (found := corpus_of_fairseq(folder)) is not None:
+            raise DataError(f"{folder} is {found}")
+        manifest = read_manifest(folder, KIND, FORMAT, verify=verify, small=_SMALL, unchecked=(PAGE,))
+        if not isinstance(manifest.get("splits"), list):
+            raise DataError(f"{folder}: the manifest does not list the splits")
+        _warn_of_newer_text(folder, manifest.get("text"))
+        return cls(folder, LanguagePair.load(folder / "tokenizer"), manifest)
+
+    @property
+    def parts(self) -> tuple[Corpus, ...]:
+        """The corpora of its folders: itself, or its shards."""
+        return (self,)
+
+    @property
+    def tokenizer(self) -> Path:
+        """The folder of its tokenizers."""
+        return self.folder / "tokenizer"
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self.manifest["splits"])
+
+    @property
+    def only_source(self) -> bool:
+        return bool(self.manifest.get("only_source"))
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The ``PreprocessReport`` as a plain tree; empty if the manifest has none."""
+        report = self.manifest.get("report")
+        return report if isinstance(report, dict) else {}
+
+    def split(self, name: str) -> Split:
+        if name not in self.splits:
+            raise DataError(
+                f"{self.folder} has no split '{name}'{did_you_mean(name, self.splits)}; there are: {', '.join(self.splits)}"
+            )
+        if unlisted := [file for file in self._sentence_files(name) if file not in self.manifest["files"]]:
+            raise DataError(f"{self.folder / MANIFEST} is damaged: it does not list {unlisted[0]}")
+        source = StoredSentences(self.folder, name, self.pair.source_lang, self.pair.source.vocabulary)
+        if self.only_source:
+            return Split(name, source, None)
+        target = StoredSentences(self.folder, name, self.pair.target_lang, self.pair.target.vocabulary)
+        if len(source.lengths) != len(target.lengths):
+            raise DataError(
+                f"{self.folder}: split '{name}' has {len(source.lengths)} sources but {len(target.lengths)} targets"
+            )
+        alignments = None
+        if self._alignment_files(name):
+            alignments = StoredAlignments(self.folder, name, source.lengths, target.lengths)
+        return Split(name, source, target, alignments)
+
+    def fingerprint(self, split: str) -> str:
+        """Return a checksum of a split's ids and alignments and of both vocabularies."""
+        names = (*self._sentence_files(split), *self._alignment_files(split))
+        sums = [self.manifest["files"][name]["sha256"] for name in names]
+        return hashlib.sha256(" ".join([self.pair.digest(), *sums]).encode()).hexdigest()
+
+    def _sentence_files(self, split: str) -> list[str]:
+        languages = [self.pair.source_lang] if self.only_source else [self.pair.source_lang, self.pair.target_lang]
+        return [path.name for language in languages for path in sentence_files(self.folder, split, language)]
+
+    def _alignment_files(self, split: str) -> tuple[str, ...]:
+        """Return both files, or none."""
+        return tuple(name for name in alignment_files(split) if name in self.manifest["files"])
+
+
+@dataclass(frozen=True)
+class ShardedCorpus(Corpus):
+    """The concatenated shards of a corpus."""
+
+    shards: tuple[Corpus, ...] = ()
+
+    @classmethod
+    def of(cls, folder: Path, shards: Sequence[Corpus]) -> ShardedCorpus:
+        first = shards[0]
+        for shard in shards[1:]:
+            if shard.pair.digest() != first.pair.digest() or shard.pair.tag != first.pair.tag:
+                raise DataError(f"{shard.folder} and {first.folder} have different vocabularies; prepare one again")
+        splits = list(dict.fromkeys(split for shard in shards for split in shard.splits))
+        return cls(folder, first.pair, {"splits": splits, "only_source": first.only_source}, tuple(shards))
+
+    @property
+    def parts(self) -> tuple[Corpus, ...]:
+        return self.shards
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.shards[0].tokenizer
+
+    def split(self, name: str) -> Split:
+        having = [shard for shard in self.shards if name in shard.splits]
+        return chain([shard.split(name) for shard in having]) if having else super().split(name)
+
+    def fingerprint(self, split: str) -> str:
+        found = [shard.fingerprint(split) for shard in self.shards if split in shard.splits]
+        return hashlib.sha256(" ".join(found).encode()).hexdigest()
+
+
+def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) -> list[Corpus]:
+    """Open corpora for one model. Their direction and vocabularies must be the same."""
+    corpora = [Corpus.open(Path(folder), verify) for folder in folders]
+    for one, other in itertools.combinations(corpora, 2):
+        if other.pair.is_reverse_of(one.pair) and None in (one.pair.tag, other.pair.tag):
+            raise DataError(
+                f"{one.folder} goes from {one.pair.source_lang} to {one.pair.target_lang}, and {other.folder} the other "
+                f"way; a model learns one direction: leave one of them out, or make each with a language tag (--tag)"
+            )
+    for corpus in corpora[1:]:
+        if corpus.pair.digest() != corpora[0].pair.digest():
+            raise DataError(
+                f"{corpus.folder} and {corpora[0].folder} have different vocabularies; preprocess one with the "
+                f"tokenizer of the other: --srcdict {corpora[0].folder} --tgtdict {corpora[0].folder}"
+            )
+    return corpora
+
+
+def chain(splits: Sequence[Split]) -> Split:
+    """Concatenate splits."""
+    if len(splits) == 1:
+        return splits[0]
+    targets = [split.targets for split in splits if split.targets is not None]
+    aligned = [split.alignments for split in splits if split.alignments is not None]
+    return Split(
+        name=splits[0].name,
+        sources=ChainedRows([split.sources for split in splits]),
+        targets=ChainedRows(targets) if len(targets) == len(splits) else None,
+        alignments=ChainedRows(aligned) if len(aligned) == len(splits) else None,
+    )
+
+
+def _warn_of_newer_text(folder: Path, recorded: Any) -> None:
+    for path in changed_text(recorded):
+        logger.warning(f"{path} has changed since {folder} was made from it; run nmt-preprocess again if that matters")

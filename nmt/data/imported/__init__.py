@@ -1,0 +1,1 @@
+"""Tokenizers and vocabularies of other toolkits."""

@@ -1,0 +1,1 @@
+"""Text: lines of files, pairs of them, words and languages."""

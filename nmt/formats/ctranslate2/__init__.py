@@ -1,0 +1,103 @@
+"""CTranslate2: a fast translator in C++ for models that are trained (https://opennmt.net/CTranslate2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import make_dataclass
+from pathlib import Path
+from typing import Any
+
+from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
+from nmt.formats import Format, PortableModel, Written, formats
+from nmt.formats.ctranslate2.folder import CTranslate2Folder
+from nmt.formats.ctranslate2.weights import write_specification
+from nmt.formats.model_card import TEXT, about_length_penalty, cut_by_sentencepiece, example, pieces_for
+from nmt.storage.run_folder import split_paths
+
+_OF_TEXT = """sentencepiece cuts text into them and joins them (`pip install ctranslate2 sentencepiece`).
+
+import ctranslate2
+import sentencepiece
+
+folder = "."  # where this file stands
+source = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/tokenizer/$source.model")
+target = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/tokenizer/$target.model")
+translator = ctranslate2.Translator(folder)
+pieces = source.encode(["$text"], out_type=str)
+for found in translator.translate_batch(pieces, beam_size=5, suppress_sequences=[["<pad>"], ["<s>"]]):
+    print(target.decode(found.hypotheses[0]))
+"""
+_OF_PIECES = """Text has to be cut as it was for training; what nmt cuts it with is in `tokenizer/`.
+
+import ctranslate2
+
+folder = "."  # where this file stands
+translator = ctranslate2.Translator(folder)
+for found in translator.translate_batch([$pieces], beam_size=5, suppress_sequences=[["<pad>"], ["<s>"]]):
+    print(" ".join(found.hypotheses[0]))
+"""
+
+
+@formats.register("ctranslate2", make_dataclass("CTranslate2Config", ()))
+class CTranslate2(Format):
+    """Reads and writes folders for ``ctranslate2.Translator``."""
+
+    name = "ctranslate2"
+    library = "ctranslate2"
+    quantizes = True
+
+    def read(self, options: ImportConfig) -> list[PortableModel]:
+        return [CTranslate2Folder(Path(path), options).model() for path in split_paths(options.path)]
+
+    def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
+        self.require_library()
+        from ctranslate2.converters import Converter
+
+        spec = write_specification(model.weights, options.longest)
+        _set_vocabularies(spec, model)
+
+        class FilledConverter(Converter):  # type: ignore[misc]
+            def _load(self) -> Any:
+                return spec
+
+        quantization = None if options.quantization is Quantization.float32 else options.quantization.value
+        FilledConverter().convert(str(folder), quantization=quantization, force=True)
+        model.pair.save(folder / "tokenizer")
+
+    def written(self, folder: Path) -> Written:
+        return WrittenForCTranslate2(folder)
+
+    def usage(self, model: PortableModel) -> str:
+        stems = ["joint"] * 2 if model.pair.one_tokenizer else ["source", "target"]
+        how = example(_OF_TEXT, text=TEXT, source=stems[0], target=stems[1])
+        if not cut_by_sentencepiece(model):
+            how = example(_OF_PIECES, pieces=pieces_for(model))
+        return f"It translates pieces, not text. {how}\n\n{about_length_penalty(model, 'CTranslate2')}"
+
+
+class WrittenForCTranslate2(Written):
+    def __init__(self, folder: Path) -> None:
+        import ctranslate2
+
+        self._translator = ctranslate2.Translator(str(folder), device="cpu", compute_type="default", inter_threads=1)
+
+    def log_probabilities(self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> list[float]:
+        batch = [list(source) for source in sources], [list(target) for target in targets]
+        return [float(sum(scored.log_probs)) for scored in self._translator.score_batch(*batch)]
+
+    def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
+        never = [["<pad>"], ["<s>"]]  # what no search of ours writes
+        found = self._translator.translate_batch(
+            [list(one) for one in sources], beam_size=1, max_decoding_length=longest, suppress_sequences=never
+        )
+        return [list(one.hypotheses[0]) for one in found]
+
+
+def _set_vocabularies(spec: Any, model: PortableModel) -> None:
+    source, target = (list(side.vocabulary.pieces) for side in (model.pair.source, model.pair.target))
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "<s>", "</s>", "<unk>"
+    spec.config.decoder_start_token = target[model.weights.start]
+    spec.config.add_source_bos, spec.config.add_source_eos = False, True
+    spec.config.layer_norm_epsilon = model.weights.source.layers[0].self_norm.epsilon

@@ -1,0 +1,72 @@
+"""Models of Hugging Face's transformers: reads and writes Marian and Pegasus folders, reads FSMT folders.
+
+Marian (OPUS-MT) has norms after each sublayer, Pegasus before it; both have sinusoids in halves. FSMT is fairseq's
+Transformer with two vocabularies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import make_dataclass
+from pathlib import Path
+
+from nmt.config.exchange import ExportConfig, ImportConfig
+from nmt.formats import Format, PortableModel, Written, formats
+from nmt.formats.huggingface.folder import HuggingFaceFolder
+from nmt.formats.huggingface.writing import WrittenForTransformers, write_folder
+from nmt.formats.model_card import TEXT, about_length_penalty, cut_by_sentencepiece, example, pieces_for
+from nmt.storage.run_folder import split_paths
+
+_OF_TEXT = """With transformers and sentencepiece (`pip install torch transformers sentencepiece`):
+
+from transformers import AutoModelForSeq2SeqLM, MarianTokenizer
+
+folder = "."  # where this file stands
+tokenizer = MarianTokenizer.from_pretrained(folder)
+model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+inputs = tokenizer(["$text"], return_tensors="pt", padding=True)
+for found in model.generate(**inputs):
+    print(tokenizer.decode(found, skip_special_tokens=True))
+"""
+_OF_PIECES = """With transformers (`pip install torch transformers`). Text has to be cut into pieces as it was for training.
+
+import json
+import torch
+from transformers import AutoModelForSeq2SeqLM
+
+folder = "."  # where this file stands
+model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+with open(f"{folder}/vocab.json", encoding="utf-8") as file:
+    ids = json.load(file)
+inputs = [*(ids[piece] for piece in $pieces), model.config.eos_token_id]
+found = model.generate(input_ids=torch.tensor([inputs]))
+with open(f"{folder}/$vocabulary", encoding="utf-8") as file:
+    pieces = list(json.load(file))  # in the order of their ids
+print(" ".join(pieces[number] for number in found[0]))
+"""
+
+
+@formats.register("huggingface", make_dataclass("HuggingFaceConfig", ()))
+class HuggingFace(Format):
+    """Reads and writes folders of ``save_pretrained``."""
+
+    name = "huggingface"
+    whole = True
+    library = "transformers"
+
+    def read(self, options: ImportConfig) -> list[PortableModel]:
+        return [HuggingFaceFolder(Path(path), options).model() for path in split_paths(options.path)]
+
+    def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
+        self.require_library()
+        write_folder(model, folder, options)
+
+    def written(self, folder: Path) -> Written:
+        return WrittenForTransformers(folder)
+
+    def usage(self, model: PortableModel) -> str:
+        if cut_by_sentencepiece(model):
+            how = example(_OF_TEXT, text=TEXT)
+        else:
+            vocabulary = "vocab.json" if model.pair.shared else "target_vocab.json"
+            how = example(_OF_PIECES, pieces=pieces_for(model), vocabulary=vocabulary)
+        return f"{how}\n\n{about_length_penalty(model, 'transformers')}"

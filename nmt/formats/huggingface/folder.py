@@ -1,0 +1,152 @@
+"""Reads folders that ``save_pretrained`` wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nmt.config.exchange import ImportConfig
+from nmt.data.imported.tokenizers import sentencepiece_of
+from nmt.data.imported.vocabularies import read_huggingface_vocabulary
+from nmt.data.language_pair import LanguagePair
+from nmt.data.tokenizers import Tokenizer
+from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig, WordEnds
+from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
+from nmt.data.tokenizers.sentencepiece_list import is_language_token
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS
+from nmt.errors import DataError, MissingInputError, UsageError, shown, unquoted
+from nmt.formats import PortableModel
+from nmt.formats.huggingface.weights import ACTIVATIONS, NORM_FIRST, read_weights
+from nmt.formats.stored_options import count_of, dropouts_of, number_of, require_same_sides
+from nmt.formats.tensors import Tensors, arrays_by_name
+from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order, require_vocabulary_sizes
+from nmt.search.config import WIDEST_BEAM, LengthPenalty
+from nmt.storage.reading import read_file, read_json, read_mapping
+from nmt.storage.tensor_file import mapped_tensors
+from nmt.storage.torch_file import read_torch_file
+
+_BEAM, _HIGHEST_PENALTY = 5, 10.0
+# Why similar models cannot be imported.
+_MISSING = {
+    "m2m_100": "its sentences begin with tokens of their languages, and a model of ours has one direction",
+    "nllb-moe": "its sentences begin with tokens of their languages, and a model of ours has one direction",
+    "mbart": "it has a norm of its embeddings, which no model of ours has",
+    "bart": "it has a norm of its embeddings, which no model of ours has",
+    "t5": "its relative positions are of a kind that no model of ours has",
+}
+
+
+@dataclass
+class HuggingFaceFolder:
+    """A folder of ``save_pretrained``."""
+
+    path: Path
+    options: ImportConfig
+
+    def model(self) -> PortableModel:
+        config = read_mapping(self.path / "config.json")
+        kind = str(config.get("model_type"))
+        if kind not in NORM_FIRST:
+            what = _MISSING.get(kind, f"of these models {', '.join(NORM_FIRST)} can be read")
+            raise DataError(f"{self.path} is a model of the type {unquoted(kind)}: {what}")
+        _require(config, self.path)
+        symbols = self._symbols(kind, config)
+        specials = [self._specials(kind, config, some) for some in symbols]
+        orders = [VocabularyOrder.of(some, own, str(self.path)) for some, own in zip(symbols, specials)]
+        tensors = Tensors(self._tensors(), str(self.path))
+        weights = read_weights(tensors, config, _start_of(config, specials[-1]))
+        require_vocabulary_sizes(weights, (orders[0], orders[-1]), str(self.path))
+        pair = self._pair(kind, config, orders)
+        source, target = orders[0], orders[-1]
+        return PortableModel(in_our_order(weights, source, target), pair, dropouts_of(config), self._search(config))
+
+    def _symbols(self, kind: str, config: Mapping[str, Any]) -> list[list[str]]:
+        """Return the vocabularies of source and target; one list if they are shared."""
+        if kind == "fsmt":
+            lists = [read_huggingface_vocabulary(self.path / f"vocab-{side}.json") for side in ("src", "tgt")]
+            return lists[:1] if lists[0] == lists[1] else lists
+        source = read_huggingface_vocabulary(self.path / "vocab.json")
+        if config.get("share_encoder_decoder_embeddings", True) or not (self.path / "target_vocab.json").is_file():
+            return [source]
+        return [source, read_huggingface_vocabulary(self.path / "target_vocab.json")]
+
+    def _specials(self, kind: str, config: Mapping[str, Any], symbols: list[str]) -> list[int | None]:
+        """Return the ids of pad, unk, bos and eos in a vocabulary."""
+        places = {symbol: number for number, symbol in enumerate(symbols)}
+        if kind == "fsmt":
+            return [places.get(special) for special in SPECIALS]
+        pad, eos, start = (config.get(f"{name}_token_id") for name in ("pad", "eos", "decoder_start"))
+        for name, number in (("pad", pad), ("eos", eos), ("decoder_start", eos if start is None else start)):
+            if type(number) is not int or not 0 <= number < len(symbols):
+                raise DataError(
+                    f"{self.path / 'config.json'}: {name}_token_id={shown(number)} is not an id of the vocabulary"
+                )
+        bos = places.get("<s>") if start in (None, pad, eos) else start
+        return [pad, places.get("<unk>"), bos, eos]
+
+    def _tensors(self) -> dict[str, Any]:
+        if (self.path / "model.safetensors").is_file():
+            return dict(mapped_tensors(self.path / "model.safetensors"))
+        if (self.path / "pytorch_model.bin").is_file():
+            found = read_torch_file(self.path / "pytorch_model.bin")
+            if isinstance(found, dict):
+                return arrays_by_name(found, str(self.path / "pytorch_model.bin"))
+        raise MissingInputError(f"{self.path} holds neither model.safetensors nor pytorch_model.bin")
+
+    def _pair(self, kind: str, config: Mapping[str, Any], orders: Sequence[VocabularyOrder]) -> LanguagePair:
+        languages = [self.options.source_lang, self.options.target_lang]
+        if kind == "fsmt":
+            own = config.get("langs")
+            own = own if isinstance(own, list) and len(own) == 2 else ["", ""]
+            languages = [language or str(stored) for language, stored in zip(languages, own)]
+        if not all(languages):
+            raise UsageError("name the languages of the model: --source-lang en --target-lang de")
+        source = self._tokenizer(kind, "source", orders[0], languages[0])
+        target = self._tokenizer(kind, "target", orders[-1], languages[1])
+        return LanguagePair(languages[0], languages[1], source, target, len(orders) == 1)
+
+    def _tokenizer(self, kind: str, side: str, order: VocabularyOrder, language: str) -> Tokenizer:
+        if kind == "fsmt":
+            codes = self.path / "merges.txt"
+            if not codes.is_file():
+                raise MissingInputError(f"{codes} is missing: it says how words are cut")
+            config = BpeCodesConfig(WordEnds.end_of_word, moses=True, language=language, normalize_punctuation=True)
+            return BpeCodes(config, read_file(codes), order.pieces)
+        model = self.path / f"{side}.spm"
+        if not model.is_file():
+            return WordTokenizer(WordsConfig(), order.pieces)
+        return sentencepiece_of(model, order.pieces, language_tokens=any(map(is_language_token, order.pieces)))
+
+    def _search(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the search options that ``generate`` uses by default."""
+        path = self.path / "generation_config.json"
+        more = read_json(path) if path.is_file() else {}
+        used = dict(config) | (more if isinstance(more, dict) else {})
+        return {
+            "beam_size": round(number_of(used, "num_beams", default=0, highest=WIDEST_BEAM)) or _BEAM,
+            "length_penalty": LengthPenalty.power,
+            "lenpen": number_of(used, "length_penalty", default=1.0, highest=_HIGHEST_PENALTY),
+        }
+
+
+def _require(config: Mapping[str, Any], path: Path) -> None:
+    """Refuse options that our Transformer lacks."""
+    activation = config.get("activation_function", "relu")
+    if str(activation) not in ACTIVATIONS:
+        raise DataError(f"{path} has the activation {unquoted(activation)}; nmt supports relu, gelu or swish")
+    origin = str(path / "config.json")
+    require_same_sides(config, ("attention_heads", "ffn_dim"), origin)
+    for name in ("d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads"):
+        if count_of(config, name, origin) is None:
+            raise DataError(f"{origin} does not say {name}")
+
+
+def _start_of(config: Mapping[str, Any], specials: Sequence[int | None]) -> int:
+    """Return our id of the first token that the decoder reads."""
+    start = config.get("decoder_start_token_id")
+    if start is not None and type(start) is not int:
+        raise DataError(f"config.json: decoder_start_token_id={shown(start)} is not an id")
+    ours = {specials[PAD]: PAD, specials[EOS]: EOS}
+    return ours.get(start, BOS) if start is not None else EOS

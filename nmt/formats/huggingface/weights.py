@@ -1,0 +1,91 @@
+"""Tensors of Hugging Face's Marian, Pegasus and FSMT: fairseq's names in a model, by which models are read and written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from nmt.errors import DataError
+from nmt.formats.fairseq import EPSILON
+from nmt.formats.fairseq import LAYOUT as FAIRSEQ_LAYOUT
+from nmt.formats.layout import LayoutReader, require_whole_heads, same_if_equal
+from nmt.formats.residual_stream import ORIGINAL_LAYOUT, interleaved, map_named_arrays, without_zero_biases
+from nmt.formats.tensors import Tensors
+from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
+from nmt.models.transformer.weights import Activation, Array, LinearWeights, StackWeights, TransformerWeights
+
+LAYOUT = replace(
+    FAIRSEQ_LAYOUT,
+    layer="model.{side}.layers.{number}.",
+    final_norm="model.{side}.layer_norm.*",
+    embeddings=("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
+    output="lm_head",
+    positions="model.{side}.embed_positions.weight",
+)
+_SHARED = "model.shared.weight"  # the embedding of both sides
+_OUTPUTS = (f"{LAYOUT.output}.weight", "model.decoder.output_projection.weight")  # FSMT's name is the second
+_OUTPUT_BIAS = "final_logits_bias"  # [1, V]
+_FIRST_POSITION_OF_FSMT = 2
+NORM_FIRST = {"marian": False, "pegasus": True, "fsmt": False}
+ACTIVATIONS = {"relu": Activation.relu, "gelu": Activation.gelu, "swish": Activation.swish, "silu": Activation.swish}
+
+
+def tensors_of(weights: TransformerWeights) -> dict[str, Array]:
+    """Return the tensors of a Marian or Pegasus model. Its scores are scaled by the size of a head."""
+    factor = weights.source.layers[0].attention.scale * math.sqrt(weights.head_size)
+    if not math.isclose(factor, 1.0):  # queries absorb another scale
+        weights = map_named_arrays(lambda name, array: array * factor if ".query." in name else array, weights)
+    tensors = dict(LAYOUT.arrays(weights, zero_biases=True))
+    embeddings = weights.source.embedding, weights.target.embedding
+    tensors |= {_SHARED: embeddings[0]} if embeddings[0] is embeddings[1] else dict(zip(LAYOUT.embeddings, embeddings))
+    if weights.output.weight is not weights.target.embedding:
+        tensors[_OUTPUTS[0]] = weights.output.weight
+    bias = weights.output.bias
+    tensors[_OUTPUT_BIAS] = (np.zeros(len(weights.output.weight)) if bias is None else bias).reshape(1, -1)
+    return {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in tensors.items()}
+
+
+def read_weights(tensors: Tensors, config: Mapping[str, Any], start: int) -> TransformerWeights:
+    """Return the model in the order of its own vocabularies. ``start``: our id of the decoder's first token."""
+    width, heads = config["d_model"], config["encoder_attention_heads"]
+    require_whole_heads(width, heads, tensors.origin)
+    activation = ACTIVATIONS[config.get("activation_function", "relu")]
+    reader = LayoutReader(tensors, LAYOUT, width, heads, activation, EPSILON)
+    shared = tensors.optional(_SHARED, None, width)
+    source, target = (_embedding(tensors, name, shared, width) for name in LAYOUT.embeddings)
+    output = target
+    for name in _OUTPUTS:
+        if name in tensors:
+            output = same_if_equal(tensors.take(name, *target.shape), target)
+    bias = tensors.optional(_OUTPUT_BIAS, 1, len(target))
+    bias = None if bias is None or not bias.any() else bias.reshape(-1)
+    stacks = _stack("encoder", source, reader, config), _stack("decoder", target, reader, config)
+    weights = without_zero_biases(TransformerWeights(*stacks, LinearWeights(output, bias), heads, start))
+    tensors.require_all_read()
+    if config.get(ORIGINAL_LAYOUT) != SinusoidLayout.interleaved.value:
+        return weights
+    if not all(isinstance(stack.positions, Sinusoids) for stack in stacks):
+        raise DataError(f"{tensors.origin} has learned positions, but {ORIGINAL_LAYOUT} says that they are sinusoids")
+    return interleaved(weights)
+
+
+def _embedding(tensors: Tensors, name: str, shared: Array | None, width: int) -> Array:
+    """Read the embedding of a side. Files may store a shared one several times."""
+    if shared is not None and name not in tensors:
+        return shared
+    own = tensors.take(name, None, width)
+    return own if shared is None else same_if_equal(own, shared)
+
+
+def _stack(side: str, embedding: Array, reader: LayoutReader, config: Mapping[str, Any]) -> StackWeights:
+    kind, width = config["model_type"], reader.width
+    formula = Sinusoids(width, SinusoidLayout.halves)
+    if kind == "fsmt":
+        formula = replace(formula, wavelengths=Wavelengths.tensor2tensor, offset=_FIRST_POSITION_OF_FSMT)
+    scale = math.sqrt(width) if config.get("scale_embedding") else 1.0
+    positions, count = reader.positions(side, formula), config[f"{side}_layers"]
+    return reader.stack(side, embedding, scale, positions, norm_first=NORM_FIRST[kind], count=count)

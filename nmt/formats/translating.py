@@ -1,0 +1,56 @@
+"""A model that nmt translates with, for the comparison of an export."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from nmt.config.exchange import ImportConfig
+from nmt.data.language_pair import LanguagePair
+from nmt.data.vocabulary import EOS
+from nmt.formats import Format, Written
+from nmt.interface import EncoderDecoder
+from nmt.search import searches
+from nmt.search.config import GreedyConfig, LengthPenalty
+from nmt.search.requests import Request, Sentences
+
+
+class NmtModel(Written):
+    """Translates with nmt, on a CPU in float32."""
+
+    def __init__(self, module: EncoderDecoder, pair: LanguagePair) -> None:
+        from nmt.engines.model_engine import ModelEngine
+
+        self._engine = ModelEngine(module.eval(), "cpu", longest_source=module.max_source_length())
+        # with specials: a poorly trained model may write them
+        self._ids = [
+            {piece: number for number, piece in enumerate(side.vocabulary.pieces)}
+            for side in (pair.source, pair.target)
+        ]
+        self._pieces = pair.target.vocabulary.pieces
+
+    def log_probabilities(self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> list[float]:
+        from nmt.search.forced import ForcedSearch
+
+        requests = [Request(target=tuple(self._ids[1][piece] for piece in target)) for target in targets]
+        scored = ForcedSearch(LengthPenalty.power, 0.0).find(self._engine, self._sentences(sources, requests))
+        return [hypotheses[0].log_probability for hypotheses in scored]
+
+    def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
+        search = searches.build(GreedyConfig(max_len_a=0.0, max_len_b=longest), 1)
+        best = [hypotheses[0] for hypotheses in search.find(self._engine, self._sentences(sources))]
+        return [[self._pieces[token] for token in one.tokens[: -1 if one.finished else None]] for one in best]
+
+    def _sentences(self, sources: Sequence[Sequence[str]], requests: Sequence[Request] | None = None) -> Sentences:
+        ids = [np.array([*(self._ids[0][piece] for piece in source), EOS]) for source in sources]
+        return Sentences(ids, requests=requests)
+
+
+def imported_in_memory(reader: Format, folder: Path) -> NmtModel:
+    """Import a folder without writing the model."""
+    from nmt.formats.importing import Converted
+
+    (model,) = reader.read(ImportConfig(path=str(folder)))
+    return NmtModel(Converted.of(model).module(), model.pair)

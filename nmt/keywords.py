@@ -1,0 +1,26 @@
+"""The options of Python functions that do the same as a command: keyword arguments, or the dataclass of the command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from nmt.config.composing.composition import from_keywords
+from nmt.errors import UsageError
+from nmt.plugins import load_plugins, preset_folders
+
+Config = TypeVar("Config")
+
+
+def configured(config_class: type[Config], config: Config | None, options: Mapping[str, Any], called: str) -> Config:
+    """Return ``config``, or the configuration made from keyword arguments, after loading the plugins of ``user_dir``.
+
+    Keyword arguments are named like flags or keys; the value of a group is the name of a preset. ``called``: the function,
+    for messages.
+    """
+    if (config is None) == (not options):
+        raise UsageError(f"{called} takes a dataclass of options or keyword arguments; give one of the two")
+    if config is not None:
+        return config
+    load_plugins(options.get("user_dir"))
+    return from_keywords(config_class, options, called, folders=preset_folders())

@@ -1,0 +1,188 @@
+"""Import a data folder of fairseq-preprocess as a corpus folder.
+
+dict.<lang>.txt                        see ``read_fairseq_dictionary``
+<split>.<source>-<target>.<lang>.bin   the ids of all sentences in one array, each ending in fairseq's eos
+<split>.<source>-<target>.<lang>.idx   the length of each sentence
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nmt.config.preprocessing import FilterConfig
+from nmt.data.corpus.folder import KIND
+from nmt.data.imported.vocabularies import FAIRSEQ_SPECIALS, read_fairseq_dictionary
+from nmt.data.language_pair import LanguagePair
+from nmt.data.text.provenance import text_record
+from nmt.data.tokenizers import Tokenizer
+from nmt.data.vocabulary import EOS, SPECIALS, UNK, Ints
+from nmt.errors import DataError, MissingInputError, quantity
+from nmt.preprocessing.fairseq_files import FairseqTokens, read_fairseq_tokens
+from nmt.preprocessing.filters import PairFilter
+from nmt.preprocessing.input_text import TRAIN
+from nmt.preprocessing.manifest import complete_corpus
+from nmt.preprocessing.pairs import COLUMNS, EncodedPairs, EncodedSide, Keys, token_type
+from nmt.preprocessing.split_writer import write_split
+from nmt.preprocessing.tally import SplitTally
+from nmt.progress import ReportPairs, unseen
+from nmt.reporting.preprocess_report import PreprocessReport
+from nmt.storage.files import check_destination, new_folder
+from nmt.storage.lock import remove_leftovers_of
+
+_FAIRSEQ_EOS = FAIRSEQ_SPECIALS.index("</s>")
+_CHUNK = 10_000  # sentences
+_ABSENT = -1  # instead of an id
+
+logger = logging.getLogger("nmt.preprocessing")
+
+
+@dataclass(frozen=True)
+class _TokenIds:
+    """The ids of fairseq of one language, and ours."""
+
+    language: str
+    tokenizer: Tokenizer
+    symbols: Sequence[str]
+    ours: Ints  # by fairseq's id; _ABSENT: unknown to the tokenizer
+
+    @classmethod
+    def read(cls, folder: Path, language: str, tokenizer: Tokenizer) -> _TokenIds:
+        """Match tokens by their spelling; special symbols within a sentence become unknown."""
+        symbols = read_fairseq_dictionary(folder / f"dict.{language}.txt")
+        known = tokenizer.vocabulary
+        ids = [UNK] * len(FAIRSEQ_SPECIALS) + [known.id(symbol) for symbol in symbols[len(FAIRSEQ_SPECIALS) :]]
+        found = [
+            _ABSENT if number == UNK and symbol not in SPECIALS else number for number, symbol in zip(ids, symbols)
+        ]
+        return cls(language, tokenizer, symbols, np.array(found, dtype=np.int64))
+
+    def encoded(self, text: FairseqTokens, begin: int, end: int) -> EncodedSide:
+        ids, lengths = text.sentences(begin, end)
+        if bool(np.any((ids < 0) | (ids >= len(self.ours)))):
+            raise DataError(f"{text.path}.bin is damaged: it holds ids beyond the {len(self.ours)} of its dictionary")
+        ends = np.cumsum(lengths)
+        whole = (lengths > 0) & (np.append(ids, UNK)[ends - 1] == _FAIRSEQ_EOS)
+        ids, lengths = np.insert(ids, ends[~whole], _FAIRSEQ_EOS), lengths + ~whole
+        tokens = self.ours[ids]
+        tokens[np.cumsum(lengths) - 1] = EOS
+        if bool(np.any(tokens == _ABSENT)):
+            piece = self.symbols[int(ids[int(np.argmax(tokens == _ABSENT))])]
+            raise DataError(
+                f"{text.path}.bin holds the piece {piece!r}, which the tokenizer of '{self.language}' does not know: it was "
+                f"made with another dictionary than the model's"
+            )
+        return EncodedSide(tokens.astype(token_type(self.tokenizer.vocabulary)), lengths)
+
+
+def import_corpus(
+    folder: Path,
+    pair: LanguagePair,
+    destination: Path,
+    *,
+    filters: FilterConfig | None = None,
+    overwrite: bool = False,
+    option: str = "--destdir",
+    progress: ReportPairs = unseen,
+) -> PreprocessReport:
+    """Import a data folder of fairseq as the corpus folder ``destination``, in either direction of ``pair``.
+
+    ``option`` is the flag that named ``destination``, for messages. ``filters`` apply to the training split. The corpus has
+    no text, since the folder has none.
+    """
+    remove_leftovers_of(destination)
+    check_destination(destination, KIND, option, overwrite=overwrite)
+    splits = _find_splits(folder, pair)
+    only_source = all(len(paths) == 1 for paths in splits.values())
+    sides = pair.sides(only_source)
+    vocabularies = [_TokenIds.read(folder, *side) for side in sides]
+    pair_filter = PairFilter(filters or FilterConfig())
+    with new_folder(destination, overwrite=overwrite) as made:
+        pair.save(made / "tokenizer")
+        tallies = []
+        for split, paths in splits.items():
+            texts = [read_fairseq_tokens(path) for path in paths]
+            if any(len(text) != len(texts[0]) for text in texts):
+                raise DataError(
+                    f"{paths[0]} has {quantity(len(texts[0]), 'sentence')}, but {paths[-1]} has {len(texts[-1])}"
+                )
+            tallies.append(SplitTally(split))
+            write_split(
+                made,
+                tallies[-1],
+                sides,
+                _chunks(texts, vocabularies),
+                count=len(texts[0]),
+                progress=progress,
+                filters=pair_filter if split == TRAIN else None,
+            )
+            if split == TRAIN:
+                tallies[-1].require_enough()
+        return complete_corpus(
+            made,
+            pair,
+            tallies,
+            destination=str(destination),
+            only_source=only_source,
+            imported_from="fairseq",
+            text=[text_record(Path(f"{path}.bin")) for paths in splits.values() for path in paths],
+        )
+
+
+def _find_splits(folder: Path, pair: LanguagePair) -> dict[str, list[Path]]:
+    """Return the files of each split, without .bin and .idx: source and target, or the source alone if no split has more."""
+    if not folder.is_dir():
+        raise MissingInputError(f"{folder} is not a folder; give the one that fairseq-preprocess wrote")
+    source, target = pair.source_lang, pair.target_lang
+    names = sorted(path.name for path in folder.iterdir())
+    found: dict[str, list[Path]] = {}
+    for direction in (f"{source}-{target}", f"{target}-{source}", f"{source}-None"):
+        for name in names:
+            split, ending, rest = name.partition(f".{direction}.{source}.idx")
+            if ending and not rest and split:
+                paths = [folder / f"{split}.{direction}.{language}" for language in (source, target)]
+                existing = [path for path in paths if f"{path.name}.idx" in names]
+                if len(existing) > len(found.get(split, ())):
+                    found[split] = existing
+    if not found:
+        raise MissingInputError(
+            f"{folder} holds no split of fairseq from {source} to {target}, such as train.{source}-{target}.{source}.idx; "
+            f"name the languages as its files do"
+        )
+    most = max(map(len, found.values()))
+    for split in (alone := [split for split, paths in found.items() if len(paths) < most]):
+        logger.warning(f"{folder}: split '{split}' has no file of '{target}', and is left out")
+    order = {TRAIN: 0, "valid": 1, "test": 2}
+    kept = sorted(found.keys() - alone, key=lambda split: (order.get(split.rstrip("0123456789"), 3), split))
+    return {split: found[split] for split in kept}
+
+
+def _chunks(texts: Sequence[FairseqTokens], vocabularies: Sequence[_TokenIds]) -> Iterator[EncodedPairs]:
+    """Encode the sentences; no filter for text applies, since only ids are known."""
+    for begin in range(0, len(texts[0]), _CHUNK):
+        end = min(begin + _CHUNK, len(texts[0]))
+        sides = [vocabulary.encoded(text, begin, end) for vocabulary, text in zip(vocabularies, texts)]
+        sentences = [_sentences(side) for side in sides]
+        columns = np.zeros(end - begin, dtype=COLUMNS)
+        columns["number"] = np.arange(begin, end)
+        columns["source_key"] = _keys(sentences[0])
+        columns["pair_key"] = _keys([b"".join(pair) for pair in zip(*sentences)])
+        for name, side in zip(("blank_source", "blank_target"), sides):
+            columns[name] = side.lengths == 1
+        yield EncodedPairs(sides, columns)
+
+
+def _sentences(side: EncodedSide) -> list[bytes]:
+    ends = np.cumsum(side.lengths)
+    return [side.tokens[begin:end].tobytes() for begin, end in zip((ends - side.lengths).tolist(), ends.tolist())]
+
+
+def _keys(sentences: Sequence[bytes]) -> Keys:
+    """Return 64 bits of each sentence, as for text."""
+    digests = (hashlib.blake2b(sentence, digest_size=8).digest() for sentence in sentences)
+    return np.frombuffer(b"".join(digests), dtype="<u8")

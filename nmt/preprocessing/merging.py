@@ -1,0 +1,202 @@
+"""nmt-preprocess --merge: join shards into the corpus that one run would have made.
+
+All files are byte-identical except manifest.json. The manifest stores the name of the merged folder, and the options of the
+first shard, such as the number of workers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nmt.config.plain import flattened, to_plain
+from nmt.config.preprocessing import FilterConfig, PreprocessConfig
+from nmt.data.corpus.folder import KIND, Corpus
+from nmt.data.corpus.rows import RaggedArray, alignment_files, alignment_writer, sentence_files
+from nmt.data.corpus.shard_folders import shard_folders
+from nmt.data.corpus.stored_text import StoredLines, text_files, write_text
+from nmt.data.vocabulary import Flags
+from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.preprocessing.filters import PairFilter
+from nmt.preprocessing.input_text import TRAIN
+from nmt.preprocessing.manifest import complete_corpus
+from nmt.preprocessing.pairs import EncodedPairs, EncodedSide, Verdict
+from nmt.preprocessing.sharding import RECORD, Shard, ShardSplit, read_columns, read_record
+from nmt.preprocessing.split_writer import write_split
+from nmt.preprocessing.tally import EXAMPLES, SplitTally
+from nmt.progress import ReportPairs
+from nmt.reporting.corpus_page import Example, Examples
+from nmt.reporting.preprocess_report import PreprocessReport
+from nmt.storage.files import Verify, check_destination, new_folder
+
+_CHUNK = 50_000  # pairs
+_LONGEST = 2**31 - 1  # tokens: the shards were filtered by length before
+# Options in which shards may differ.
+_DIFFERENT = ("shard", "destdir", "workers", "progress", "overwrite", "keep_dropped", "max_line_bytes")
+
+
+@dataclass(frozen=True)
+class _PreparedShard:
+    """The corpus of a shard, and its record."""
+
+    shard: Shard
+    corpus: Corpus
+    splits: dict[str, ShardSplit]
+
+    @property
+    def folder(self) -> Path:
+        return self.corpus.folder
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options that all shards must share."""
+        return {name: value for name, value in self.corpus.manifest["config"].items() if name not in _DIFFERENT}
+
+
+def merge(config: PreprocessConfig, progress: ReportPairs) -> PreprocessReport:
+    """Join the shards in the folder ``config.merge`` to the corpus ``config.destdir``."""
+    shards = _read_shards(Path(str(config.merge)))
+    first, destination = shards[0].corpus, Path(config.destdir)
+    options = first.manifest["config"] | {"shard": None, "destdir": config.destdir}
+    _require_same_options(config, first)
+    with new_folder(destination, overwrite=config.overwrite) as folder:
+        first.pair.save(folder / "tokenizer")
+        tallies, examples = list[SplitTally](), dict[str, Examples]()
+        for split in first.splits:
+            of_split = [shard for shard in shards if split in shard.corpus.splits]
+            tallies.append(_merge_split(folder, split, of_split, progress))
+            examples[split] = _first_examples([shard.splits[split].examples for shard in of_split])
+        report = complete_corpus(
+            folder,
+            first.pair,
+            tallies,
+            destination=config.destdir,
+            only_source=bool(options["only_source"]),
+            examples=examples,
+            config=options,
+            text=first.manifest["text"],
+        )
+        check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)
+    return report
+
+
+def _require_same_options(config: PreprocessConfig, first: Corpus) -> None:
+    """Refuse options that differ from those of the shards: a merge cannot apply them."""
+    set_now, default, of_shards = (
+        flattened(options) for options in (to_plain(config), to_plain(PreprocessConfig()), first.manifest["config"])
+    )
+    for name in set_now.keys() - {*_DIFFERENT, "merge"}:
+        if set_now[name] not in (default.get(name), of_shards.get(name)) and not name.startswith("tokenizer"):
+            raise UsageError(
+                f"--merge joins shards as they are, and they were made with {name}={of_shards.get(name)}; leave "
+                f"{name}={set_now[name]} out, or make the shards again with it"
+            )
+
+
+def _read_shards(folder: Path) -> list[_PreparedShard]:
+    """Open all shards, in their order. All bytes are verified: the merged corpus gets new checksums."""
+    shards = []
+    for path in shard_folders(folder):
+        if not (path / RECORD).is_file():
+            raise DataError(f"{path} is not a shard of a corpus: {RECORD} is missing; shards are made with --shard i/n")
+        corpus = Corpus.open(path, Verify.full)
+        shard, splits = read_record(path)
+        shards.append(_PreparedShard(shard, corpus, splits))
+    if not shards:
+        raise MissingInputError(f"{folder} holds no shards; name the folder that --shard i/n was given as --destdir")
+    for one in shards:
+        if one.shard.folder(folder) != one.folder:
+            raise DataError(f"{one.folder} holds shard {one.shard.number} of {one.shard.count}; name it so again")
+    first = shards[0]
+    for other in shards[1:]:
+        for what, value, expected in (
+            ("vocabularies", other.corpus.pair.digest(), first.corpus.pair.digest()),
+            ("text", other.corpus.manifest["text"], first.corpus.manifest["text"]),
+            ("options", other.options, first.options),
+        ):
+            if value != expected:
+                raise DataError(f"{other.folder} and {first.folder} were made with different {what}; prepare one again")
+    return shards
+
+
+def _merge_split(folder: Path, split: str, shards: Sequence[_PreparedShard], progress: ReportPairs) -> SplitTally:
+    """Join one split of the shards that hold it."""
+    corpus, tally = shards[0].corpus, SplitTally(split)
+    sides = corpus.pair.sides(corpus.only_source)
+    languages = [language for language, _ in sides]
+    drops_duplicates = split == TRAIN and corpus.manifest["config"]["filters"]["drop_duplicates"]
+    verdicts = write_split(
+        folder,
+        tally,
+        sides,
+        itertools.chain.from_iterable(_chunks(shard, split, languages) for shard in shards),
+        count=sum(shard.splits[split].read for shard in shards),
+        progress=progress,
+        filters=PairFilter(FilterConfig(max_length=_LONGEST, drop_duplicates=True)) if drops_duplicates else None,
+    )
+    for shard in shards:
+        tally.add_shard(shard.splits[split].dropped)
+    progress(split, tally.counts["read"], tally.counts["read"])
+    if split == TRAIN:
+        tally.require_enough()
+    for language in languages:
+        _merge_lines(folder, split, language, shards, verdicts == Verdict.kept)
+    _merge_alignments(folder, split, languages, shards, verdicts == Verdict.kept)
+    return tally
+
+
+def _chunks(shard: _PreparedShard, split: str, languages: Sequence[str]) -> Iterator[EncodedPairs]:
+    sides = [RaggedArray(*sentence_files(shard.folder, split, language), least=1) for language in languages]
+    count = len(sides[0].lengths)
+    for begin in range(0, max(count, 1), _CHUNK):
+        end = min(begin + _CHUNK, count)
+        yield EncodedPairs(
+            [
+                EncodedSide(side.values[side.offsets[begin] : side.offsets[end]], side.lengths[begin:end])
+                for side in sides
+            ],
+            read_columns(shard.folder, split, begin, end, count),
+        )
+
+
+def _merge_lines(folder: Path, split: str, language: str, shards: Sequence[_PreparedShard], kept: Flags) -> None:
+    """Join the stored text. Only training text is split between shards."""
+    text, offsets = text_files(split, language)
+    stored = [name for name in (text, offsets) if (shards[0].folder / name).is_file()]
+    if split != TRAIN:
+        for name in stored:
+            shutil.copyfile(shards[0].folder / name, folder / name)
+    elif len(stored) == 2:
+        lines = itertools.chain.from_iterable(StoredLines(shard.folder, split, language) for shard in shards)
+        write_text(folder, split, language, itertools.compress(lines, kept), offsets=True)
+
+
+def _merge_alignments(
+    folder: Path, split: str, languages: Sequence[str], shards: Sequence[_PreparedShard], kept: Flags
+) -> None:
+    values, offsets = alignment_files(split)
+    if not all((shards[0].folder / name).is_file() for name in (values, offsets)):
+        return
+    written = [RaggedArray(*sentence_files(folder, split, language)) for language in languages]
+    longest = max(int(side.lengths.max()) for side in written)
+    begin = 0
+    with alignment_writer(folder, split, longest) as append:
+        for shard in shards:
+            rows = RaggedArray(shard.folder / values, shard.folder / offsets)
+            lengths = rows.lengths[:]
+            kept_here = kept[begin : begin + len(lengths)]
+            append(rows.values[np.repeat(kept_here, lengths)], lengths[kept_here])
+            begin += len(lengths)
+
+
+def _first_examples(examples: Sequence[Examples]) -> Examples:
+    """Return the first dropped pairs for each filter, over all shards."""
+    joined: dict[str, list[Example]] = {}
+    for message, shown in itertools.chain.from_iterable(one.items() for one in examples):
+        joined.setdefault(message, []).extend(shown)
+    return {message: sorted(shown, key=lambda one: one.number)[:EXAMPLES] for message, shown in joined.items()}

@@ -1,0 +1,198 @@
+"""From parallel text to a corpus folder: read, learn tokenizers or load them, encode, filter, write, report.
+
+Text is streamed. Memory holds 17 bytes a pair (to count duplicates), 16 for its lengths, and with
+``filters.drop_duplicates`` some 80 more. All text is read once before anything is written, so faulty text leaves no files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from nmt.config.checks import Refusals, refuse, require_positive
+from nmt.config.choices import Segmentation
+from nmt.config.plain import to_plain
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.data.corpus.folder import KIND
+from nmt.data.text.lines import Reading
+from nmt.data.text.parallel import ParallelText
+from nmt.data.text.provenance import changed_text, text_record
+from nmt.errors import OutputError
+from nmt.keywords import configured
+from nmt.preprocessing.alignments import check_alignments
+from nmt.preprocessing.filters import TextFilter
+from nmt.preprocessing.input_text import TRAIN, find_texts, kept_standard_input
+from nmt.preprocessing.manifest import complete_corpus
+from nmt.preprocessing.merging import merge
+from nmt.preprocessing.sharding import Shard, write_record
+from nmt.preprocessing.text_splits import TextSplits
+from nmt.preprocessing.tokenization import TrainingText, language_pair, with_marks
+from nmt.progress import ReportPairs, going_on, unseen
+from nmt.reporting.preprocess_report import PreprocessReport
+from nmt.storage.files import MANIFEST, check_destination, new_folder
+from nmt.storage.lock import claimed, remove_leftovers_of
+from nmt.storage.reading import read_json
+
+
+def preprocess(
+    config: PreprocessConfig | None = None, progress: ReportPairs = unseen, **options: Any
+) -> PreprocessReport:
+    """Make the corpus folder ``config.destdir``; it appears when it is complete, or not at all.
+
+    ``options``: options of nmt-preprocess, instead of ``config``.
+    """
+    config = configured(PreprocessConfig, config, options, "preprocess")
+    require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
+    if config.merge is None:
+        refuse(*_contradictions(config))
+        TextFilter(config.filters)  # refuses unknown scripts before the text is read
+    else:
+        refuse(*_without_effect_on_a_merge(config))
+    shard = None if config.shard is None else Shard.parse(config.shard)
+    destination = Path(config.destdir) if shard is None else shard.folder(Path(config.destdir))
+    remove_leftovers_of(destination)
+    check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)
+    if config.merge is not None:
+        return merge(config, progress)
+    with kept_standard_input(config) as standard_input:
+        texts = find_texts(config, standard_input)
+        files = dict.fromkeys(path for text in texts for path in text.files if path != standard_input)
+        with contextlib.ExitStack() as stack:
+            if config.keep_dropped is not None:
+                dropped = Path(config.keep_dropped)
+                _check_dropped(dropped, destination, files, config)
+                stack.enter_context(claimed(dropped, overwrite=config.overwrite, option="--keep-dropped"))
+            return _make(config, shard, destination, texts, files, progress)
+
+
+def finished_shard(config: PreprocessConfig) -> Path | None:
+    """Return the folder of the shard if this command made it before, from the same text and with the same options."""
+    if config.shard is None or config.overwrite:
+        return None
+    folder = Shard.parse(config.shard).folder(Path(config.destdir))
+    if not (folder / MANIFEST).is_file():
+        return None
+    manifest = read_json(folder / MANIFEST)
+    ours, theirs = to_plain(dataclasses.replace(config, destdir=str(folder))), dict(manifest.get("config") or {})
+    for options in (ours, theirs):
+        for name in ("workers", "progress", "overwrite"):  # change nothing in the corpus
+            options.pop(name, None)
+    return folder if ours == theirs and not changed_text(manifest.get("text")) else None
+
+
+def _make(
+    config: PreprocessConfig,
+    shard: Shard | None,
+    destination: Path,
+    texts: list[ParallelText],
+    files: Iterable[Path],
+    progress: ReportPairs,
+) -> PreprocessReport:
+    """``files``: the files of the text, without the temporary one of standard input."""
+    reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
+    with going_on("reading the text", config.progress):
+        provenance = [text_record(path) for path in files]  # shows a later change
+        counts = {text.split: text.count(reading) for text in texts}
+        for text in texts:
+            for path, aligned in zip(text.alignments, text.parts):
+                check_alignments(path, aligned, reading)
+    training = next((TrainingText(text, reading, counts[TRAIN]) for text in texts if text.split == TRAIN), None)
+    pair = language_pair(config, training)
+    pair = with_marks(pair, config.pieces, texts[0], reading)  # the first is the training text, if there is any
+    with new_folder(destination, overwrite=config.overwrite) as folder:
+        pair.save(folder / "tokenizer")
+        written = TextSplits(folder, pair, config, reading, progress, shard).write(texts, counts)
+        tallies = list(written.values())
+        examples = {text.split: tally.read_examples(text, reading) for text, tally in written.items()}
+        if shard is not None:
+            write_record(folder, shard, tallies, examples)
+        report = complete_corpus(
+            folder,
+            pair,
+            tallies,
+            destination=str(destination),
+            only_source=config.only_source,
+            examples=examples,
+            config=to_plain(dataclasses.replace(config, destdir=str(destination))),
+            text=provenance,
+        )
+        check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)  # it may exist by now
+    return report
+
+
+def _check_dropped(dropped: Path, destination: Path, files: Iterable[Path], config: PreprocessConfig) -> None:
+    """Refuse a file of dropped pairs that would replace something needed, or that another shard writes."""
+    real = Path(os.path.realpath(dropped))
+    if Path(os.path.realpath(destination)) in real.parents:
+        raise OutputError(f"--keep-dropped {dropped} lies in the corpus folder; choose a file outside of {destination}")
+    if any(os.path.realpath(file) == str(real) for file in files):
+        raise OutputError(f"--keep-dropped {dropped} is a file of the text itself; choose another")
+    if config.shard is not None and dropped.exists():
+        raise OutputError(
+            f"{dropped} exists already, and shards must not share it; delete it, or choose another --keep-dropped"
+        )
+
+
+def _without_effect_on_a_merge(config: PreprocessConfig) -> Refusals:
+    """Options about text, which a merge does not read."""
+    for name in ("trainpref", "validpref", "testpref", "tsv", "jsonl", "keep_dropped", "tag"):
+        flag = f"--{name.replace('_', '-')}"
+        yield getattr(config, name) is not None, f"--merge joins shards and reads no text; leave {flag} out"
+    yield config.shard is not None, "--shard and --merge exclude each other: shards are made first, then joined"
+
+
+def _contradictions(config: PreprocessConfig) -> Refusals:
+    languages, suffix = (config.source_lang, config.target_lang), config.align_suffix
+    for flag, language in zip(("--source-lang", "--target-lang"), languages):
+        yield (
+            not language and not (config.only_source and flag == "--target-lang"),
+            f"name the language of each side, the suffix of its files: {flag} is missing",
+        )
+        yield "/" in language, f"{flag} {language} is the suffix of file names; it cannot contain '/'"
+    if suffix is not None:
+        yield (
+            not suffix or "/" in suffix or suffix in languages,
+            f"--align-suffix {suffix}: give the suffix of files that hold word alignments, say align",
+        )
+        yield config.only_source, "--align-suffix and --only-source exclude each other: an alignment needs both sides"
+    yield (
+        config.source_lang and config.source_lang == config.target_lang,
+        f"source and target language are both '{config.source_lang}'; give the files other suffixes",
+    )
+    yield (
+        len(config.columns) not in (2, 2 - config.only_source) or min(config.columns, default=0) < 1,
+        f"columns={config.columns} must be two numbers from 1 on, of source and target (--columns 1,2)",
+    )
+    yield (
+        len(config.fields) not in (0, 2, 2 - config.only_source),
+        f"fields={config.fields} must be two names, of source and target (--fields en,de)",
+    )
+    for name, value in (("bpe_model", config.bpe_model), ("target_bpe_model", config.target_bpe_model)):
+        flag = f"--{name.replace('_', '-')}"
+        yield (
+            value is not None and config.bpe is Segmentation.none,
+            f"say what {flag} {value} is: --bpe sentencepiece, subword_nmt or fastbpe",
+        )
+    yield (
+        config.moses and config.bpe is Segmentation.none,
+        "--moses joins the words of text that --bpe subword_nmt or fastbpe has cut; say which, or leave it out",
+    )
+    yield (
+        config.shard is not None and not (config.trainpref or config.tsv or config.jsonl),
+        f"--shard {config.shard} is a part of the training text, and there is none: give --trainpref",
+    )
+    has_tokenizers = bool(config.srcdict and (config.tgtdict or config.joined_dictionary or config.only_source))
+    yield (
+        config.shard is not None and not has_tokenizers,
+        "--shard prepares a part of the text with a tokenizer that is given, so that all parts have the same: --srcdict and "
+        "--tgtdict (files, or a corpus or run folder)",
+    )
+    yield (
+        config.tag is not None and (not config.tag or len(config.tag.split()) != 1),
+        f"--tag {config.tag!r} must be one word, such as de",
+    )
+    yield config.seed < 0, f"seed={config.seed} must not be negative (--seed)"

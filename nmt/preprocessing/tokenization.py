@@ -1,0 +1,249 @@
+"""The tokenizers of a corpus: existing ones, or learned from the training text.
+
+Text that another toolkit's segmenter is to cut needs a list of its tokens: an existing one, or counted in the training text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt.config.choices import PieceMarks, Segmentation
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.data.imported.tokenizers import tokenizer_of
+from nmt.data.imported.vocabularies import FAIRSEQ_SPECIALS, read_fairseq_dictionary, read_marian_vocabulary
+from nmt.data.language_pair import LanguagePair, find_pair
+from nmt.data.language_tags import piece_of
+from nmt.data.text.lines import Reading
+from nmt.data.text.parallel import ParallelText
+from nmt.data.text.piece_marks import SHOWN, recognized
+from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers, trainable
+from nmt.data.vocabulary import SPECIALS
+from nmt.errors import DataError, UsageError
+from nmt.progress import going_on
+from nmt.storage.foreign import corpus_of_fairseq, is_dictionary_of_fairseq
+
+logger = logging.getLogger("nmt.preprocessing")
+
+_ONE_VOCABULARY = "--joined-dictionary has one vocabulary: give --srcdict or --tgtdict, not two different ones"
+
+
+@dataclass(frozen=True)
+class TrainingText:
+    """The training split, from which tokenizers are learned."""
+
+    text: ParallelText
+    reading: Reading
+    count: int  # pairs
+
+    def lines(self, side: int) -> Iterator[str | None]:
+        return self.text.side(side, self.reading)
+
+
+@dataclass(frozen=True)
+class _TrainingLines:
+    """The lines of some sides that are not blank. A trainer may ask for an upper bound of their number."""
+
+    training: TrainingText
+    sides: Sequence[int]
+
+    def __iter__(self) -> Iterator[str]:
+        for side in self.sides:
+            yield from (line for line in self.training.lines(side) if line is not None and line.strip())
+
+    def __length_hint__(self) -> int:
+        return len(self.sides) * self.training.count
+
+
+def language_pair(config: PreprocessConfig, training: TrainingText | None) -> LanguagePair:
+    """Return both tokenizers; those that the options do not name are learned from ``training``."""
+    pair = segmented_pair(config, training) if config.bpe is not Segmentation.none else _pair(config, training)
+    if config.tag is None:
+        return pair
+    tagged = dataclasses.replace(pair, tag=config.tag)
+    try:
+        tagged.before_sources()
+    except UsageError as error:
+        raise UsageError(
+            f"{error}; pieces that are learned (tokenizer=bpe or unigram) get one, and those of more tags with "
+            f"--user-defined-symbols '{piece_of(config.tag)},{piece_of('fr')}' (--tag {config.tag})"
+        ) from None
+    return tagged
+
+
+def _pair(config: PreprocessConfig, training: TrainingText | None) -> LanguagePair:
+    named = [Path(name) for name in (config.srcdict, config.tgtdict) if name]
+    folders = {(find_pair(path) or path).resolve() for path in named}  # ``A``, ``A/`` and ``A/tokenizer`` are one pair
+    if config.joined_dictionary and len(folders) > 1:
+        raise UsageError(_ONE_VOCABULARY)
+    languages = config.source_lang, config.target_lang
+    stored = find_pair(named[0]) if named and len(folders) == 1 else None
+    known = None if stored is None else LanguagePair.load(stored)
+    # If a pair has one vocabulary and two tokenizers, either option names both sides.
+    both = config.joined_dictionary and known is not None and known.shared and not known.one_tokenizer
+    srcdict, tgtdict = (str(stored), str(stored)) if both else (config.srcdict, config.tgtdict)
+    source, target = _existing(config, srcdict, side=0), _existing(config, tgtdict, side=1)
+    learned = functools.partial(_learned, config, training)
+    if config.joined_dictionary and not both:
+        joint = source or target or learned(0, 1)
+        return LanguagePair(*languages, joint, joint, shared=True)
+    if target is None and config.only_source:
+        return _source_alone(config, source or learned(0))
+    source = source or learned(0)
+    shared = (both or len(named) == 2) and known is not None and known.shared
+    if shared and known is not None and known.one_tokenizer:
+        target = source
+    return LanguagePair(*languages, source, target or learned(1), shared)
+
+
+def _source_alone(config: PreprocessConfig, source: Tokenizer) -> LanguagePair:
+    """Return a pair for text without targets: its target side is the other side of the pair that ``--srcdict`` names."""
+    if config.srcdict and (folder := find_pair(Path(config.srcdict))):
+        known = LanguagePair.load(folder)
+        reverse = config.source_lang == known.target_lang
+        target, target_lang = (known.source, known.source_lang) if reverse else (known.target, known.target_lang)
+        target = source if known.one_tokenizer else target
+        return LanguagePair(config.source_lang, config.target_lang or target_lang, source, target, known.shared)
+    return LanguagePair(config.source_lang, config.target_lang, source, source, shared=True)
+
+
+def _existing(config: PreprocessConfig, name: str | None, side: int) -> Tokenizer | None:
+    """Load the tokenizer of a model file, a list of tokens, or a folder with a pair; None if none is named.
+
+    From a pair take the side of the same language, so that a corpus of the other direction serves as well.
+    """
+    if not name:
+        return None
+    folder = find_pair(Path(name))
+    if folder is None:
+        if (found := corpus_of_fairseq(Path(name))) is not None:
+            raise DataError(f"{name} is {found}")
+        return _builder(config).given(Path(name))
+    pair = LanguagePair.load(folder)
+    if config.joined_dictionary and pair.source.vocabulary != pair.target.vocabulary:
+        raise UsageError(
+            f"{name} holds two vocabularies, and --joined-dictionary wants one for both languages; leave one of "
+            f"the two options out"
+        )
+    language = (config.source_lang, config.target_lang)[side]
+    return dict(pair.sides()).get(language, pair.sides()[side][1])
+
+
+def _learned(config: PreprocessConfig, training: TrainingText | None, *sides: int) -> Tokenizer:
+    """Train a tokenizer on one or both sides (0: source, 1: target) of the training text."""
+    if training is None:
+        raise UsageError(
+            "pieces are learned from the training split only: give --trainpref, or existing vocabularies with "
+            "--srcdict and --tgtdict (files, or a corpus or run folder)"
+        )
+    sides = sides if training.text.has_target else (0,)
+    names = " and ".join(dict.fromkeys(training.text.called(side) for side in sides))
+    builder = _builder(config)
+    logger.info(f"learning pieces from {names}")
+    try:
+        with going_on("learning pieces", config.progress):
+            return builder.train(_TrainingLines(training, sides), config.seed)
+    except UsageError as error:
+        raise UsageError(f"{names}: {error}") from error
+
+
+def _builder(config: PreprocessConfig) -> TokenizerBuilder:
+    if config.tokenizer is None:
+        raise UsageError(f"choose how text is cut into pieces: tokenizer={'|'.join(trainable())}")
+    options, symbols = config.tokenizer, getattr(config.tokenizer, "user_defined_symbols", None)
+    if config.tag is not None and symbols is not None and piece_of(config.tag) not in symbols:
+        options = dataclasses.replace(options, user_defined_symbols=[*symbols, piece_of(config.tag)])
+    return tokenizers.build(options)
+
+
+def segmented_pair(config: PreprocessConfig, training: TrainingText | None) -> LanguagePair:
+    """Return both tokenizers by ``--bpe`` and its files."""
+    named = [config.srcdict, config.tgtdict]
+    if config.joined_dictionary and None not in named and named[0] != named[1]:
+        raise UsageError(_ONE_VOCABULARY)
+    shared = config.joined_dictionary or (named[0] == named[1] is not None)
+    if shared:
+        lists = [_token_list(config, named[0] or named[1], training, 0, 1)] * 2
+    else:
+        lists = [_token_list(config, name, training, side) for side, name in enumerate(named[: 2 - config.only_source])]
+    source = tokenizer_of(config, lists[0])
+    one_tokenizer = shared and not config.moses and config.target_bpe_model is None
+    target = source if one_tokenizer or len(lists) == 1 else tokenizer_of(config, lists[1], target=True)
+    return LanguagePair(config.source_lang, config.target_lang, source, target, shared or len(lists) == 1)
+
+
+def _token_list(config: PreprocessConfig, name: str | None, training: TrainingText | None, *sides: int) -> list[str]:
+    """Return the tokens of a named list, or those of some sides of the training text, the most frequent first."""
+    if name is not None:
+        return _read_token_list(Path(name))
+    if config.bpe is Segmentation.sentencepiece:
+        raise UsageError(
+            "--bpe sentencepiece is for a list of pieces beside the model: name it (--srcdict dict.txt); a model alone is "
+            "given as --srcdict MODEL, without --bpe"
+        )
+    if training is None:
+        raise UsageError(
+            "pieces are counted in the training text: give --trainpref, or their list with --srcdict and --tgtdict"
+        )
+    counts: Counter[str] = Counter()
+    with going_on("counting pieces", config.progress):
+        for side in sides[: 1 + training.text.has_target]:
+            segmenter = tokenizer_of(config, [], target=side == 1)
+            for line in training.lines(side):
+                counts.update(segmenter.surfaces(line or ""))
+    for special in SPECIALS:
+        counts.pop(special, None)
+    return sorted(counts, key=lambda token: (-counts[token], token))
+
+
+def _read_token_list(path: Path) -> list[str]:
+    """Return tokens in the order of their ids, without special symbols."""
+    if path.is_file() and is_dictionary_of_fairseq(path):
+        return read_fairseq_dictionary(path)[len(FAIRSEQ_SPECIALS) :]
+    tokens = read_marian_vocabulary(path)
+    if with_space := next((token for token in tokens if " " in token), None):
+        raise DataError(
+            f"{path}: {with_space[:60]!r} holds a space, as no piece does; each line holds a piece, or each a piece and its "
+            f"count"
+        )
+    return [token for token in tokens if token not in SPECIALS]
+
+
+def with_marks(pair: LanguagePair, marks: PieceMarks | None, text: ParallelText, reading: Reading) -> LanguagePair:
+    """Return the pair with the marks by which decoding joins text that was cut before.
+
+    ``marks``: None takes those that ``text`` shows, or else those of the existing tokenizers. Warns of files that look cut.
+    """
+    source = _marks_of(text, 0, pair.source, marks, reading)
+    target = _marks_of(text, 1, pair.target, marks, reading) if text.has_target else source
+    if pair.one_tokenizer:
+        joint = pair.target.joining(target)  # the target side decides: raw text would lose its spaces
+        return dataclasses.replace(pair, source=joint, target=joint)
+    both = pair.target.joining(target) if text.has_target else pair.target
+    return dataclasses.replace(pair, source=pair.source.joining(source), target=both)
+
+
+def _marks_of(
+    text: ParallelText, side: int, tokenizer: Tokenizer, chosen: PieceMarks | None, reading: Reading
+) -> PieceMarks:
+    """Return the marks of the source (0) or the target (1)."""
+    marks, lines, sampled = recognized(text.side(side, reading)) if chosen is None else (chosen, 0, 0)
+    if marks is PieceMarks.none:
+        return tokenizer.marks if chosen is None else marks
+    seen = f" ({SHOWN[marks]} in {lines:,} of {sampled:,} lines)" if sampled else ""
+    finding = f"{text.called(side)} is cut into pieces of {marks.value} already{seen}"
+    if not tokenizer.keeps_pieces:
+        logger.warning(
+            f"{finding}, and the tokenizer cuts it again; give raw text, or keep these pieces with tokenizer=words"
+        )
+    elif sampled:
+        logger.warning(
+            f"{finding}: tokenizer=words keeps them, and translations and scores have them joined to words "
+            f"(--pieces none leaves them apart)"
+        )
+    return marks

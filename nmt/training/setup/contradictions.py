@@ -1,0 +1,143 @@
+"""Refuse a configuration whose options contradict each other."""
+
+from __future__ import annotations
+
+from nmt.config.checks import Refusals, refuse
+from nmt.config.choices import Strategy
+from nmt.config.roles import CriterionConfig, OptimizerConfig, SchedulerConfig
+from nmt.config.sections import AUTO, TrainConfig
+from nmt.errors import UsageError
+from nmt.optim import Horizon, default_warmup, schedulers
+from nmt.optim.config import AdamThenSgdConfig
+from nmt.optim.schedules import ConstantConfig
+from nmt.training.checkpoints.fingerprint import COMPONENTS
+
+
+def check(config: TrainConfig, longest: tuple[int, int] | None, max_update: int | None) -> None:
+    """Refuse a configuration that contradicts itself, with all faults in one message. ``longest``: tokens of the longest
+    source and target of training; None: no corpus is open. ``max_update``: estimated if only epochs are limited."""
+    refuse(
+        *_what_is_missing(config),
+        *_rates(config, max_update),
+        *_schedule(config, max_update),
+        *_processes(config),
+        *_rest(config, longest),
+    )
+
+
+def _what_is_missing(config: TrainConfig) -> Refusals:
+    missing = [role for role in COMPONENTS if getattr(config, role) is None]
+    translates = config.validation.metrics or config.validation.samples
+    yield not config.data, "no corpus is given; name the folder that nmt-preprocess wrote"
+    yield missing, f"no {', no '.join(missing)} is chosen"
+    yield (
+        translates and config.search is None,
+        "no search is chosen to translate the validation set; set validation.samples=0 if you want none",
+    )
+    yield config.seed < 0, f"seed={config.seed} must not be negative"
+
+
+def _rates(config: TrainConfig, max_update: int | None) -> Refusals:
+    """Check the learning rate, and options that take the place of a schedule."""
+    optimizer, scheduler = config.optimizer or OptimizerConfig(), config.scheduler or SchedulerConfig()
+    warmup, ema_decay = scheduler.warmup_updates, config.training.ema_decay
+    yield (
+        warmup is not None and max_update is not None and warmup > max_update,
+        f"scheduler.warmup_updates={warmup} is more than the {max_update} updates of the whole run; lower "
+        f"--warmup-updates, or train longer (--max-update or --max-epoch)",
+    )
+    yield (
+        scheduler.sets_rate and optimizer.lr is not None,
+        f"optimizer.lr={optimizer.lr} has no effect: this scheduler computes the rate from the model's width; leave --lr "
+        f"out and use scheduler.factor, or choose --lr-scheduler inverse_sqrt",
+    )
+    if isinstance(optimizer, AdamThenSgdConfig):
+        yield (
+            scheduler.sets_rate,
+            f"optimizer.sgd_lr={optimizer.sgd_lr} has no effect: this scheduler computes one rate from the model's width, "
+            f"and this optimizer needs two; choose --lr-scheduler halving or constant",
+        )
+    yield (
+        optimizer.schedule_free and type(scheduler) not in (SchedulerConfig, ConstantConfig),
+        "this optimizer averages weights in place of lowering the rate; choose --lr-scheduler constant, with "
+        "--warmup-updates",
+    )
+    yield (
+        optimizer.schedule_free and ema_decay is not None,
+        f"training.ema_decay={ema_decay}, but this optimizer averages weights itself; leave --ema-decay out",
+    )
+
+
+def _schedule(config: TrainConfig, max_update: int | None) -> Refusals:
+    """Build the schedule and drop it: only its builder knows which lengths and rates it refuses."""
+    counted_later = max_update is None and config.training.max_epoch is not None
+    if config.scheduler is None or counted_later:
+        return
+    base_rate = (config.optimizer or OptimizerConfig()).base_rate
+    try:
+        schedulers.build(config.scheduler, Horizon(max_update, 1, base_rate, default_warmup(max_update)))
+    except UsageError as error:
+        yield True, str(error)
+
+
+def _processes(config: TrainConfig) -> Refusals:
+    """Check the options of ranks and compilation."""
+    divided, training = config.distributed.strategy is Strategy.fsdp, config.training
+    yield (
+        divided and config.optimizer is not None and config.optimizer.whole_matrices,
+        "this optimizer looks at whole matrices, of which with distributed.strategy=fsdp each process holds some rows; "
+        "choose another --optimizer, or --distributed-strategy ddp",
+    )
+    yield (
+        divided and config.batching.max_tokens == AUTO,
+        "batching.max_tokens=auto tries the whole model in one process, which distributed.strategy=fsdp is there to avoid; "
+        "give a number (--max-tokens)",
+    )
+    yield (
+        training.cuda_graphs and not training.compile,
+        "training.cuda_graphs=true replays compiled layers; add --compile",
+    )
+    yield (
+        training.cuda_graphs and training.checkpoint_activations,
+        "training.cuda_graphs=true and training.checkpoint_activations=true exclude each other: layers that run again in "
+        "the backward pass are not recorded; leave --cuda-graphs or --checkpoint-activations out",
+    )
+
+
+def _rest(config: TrainConfig, longest: tuple[int, int] | None) -> Refusals:
+    """Check clipping, other models, validation and batches."""
+    training, validation, batching = config.training, config.validation, config.batching
+    criterion, scheduler = config.criterion or CriterionConfig(), config.scheduler or SchedulerConfig()
+    yield (
+        criterion.needs_alignments and config.variation.is_on,
+        "this criterion needs word alignments, which are known for the stored pieces only; leave out --bpe-dropout, "
+        "--unigram-alpha and --augment, or choose another --criterion",
+    )
+    yield (
+        training.clip_norm and training.clip_value,
+        f"training.clip_norm={training.clip_norm} and training.clip_value={training.clip_value} exclude each other; set one "
+        f"of --clip-norm and --clip-value",
+    )
+    yield (
+        criterion.teacher == "",
+        "this criterion learns from a teacher; name its run folder or checkpoint with --teacher",
+    )
+    yield (
+        config.checkpoint.finetune_map_vocabulary and config.checkpoint.finetune_from_model is None,
+        "checkpoint.finetune_map_vocabulary=true maps nothing; name a trained model with --finetune-from-model",
+    )
+    yield (
+        validation.patience is not None and not validation.is_on,
+        f"validation.patience={validation.patience}, but validation is switched off; set --validate-interval 1",
+    )
+    yield (
+        scheduler.uses_validation and not validation.is_on,
+        "this scheduler follows the validations, but validation is switched off; set --validate-interval 1",
+    )
+    if longest is not None and batching.max_tokens != AUTO and not batching.skip_long:
+        for option, (limit, needed) in batching.exceeded(longest).items():
+            yield (
+                True,
+                f"batching.{option}={limit} is less than the {needed} pieces of the longest training sentence; raise "
+                f"--{option.replace('_', '-')}, or leave such pairs out with --skip-long",
+            )

@@ -1,0 +1,38 @@
+"""The metrics of validations, by name: losses and scorers of translations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nmt.config.sections import LOSSES, ValidationConfig
+from nmt.errors import UsageError, did_you_mean
+from nmt.scoring import Scorer, TextOptions, scorers
+from nmt.scoring.learned import Learned
+
+
+def build_scorers(options: ValidationConfig) -> dict[str, Scorer]:
+    text = TextOptions(options.tokenize, options.lowercase)
+    built = {name: scorers.build(scorers.config_class(name)(), text) for name in options.metrics}
+    for name, scorer in built.items():
+        if isinstance(scorer, Learned):
+            raise UsageError(
+                f"validation.metrics={name} reads the sources, too, which only nmt-score gives it; leave it out"
+            )
+    return built
+
+
+def higher_is_better(metric: str, built: Mapping[str, Scorer] | None = None) -> bool:
+    """Whether a higher value of a metric is better. ``built``: scorers by name; None: the metric is built here."""
+    if metric in LOSSES:
+        return False
+    if built is None:
+        built = build_scorers(ValidationConfig(metrics=[metric]))
+    return built[metric].higher_is_better
+
+
+def check_metric(metric: str, option: str) -> None:
+    known = (*LOSSES, *scorers.names())
+    if metric not in known:
+        raise UsageError(
+            f"{option}={metric} is no metric of a validation{did_you_mean(metric, known)}; there are: {', '.join(known)}"
+        )

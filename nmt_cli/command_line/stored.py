@@ -1,0 +1,165 @@
+"""Configurations in files: the base that ``--config`` names, the search that the model of ``--path`` was validated with, and
+the text that ``--cfg job`` prints. None needs torch."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from nmt.config.composing.assignments import Assignment
+from nmt.config.composing.composition import Composition, unchecked
+from nmt.config.composing.presets import Base
+from nmt.config.composing.programs import COMMANDS, command_of, options_class, program_of
+from nmt.config.plain import from_plain, put, to_plain
+from nmt.config.sections import CheckpointConfig
+from nmt.errors import DataError, MissingInputError, NMTError, UsageError, closest
+from nmt.search.stored import described, for_scoring, validated_search
+from nmt.storage.reading import YAML_FAULTS, read_file, require_bounded_yaml, require_bounds
+from nmt.storage.run_folder import CONFIG, read_config, resolve, split_paths
+from nmt_cli.command_line.argv import CommandLine
+from nmt_cli.process import logger
+
+_MOST_PARTS = 100_000  # values of a configuration; OmegaConf needs kilobytes for each
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A configuration as a run stores it, or as ``--cfg job`` prints it."""
+
+    path: Path
+    tree: dict[str, Any]
+
+    @classmethod
+    def read(cls, given: str) -> ConfigFile:
+        """A file, or the folder of a run or a checkpoint with its ``config.yaml``."""
+        path = Path(given).expanduser()
+        path = path / CONFIG if path.is_dir() else path
+        if not path.is_file():
+            raise MissingInputError(f"--config {given}: there is no file {path} (working directory: {Path.cwd()})")
+        content = read_file(path)
+        try:
+            text = content.decode("utf-8")
+            require_bounded_yaml(text, _MOST_PARTS)
+            # OmegaConf's reader knows 1e-3 as a number, and interpolations.
+            tree = OmegaConf.to_container(OmegaConf.create(text), resolve=True)
+            require_bounds(tree)
+        except (*YAML_FAULTS, OmegaConfBaseException) as error:
+            raise DataError(f"{path} cannot be read as a configuration: {' '.join(str(error).split())}") from None
+        if not isinstance(tree, dict):
+            raise DataError(f"{path} holds no configuration; give the config.yaml of a run, or what --cfg job printed")
+        return cls(path, {str(key): value for key, value in tree.items()})
+
+    @property
+    def user_dir(self) -> str | None:
+        found = self.tree.get("user_dir")
+        return found if isinstance(found, str) else None
+
+    @property
+    def save_dir(self) -> str | None:
+        """Return the run folder that the file gives to nmt-train; None if its value is invalid."""
+        section = self.tree.get("checkpoint", {})
+        found = section.get("save_dir", CheckpointConfig().save_dir) if isinstance(section, dict) else None
+        return found if isinstance(found, str) and found else None
+
+    def base(self, config_class: type) -> Base:
+        """Check the file against the options of a command, and return them. Errors name the file."""
+        refuse_file_of_another(config_class, self.path, self.tree)
+        try:
+            from_plain(config_class, self.tree, origin=str(self.path))
+        except UsageError as error:
+            raise UsageError(f"{self.path}: {error}") from None
+        return Base(self.tree)
+
+
+def base_of(config_class: type, line: CommandLine, file: ConfigFile | None) -> Base:
+    """Return what a command line starts from: the file of ``--config``, a primary configuration, or the defaults."""
+    name, path = line.hydra.get("--config-name"), line.hydra.get("--config-path")
+    if file is None:
+        return Base(primary=name, config_path=path)
+    if name is not None:
+        raise UsageError(f"--config {file.path} and --config-name {name} exclude each other; give one")
+    return file.base(config_class)
+
+
+def with_search_of_model(
+    config_class: type, assignments: Sequence[Assignment], folders: Sequence[Path], base: Base, *, tell: bool
+) -> tuple[list[Assignment], Base]:
+    """Add the search stored with the model of ``path`` to the base, unless the file of ``--config`` has one or the user
+    chooses another one. An assignment that chooses the stored search by its name is left out.
+
+    ``tell``: log options of the stored search that differ from the defaults.
+    """
+    if "search" in base.tree:
+        return [*assignments], base
+    others = [assignment for assignment in assignments if assignment.key.partition(".")[0] != "search"]
+    path, scoring = (unchecked(config_class, key, others, folders, base) for key in ("path", "score_reference"))
+    chosen = next((str(assignment.value) for assignment in reversed(assignments) if assignment.key == "search"), None)
+    options = {assignment.key.partition(".")[2] for assignment in assignments if assignment.key.startswith("search.")}
+    search = _search_of_model(path, chosen, options) if isinstance(path, str) and path else None
+    if search is None:
+        return [*assignments], base
+    search = for_scoring(search) if scoring is True else search
+    if tell and (options_told := described(search, omitted=options)) != "beam":  # the default search
+        logger.info(f"searching as the model was validated: {options_told}")
+    kept = [assignment for assignment in assignments if assignment.key != "search"]
+    return kept, dataclasses.replace(base, tree={**base.tree, "search": to_plain(search)})
+
+
+def _search_of_model(path: str, chosen: str | None, options: Collection[str]) -> Any:
+    trees: dict[str, Mapping[str, Any]] = {}
+    with contextlib.suppress(NMTError, OSError):  # a model that cannot be read is an error when it is loaded
+        checkpoints = [resolve(place) for place in split_paths(path)]
+        trees = {str(checkpoint / CONFIG): read_config(checkpoint) for checkpoint in checkpoints}
+    return validated_search(trees, chosen, options)
+
+
+# Commands that read a run: the flag that names it.
+_FLAG_OF_RUN = {
+    **dict.fromkeys(("generate", "serve", "visualize", "align"), "--path"),
+    "average_checkpoints": "--inputs",
+}
+
+
+def refuse_file_of_another(config_class: type, path: Path, tree: Mapping[str, Any]) -> None:
+    """Refuse the configuration of another command. Single wrong options are left to the check of the file."""
+    command = command_of(config_class)
+    names = {other: {field.name for field in dataclasses.fields(options_class(other))} for other in COMMANDS}
+    if command is None or all(key in names[command] or closest(key, names[command]) for key in tree):
+        return
+    known = {other: len(tree.keys() & names[other]) for other in names}
+    owner, *others = [other for other in known if known[other] == max(known.values())]
+    if others or owner == command:  # in doubt it is of this command
+        return
+    its, here = program_of(owner), program_of(command)
+    advice = f"give it to {its}, or give a file that {here} --cfg job printed"
+    if owner == "train" and command in _FLAG_OF_RUN:
+        run = path.parent if path.name == CONFIG else "RUN"
+        advice = f"to use the model of the run, leave --config out and give {_FLAG_OF_RUN[command]} {run}"
+    raise UsageError(f"{path} is a configuration of {its}, not of {here}; {advice}")
+
+
+def text_of(composition: Composition, package: str | None, *, resolve: bool) -> str:
+    """Return the text that ``--cfg job`` prints: the options in the form of a run's config.yaml, which ``--config`` reads,
+    or the section ``package``. A comment names the presets."""
+    tree: Any = to_plain(composition.config)
+    for key, value in {} if resolve else composition.interpolations.items():
+        put(tree, key, value)
+    if package in (None, "_global_"):
+        comment = " ".join(f"{group}={choice}" for group, choice in composition.choices.items() if choice is not None)
+    else:
+        comment = f"@package {package}"
+        for key in str(package).split("."):
+            if not isinstance(tree, dict) or key not in tree:
+                raise UsageError(f"--package {package}: there is no such section; --cfg job alone shows all of them")
+            tree = tree[key]
+        if not isinstance(tree, (dict, list)):
+            return f"{to_plain(tree)}\n"
+    return (f"# {comment}\n" if comment else "") + str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))

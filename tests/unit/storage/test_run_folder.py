@@ -1,0 +1,34 @@
+"""Which checkpoint a path means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import nmt
+from nmt.errors import MissingInputError
+from nmt.storage.run_folder import resolve
+
+DOWNLOAD = "hf download Helsinki-NLP/opus-mt-en-de --local-dir DIR, then nmt-import --from huggingface --path DIR"
+
+
+def test_the_name_of_a_model_on_the_hub_is_told_how_to_download_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MissingInputError, match=DOWNLOAD):
+        resolve("Helsinki-NLP/opus-mt-en-de")
+    with pytest.raises(MissingInputError, match=DOWNLOAD):
+        nmt.import_model("Helsinki-NLP/opus-mt-en-de", output="model", from_format="huggingface")
+
+
+@pytest.mark.parametrize("path", ["runs/missing", "missing", "./a/b", "/a/b", "a/b/c"])
+def test_a_path_of_this_machine_is_not_taken_for_a_name_on_the_hub(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(MissingInputError) as caught:
+        resolve(path)
+    assert "Hugging" not in str(caught.value)
