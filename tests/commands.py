@@ -58,7 +58,7 @@ READ_LATER = frozenset(
 # Variables that nmt sets in this process when a test imports or calls it. A command sets them itself.
 SET_BY_NMT = frozenset({"GOMP_SPINCOUNT", "KMP_INIT_AT_FORK", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"})
 # What originals inherit; what a test has changed since then comes with a request, or needs an original of its own.
-INHERITED = dict(os.environ)
+INHERITED = {name: value for name, value in os.environ.items() if name not in SET_BY_NMT}
 
 
 def run_copy(

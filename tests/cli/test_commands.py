@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import DEFERRED, HEAVY, run_copy
+from tests.commands import DEFERRED, HEAVY, SET_BY_NMT, run_copy
 
 # What a process has from its start, besides its modules. Numbers drawn in two processes differ; the others are compared.
 STATE = """
@@ -108,7 +108,8 @@ def test_a_copy_starts_in_the_state_of_a_fresh_process(tmp_path: Path, monkeypat
     modules = [*HEAVY, "nmt_cli.generate", *DEFERRED["generate"]]
     code = f"import importlib\nfor name in {modules}: importlib.import_module(name)\n{STATE}"
     command = [sys.executable, "-c", code, "--version"]
-    environment = dict(os.environ)  # not what readline adds for the processes that Python starts
+    # Without what readline adds for the processes that Python starts, and what other tests have made nmt set here.
+    environment = {name: value for name, value in os.environ.items() if name not in SET_BY_NMT}
     done = subprocess.run(command, input=b"", capture_output=True, check=True, env=environment)
     fresh = json.loads(done.stdout)
     copies = [json.loads(run_copy("generate", "--version", before=STATE).stdout.splitlines()[0]) for _ in range(2)]
