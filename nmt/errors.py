@@ -85,7 +85,8 @@ def numbered(messages: Sequence[str]) -> str:
 
 def quantity(count: float, unit: str, units: str | None = None) -> str:
     """Return a count with its unit: ``1 line``, ``2,000 lines``. ``units``: the plural; None: ``unit`` with an ``s``."""
-    return f"{count:,} {unit}" if count == 1 else f"{count:,} {units or f'{unit}s'}"
+    number = f"{count:g}" if isinstance(count, float) else f"{count:,}"
+    return f"{number} {unit}" if count == 1 else f"{number} {units or f'{unit}s'}"
 
 
 def closest(value: str, choices: Iterable[str]) -> str | None:

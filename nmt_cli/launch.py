@@ -159,6 +159,8 @@ class _Launcher:
             logger.info(note)
         self._base = base_of(self._config_class, line, file)
         if line.hydra.get("--cfg") == "job":
+            if self._needs_hydra(assignments):
+                self._application(self._base).check(line.overrides)
             composition = self._composed(assignments, tell=False)
             print(text_of(composition, line.hydra.get("--package"), resolve="--resolve" in line.hydra), end="")
         elif {"--cfg", "--info", "--shell-completion"} & line.hydra.keys():

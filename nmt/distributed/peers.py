@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from nmt.errors import AlreadyTold, NMTError, RankLost
+from nmt.errors import AlreadyTold, NMTError, RankLost, quantity
 from nmt.reporting.stopwatch import CHECKPOINTS, COMPUTING, READING, VALIDATION
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Peers:
             gone = {0}
         what = f"rank {self.rank} lost the others: "
         what += f"{self._described(dict.fromkeys(gone, ''))} ended" if gone else "a connection broke"
-        what += f" without a message, or did not answer for {timeout_minutes:g} minutes"
+        what += f" without a message, or did not answer for {quantity(timeout_minutes, 'minute')}"
         lost = {rank for rank in (ends or {}) if rank not in gone} or set(range(self.size)) - gone
         error = RankLost(f"{what}; restart all ranks with the same command")
         speaker = self._speaker(gone) if gone == {0} else min(lost)

@@ -19,7 +19,7 @@ from nmt.config.choices import NumberFormat
 from nmt.config.translation import IN_C
 from nmt.data.vocabulary import BOS, Floats, Ids, Ints
 from nmt.engines.c_scores import CScores, flags_of
-from nmt.errors import DataError
+from nmt.errors import DataError, quantity
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import (
     Activation,
@@ -272,7 +272,7 @@ class NativeDecoding:
             model.address, len(sources), beam, address(ids), address(positions), address(offsets), own, self.pieces
         )
         if not self._handle:
-            raise MemoryError(f"no memory for {len(sources)} sentences")
+            raise MemoryError(f"no memory for {quantity(len(sources), 'sentence')}")
         rows = len(sources) * beam
         self._scores = _numbers_at(self._found.decoding_scores(self._handle), (rows, self.pieces))
         self._normaliser = _numbers_at(self._found.decoding_normaliser(self._handle), (rows,))

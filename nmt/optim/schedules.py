@@ -169,8 +169,8 @@ class PolynomialConfig(WarmupConfig):
         require_not_negative("scheduler", end_learning_rate=self.end_learning_rate)
         if self.total_num_update is not None and (self.warmup_updates or 0) > self.total_num_update:
             raise UsageError(
-                f"scheduler.total_num_update={self.total_num_update} is less than the {self.warmup_updates} updates of "
-                f"the warmup; raise --total-num-update or lower --warmup-updates"
+                f"scheduler.total_num_update={self.total_num_update} is less than the warmup of "
+                f"{quantity(self.warmup_updates or 0, 'update')}; raise --total-num-update or lower --warmup-updates"
             )
 
 

@@ -56,7 +56,7 @@ def check_alignments(path: Path, text: PairFile, reading: Reading) -> None:
         for link in links if len(words) == 2 else ():  # the words of a skipped line are unknown
             for side, position, count in zip(("source", "target"), link, words):
                 if position >= count:
-                    fault = f"pair {link[0]}-{link[1]}, but the {side} has {count} words (counted from 0)"
+                    fault = f"pair {link[0]}-{link[1]}, but the {side} has {quantity(count, 'word')} (counted from 0)"
                     raise DataError(f"{path}:{number}: {fault}")
 
 

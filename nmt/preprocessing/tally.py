@@ -10,7 +10,7 @@ import numpy as np
 from nmt.data.text.lines import Reading
 from nmt.data.text.parallel import ParallelText
 from nmt.data.vocabulary import UNK
-from nmt.errors import DataError
+from nmt.errors import DataError, quantity
 from nmt.preprocessing.pairs import EncodedPairs, Keys, Verdict, Verdicts
 from nmt.reporting.corpus_page import Example
 from nmt.reporting.preprocess_report import Dropped, Overlap, SideReport, SplitReport
@@ -84,7 +84,7 @@ class SplitTally:
                 f"{dropped.count} {verdict.text} (first in line {dropped.first_line})"
                 for verdict, dropped in sorted(self.dropped.items())
             )
-            raise DataError(f"{read - kept} of {read} {self.split} pairs would be dropped: {histogram}")
+            raise DataError(f"{read - kept} of {quantity(read, f'{self.split} pair')} would be dropped: {histogram}")
 
     def report(self, languages: Sequence[str]) -> SplitReport:
         """``languages``: source and target, or the source alone."""

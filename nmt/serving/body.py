@@ -11,6 +11,7 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.types import Message
 
+from nmt.errors import quantity
 from nmt.serving.config import ServeConfig
 from nmt.serving.refusals import Refused, malformed, too_large
 
@@ -34,7 +35,7 @@ async def read_body(request: Request, config: ServeConfig) -> bytes:
     try:
         return await asyncio.wait_for(_parts(request, limit), config.read_timeout)
     except asyncio.TimeoutError:
-        sentence = f"the request did not come within {config.read_timeout:g} seconds"
+        sentence = f"the request did not come within {quantity(config.read_timeout, 'second')}"
         raise Refused(HTTPStatus.REQUEST_TIMEOUT, sentence, closes=True) from None
 
 

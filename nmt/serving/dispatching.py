@@ -125,8 +125,8 @@ class Dispatcher:
         try:
             return await asyncio.wait_for(job.done, self._config.timeout)
         except asyncio.TimeoutError:
-            seconds = f"{self._config.timeout:g}"
-            raise Refused(HTTPStatus.GATEWAY_TIMEOUT, f"not translated within {seconds} seconds") from None
+            limit = quantity(self._config.timeout, "second")
+            raise Refused(HTTPStatus.GATEWAY_TIMEOUT, f"not translated within {limit}") from None
         finally:
             self._forget_job(job)
 

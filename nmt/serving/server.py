@@ -53,7 +53,9 @@ def serve(config: ServeConfig) -> None:
 
         unfinished = asyncio.run(run())
     if unfinished:
-        raise Interrupted(f"{quantity(unfinished, 'request')} not finished within {config.grace:g} seconds (--grace)")
+        raise Interrupted(
+            f"{quantity(unfinished, 'request')} not finished within {quantity(config.grace, 'second')} (--grace)"
+        )
     logger.info("stopped; every request that was accepted has been answered")
 
 

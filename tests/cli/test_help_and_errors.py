@@ -181,6 +181,12 @@ WRONG: list[tuple[str, str, list[str], str]] = [
         ["-m", "checkpoint.save_dir=a,b"],
         "checkpoint.save_dir is the folder of the sweep",
     ),
+    (
+        "an unknown option of Hydra, where only the configuration is printed",
+        "train",
+        ["--cfg", "job", "hydra.nothing=1"],
+        "unknown option hydra.nothing; --cfg hydra shows Hydra's own",
+    ),
     ("contradicting flags of Hydra", "score", ["--cfg", "job", "--info"], "--cfg and --info exclude each other"),
 ]
 

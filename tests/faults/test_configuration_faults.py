@@ -27,7 +27,7 @@ FAULTS: list[tuple[str, list[str], str]] = [
     (
         "43 several values that contradict each other",
         ["--max-tokens", "2", "--warmup-updates", "100"],
-        "(1) scheduler.warmup_updates=100 is more than the 6 updates of the whole run; lower --warmup-updates, or train "
+        "(1) scheduler.warmup_updates=100 is more than the whole run of 6 updates; lower --warmup-updates, or train "
         "longer (--max-update or --max-epoch); (2) batching.max_tokens=2 is less than the 8 pieces of the longest",
     ),
     (

@@ -97,6 +97,11 @@ class HydraApplication:
         with self._one_line():
             self._hydra = Hydra(_program_of(config_class), _loader(folders, base.config_path))
 
+    def check(self, overrides: Sequence[str]) -> None:
+        """Refuse options of Hydra's own that do not exist."""
+        with self._one_line():
+            self._hydra.compose_config(self._primary, [*map(self._written, overrides)], RunMode.RUN)
+
     def run(self, overrides: Sequence[str], task: Callable[[DictConfig], Any]) -> None:
         """Run one job in the surroundings that options of Hydra's own describe: folder, log, callbacks."""
         with self._one_line():

@@ -16,7 +16,7 @@ import numpy as np
 
 from nmt.data.corpus.lengths import ChainedLengths, Lengths, StoredLengths, blocks
 from nmt.data.vocabulary import EOS, Ids, Ints, Vocabulary
-from nmt.errors import DataError
+from nmt.errors import DataError, quantity
 from nmt.storage.arrays import map_integers
 
 # An array of up to this many numbers is checked when it is opened: a quarter of a gigabyte, some tenths of a second.
@@ -155,7 +155,9 @@ class StoredSentences(RaggedArray):
         except UnicodeDecodeError as error:
             raise DataError(f"{self._text_path} is damaged: byte {error.start} is not UTF-8") from None
         if len(lines) != len(self.lengths):
-            raise DataError(f"{self._text_path} is damaged: {len(lines)} lines instead of {len(self.lengths)}")
+            raise DataError(
+                f"{self._text_path} is damaged: {quantity(len(lines), 'line')} instead of {len(self.lengths)}"
+            )
         return lines
 
 

@@ -179,7 +179,7 @@ def compare_length(point: ResumePoint, config: TrainConfig, now: int | None) -> 
     planned, warmup = point.settings.max_update, config.scheduler.warmup_of_run(horizon(now))
     if now is not None and warmup > now:  # a default one: a longer `warmup_updates` was refused
         logger.warning(
-            f"the run began with a warmup of {warmup} updates, which stays, and now ends after {now}: the "
+            f"the run began with a warmup of {quantity(warmup, 'update')}, which stays, and now ends after {now}: the "
             f"learning rate does not reach its peak; --warmup-updates N --reset-lr-scheduler shortens the warmup"
         )
     if planned is None or now is None or planned == now:

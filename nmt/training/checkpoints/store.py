@@ -135,7 +135,7 @@ class CheckpointStore:
             return stored
         if readable:
             raise DataError(
-                f"none of the {len(paths)} checkpoints in {self.folder} holds what resuming needs (see "
+                f"no checkpoint in {self.folder} holds what resuming needs (see "
                 f"--keep-training-states); choose another --save-dir, perhaps with --finetune-from-model {readable[0]}"
             )
         if damaged:

@@ -6,7 +6,7 @@ from nmt.config.checks import Refusals, refuse
 from nmt.config.choices import Strategy
 from nmt.config.roles import CriterionConfig, OptimizerConfig, SchedulerConfig
 from nmt.config.sections import AUTO, TrainConfig
-from nmt.errors import UsageError
+from nmt.errors import UsageError, quantity
 from nmt.optim import Horizon, default_warmup, schedulers
 from nmt.optim.config import AdamThenSgdConfig
 from nmt.optim.schedules import ConstantConfig
@@ -43,7 +43,7 @@ def _rates(config: TrainConfig, max_update: int | None) -> Refusals:
     warmup, ema_decay = scheduler.warmup_updates, config.training.ema_decay
     yield (
         warmup is not None and max_update is not None and warmup > max_update,
-        f"scheduler.warmup_updates={warmup} is more than the {max_update} updates of the whole run; lower "
+        f"scheduler.warmup_updates={warmup} is more than the whole run of {quantity(max_update or 0, 'update')}; lower "
         f"--warmup-updates, or train longer (--max-update or --max-epoch)",
     )
     yield (

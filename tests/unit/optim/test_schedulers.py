@@ -207,7 +207,7 @@ def test_polynomial_without_an_end_asks_for_one() -> None:
 
 
 def test_a_total_of_polynomial_below_its_warmup_is_refused() -> None:
-    with pytest.raises(UsageError, match="scheduler.total_num_update=5 is less than the 10 updates of the warmup"):
+    with pytest.raises(UsageError, match="scheduler.total_num_update=5 is less than the warmup of 10 updates"):
         PolynomialConfig(10, total_num_update=5)
 
 
