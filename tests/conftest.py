@@ -39,7 +39,7 @@ gc.disable()
 
 # By day the same examples each time, however slow the machine; by night more of them, and others each time.
 settings.register_profile(
-    "day", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+    "day", derandomize=True, deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("night", settings.get_profile("day"), derandomize=False, max_examples=1000, print_blob=True)
 settings.load_profile("day")

@@ -16,7 +16,7 @@ from types import ModuleType
 
 import pytest
 from _pytest.mark import ParameterSet
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.errors import DataError
@@ -102,21 +102,18 @@ def test_what_is_no_tree_is_named_with_its_line(text: str, message: str) -> None
         list(trees.parse(text))
 
 
-@settings(max_examples=50, deadline=None)
 @given(made_trees)
 def test_a_tree_is_read_as_it_was_written(tree: trees.Tree) -> None:  # type: ignore[name-defined]
     assert list(trees.parse(str(tree))) == [tree]
     assert list(trees.parse(f"( {str(tree).replace('(', ' ( ')} )")) == [tree]
 
 
-@settings(max_examples=50, deadline=None)
 @given(made_trees, st.booleans())
 def test_a_line_with_tags_and_the_words_are_the_tree_again(tree: trees.Tree, closers: bool) -> None:  # type: ignore[name-defined]
     restored, repairs = linear.restore(linear.linearise(tree, closers=closers, tags=True), tree.words)
     assert (restored, repairs) == (tree, Counter())
 
 
-@settings(max_examples=50, deadline=None)
 @given(made_trees, st.booleans())
 def test_a_line_without_tags_has_the_tree_s_nodes(tree: trees.Tree, closers: bool) -> None:  # type: ignore[name-defined]
     restored, repairs = linear.restore(linear.linearise(tree, closers=closers), tree.words)
@@ -124,7 +121,6 @@ def test_a_line_without_tags_has_the_tree_s_nodes(tree: trees.Tree, closers: boo
     assert read_tree(str(restored)).spans == read_tree(str(tree)).spans
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(symbols, max_size=60), st.lists(words, min_size=1, max_size=12))
 def test_whatever_was_written_becomes_a_tree_of_the_words(line: list[str], sentence: list[str]) -> None:
     tree, repairs = linear.restore(" ".join(line), sentence)
@@ -257,7 +253,6 @@ def test_right_branching() -> None:
     assert baseline.right_branching([".", "."], "VP") == "(S XX XX )S"
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(words, min_size=1, max_size=12))
 def test_right_branching_needs_no_repair(sentence: list[str]) -> None:
     assert not linear.restore(baseline.right_branching(sentence, "NP"), sentence)[1]

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.data.language_pair import LanguagePair
@@ -69,7 +69,6 @@ def is_tree(symbols: tuple[str, ...], num_words: int) -> bool:
     return parts == ["node"]
 
 
-@settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     counts=st.lists(st.integers(1, 6), min_size=1, max_size=3),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.engines import model_engine, torch_scores
@@ -47,7 +47,6 @@ def by_sorting(scores: np.ndarray, totals: np.ndarray, count: int, eos_allowed: 
     return results
 
 
-@settings(max_examples=60)
 @given(
     batch=st.integers(1, 3),
     beam=st.integers(1, 4),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.errors import UsageError
@@ -24,7 +24,6 @@ def diverse_search(options: Settings, groups: int, strength: float) -> DiverseBe
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
 @given(
     model=some_models,
     asked=sentences,
@@ -44,7 +43,6 @@ def test_diverse_search_equals_the_slow_one(model, asked, options, rules, groups
         assert_same(hypotheses, slow_diverse(model, source, options, groups, strength, wish))
 
 
-@settings(max_examples=60)
 @given(model=some_models, asked=sentences, options=some_settings)
 def test_one_group_is_beam_search(model, asked, options):
     rows = padded([source for source, _ in asked])

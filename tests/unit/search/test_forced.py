@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -78,7 +78,6 @@ def test_as_a_search_it_finds_the_targets_with_their_scores(attention: bool, ens
             assert hypothesis.attention is None
 
 
-@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     pairs=st.lists(st.tuples(some_source, some_target), min_size=1, max_size=4),

@@ -7,7 +7,7 @@ import itertools
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.search.beam import BeamSearch
@@ -27,7 +27,6 @@ some_phrases = st.lists(phrases, max_size=3).map(tuple)
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
 @given(
     seed=st.integers(0, 10**6),
     vocabulary=st.sampled_from([8, 70]),
@@ -47,7 +46,6 @@ def test_translations_contain_every_phrase_as_often_as_wanted(seed, vocabulary, 
         assert all(occurrences(tokens, phrase) >= count for phrase, count in Counter(asked).items())
 
 
-@settings(max_examples=100)
 @given(
     seed=st.integers(0, 10**6),
     vocabulary=st.sampled_from([8, 70]),
@@ -66,7 +64,6 @@ def test_what_is_found_is_what_a_slow_search_with_the_phrases_finds(seed, vocabu
         assert_same(hypotheses, slow_including(model, source, options, asked))
 
 
-@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), asked=some_phrases, alpha=st.sampled_from([0.0, 1.0]))
 def test_a_wide_beam_finds_the_best_translation_that_contains_the_phrases(seed, asked, alpha):
     model, source = ToyModel(seed, vocabulary=6), (4, 5, EOS)
@@ -83,7 +80,6 @@ def test_a_wide_beam_finds_the_best_translation_that_contains_the_phrases(seed, 
         assert not hypothesis.finished, "no translation of this length contains them"
 
 
-@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), sources=st.lists(st.just((4, 4, EOS)), min_size=2, max_size=3), asked=some_phrases)
 def test_batch_mates_never_matter(seed, sources, asked):
     model = ToyModel(seed)
@@ -95,7 +91,6 @@ def test_batch_mates_never_matter(seed, sources, asked):
         assert [one.tokens.tolist() for one in together[index]] == [one.tokens.tolist() for one in alone]
 
 
-@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), asked=st.lists(phrases, min_size=1, max_size=2, unique=True).map(tuple))
 def test_phrases_go_together_with_a_prefix_and_with_rules(seed, asked):
     options = Settings(beam=6, b=20, ngram=4)
@@ -106,7 +101,6 @@ def test_phrases_go_together_with_a_prefix_and_with_rules(seed, asked):
     assert all(contains(tokens, phrase) for phrase in asked) or not hypothesis.finished
 
 
-@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6), eos_bias=st.sampled_from([-3.0, 0.0, 3.0]), asked=phrases)
 def test_phrases_go_together_with_a_sentences_own_lengths(seed, eos_bias, asked):
     wishes = [Request(include=(asked,), min_length=7, max_length=9), Request(min_length=2), Request(include=(asked,))]
@@ -144,7 +138,6 @@ def test_where_the_limit_leaves_no_room_the_translation_is_marked() -> None:
     assert not hypothesis.finished and len(hypothesis.tokens) == 3
 
 
-@settings(max_examples=200)
 @given(asked=st.lists(phrases, min_size=1, max_size=3), tokens=st.lists(st.sampled_from([1, 4, 5, 6]), max_size=12))
 def test_progress_counts_what_a_look_at_all_tokens_counts(asked, tokens):
     """Phrases may overlap, begin alike and contain each other."""
@@ -173,7 +166,6 @@ def test_attention_and_nbest_come_with_phrases() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
 @given(
     seed=st.integers(0, 10**6),
     asked=st.lists(phrases, min_size=1, max_size=2).map(tuple),

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.errors import UsageError
@@ -51,7 +51,6 @@ def requests(wishes: Sequence[Wish]) -> list[Request]:
 
 
 @pytest.mark.slow
-@settings(max_examples=250)
 @given(model=some_models, asked=sentences, options=some_settings, rules=some_rules, data=st.data())
 def test_beam_search_under_rules_equals_the_slow_one(model, asked, options, rules, data):
     options = dataclasses.replace(options, nbest=data.draw(st.integers(1, options.beam)), **rules)
@@ -61,7 +60,6 @@ def test_beam_search_under_rules_equals_the_slow_one(model, asked, options, rule
         assert_same(hypotheses, slow_beam(model, source, options, wish))
 
 
-@settings(max_examples=100)
 @given(model=some_models, asked=sentences, options=some_settings, rules=some_rules)
 def test_greedy_search_under_rules_equals_the_slow_one(model, asked, options, rules):
     options = dataclasses.replace(options, **rules)
@@ -74,7 +72,6 @@ def test_greedy_search_under_rules_equals_the_slow_one(model, asked, options, ru
         assert_same(hypotheses, [slow_greedy(model, source, options, wish)])
 
 
-@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), asked=sentences, options=some_settings, rules=some_rules)
 def test_rules_mean_the_same_for_an_ensemble(seed, asked, options, rules):
     options = dataclasses.replace(options, **rules)
@@ -94,7 +91,6 @@ def contains(tokens: Sequence[int], phrase: tuple[int, ...]) -> bool:
     return any(tuple(tokens[start : start + len(phrase)]) == phrase for start in range(len(tokens)))
 
 
-@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     asked=sentences,
@@ -117,7 +113,6 @@ def test_samples_keep_the_rules(seed, asked, n, forbid, nbest):
             assert not any(contains(drawn, phrase) for phrase in wish.exclude)
 
 
-@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     eos_bias=st.sampled_from([-3.0, 0.0, 3.0]),

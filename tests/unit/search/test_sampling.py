@@ -146,7 +146,7 @@ def test_samples_are_distributed_as_defined(vocabulary: int, options: dict[str, 
     assert assert_distributed(ToyModel(3, vocabulary), config) >= 3
 
 
-@settings(max_examples=25)
+@settings(max_examples=25)  # by night too: each one draws 6,000 samples, and frequencies are compared
 @given(model=short_models, config=short_configs)
 @pytest.mark.slow
 def test_samples_of_any_model_are_distributed_as_defined(model, config):
@@ -174,7 +174,6 @@ def test_an_ensemble_draws_from_the_mean_of_probabilities() -> None:
         assert abs(found[tokens] - probability * count) < 5 * (probability * count) ** 0.5 + 2
 
 
-@settings(max_examples=60)
 @given(model=models, rows=sources, config=configs, count=st.integers(1, 4))
 def test_scores_are_the_models_own_log_probabilities(model, rows, config, count):
     search = SamplingSearch(config, count)
@@ -186,7 +185,6 @@ def test_scores_are_the_models_own_log_probabilities(model, rows, config, count)
             assert one.score == one.log_probability == pytest.approx(sum(expected), abs=1e-3)
 
 
-@settings(max_examples=60)
 @given(model=models, rows=sources, config=configs, count=st.integers(1, 4), data=st.data())
 def test_samples_do_not_depend_on_batch_mates_or_their_order(model, rows, config, count, data):
     search = SamplingSearch(config, count)
@@ -196,7 +194,6 @@ def test_samples_do_not_depend_on_batch_mates_or_their_order(model, rows, config
         assert ids(hypotheses) == ids(search_with(search, model, *padded([rows[index]]))[0])
 
 
-@settings(max_examples=60)
 @given(model=models, rows=sources, config=configs, count=st.integers(1, 4))
 def test_every_sample_is_a_translation_within_the_limits(model, rows, config, count):
     for hypotheses, source in zip(search_with(SamplingSearch(config, count), model, *padded(rows)), rows):
@@ -210,7 +207,6 @@ def test_every_sample_is_a_translation_within_the_limits(model, rows, config, co
             assert one.finished == (len(tokens) < limit)
 
 
-@settings(max_examples=30)
 @given(model=models, rows=sources, option=st.sampled_from([{"topk": 1}, {"topp": 1e-6}, {"temperature": 1e-6}]))
 def test_with_no_room_for_chance_sampling_is_greedy(model, rows, option):
     greedy = search_with(GreedySearch(GreedyConfig()), model, *padded(rows))

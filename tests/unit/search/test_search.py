@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.errors import DataError, UsageError
@@ -89,7 +89,6 @@ some_coverage = st.sampled_from([0.0, 0.0, 0.2, 1.0, 5.0])
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
 @given(model=some_models, sources=some_sources, options=some_settings, coverage=some_coverage, data=st.data())
 def test_beam_search_equals_the_slow_one(model, sources, options, coverage, data):
     options = dataclasses.replace(options, nbest=data.draw(st.integers(1, options.beam)), coverage=coverage)
@@ -98,7 +97,6 @@ def test_beam_search_equals_the_slow_one(model, sources, options, coverage, data
         assert_same(hypotheses, slow_beam(model, source, options))
 
 
-@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     source=some_sources,
@@ -115,7 +113,6 @@ def test_wide_beam_that_stops_by_bound_finds_the_best_translation_of_all(seed, s
     assert_same(hypotheses, best[:3])
 
 
-@settings(max_examples=100)
 @given(
     seed=st.integers(0, 10**6),
     source=some_sources,
@@ -131,7 +128,6 @@ def test_bound_stops_no_earlier_than_a_strong_penalty_allows(seed, source, alpha
     assert hypothesis.score == pytest.approx(slow_beam(model, source[0], endless)[0].score, rel=1e-4)
 
 
-@settings(max_examples=60)
 @given(model=some_models, sources=some_sources, options=some_settings)
 def test_greedy_search_equals_the_slow_one(model, sources, options):
     search = GreedySearch(GreedyConfig(options.a, options.b, options.min_len))
@@ -139,7 +135,6 @@ def test_greedy_search_equals_the_slow_one(model, sources, options):
         assert_same(hypotheses, [slow_greedy(model, source, options)])
 
 
-@settings(max_examples=60)
 @given(model=some_models, sources=some_sources, options=some_settings)
 def test_beam_of_one_without_penalty_is_greedy(model, sources, options):
     options = dataclasses.replace(options, beam=1, alpha=0.0, stop="first")
@@ -148,7 +143,6 @@ def test_beam_of_one_without_penalty_is_greedy(model, sources, options):
         assert one[0].tokens.tolist() == other[0].tokens.tolist()
 
 
-@settings(max_examples=60)
 @given(model=some_models, sources=some_sources, options=some_settings, data=st.data())
 def test_translations_do_not_depend_on_batch_mates_or_their_order(model, sources, options, data):
     search = beam_search(options)
@@ -159,7 +153,6 @@ def test_translations_do_not_depend_on_batch_mates_or_their_order(model, sources
         assert [one.tokens.tolist() for one in hypotheses] == [one.tokens.tolist() for one in alone]
 
 
-@settings(max_examples=40)
 @given(model=some_models, sources=some_sources, options=some_settings)
 def test_token_scores_are_those_of_forced_scoring_and_sum_to_the_log_probability(model, sources, options):
     source, lengths = padded(sources)
@@ -171,7 +164,6 @@ def test_token_scores_are_those_of_forced_scoring_and_sum_to_the_log_probability
 
 
 @pytest.mark.parametrize("name", ["beam", "greedy"])
-@settings(max_examples=40)
 @given(model=some_models, sources=some_sources, options=some_settings)
 def test_attention_is_that_of_each_token_over_the_real_source(name, model, sources, options):
     if name == "beam":
@@ -189,7 +181,6 @@ def test_attention_is_absent_unless_asked_for():
     assert search_with(beam_search(Settings()), ToyModel(1), *padded([(4, EOS)]))[0][0].attention is None
 
 
-@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     sources=some_sources,
@@ -222,7 +213,6 @@ def test_ensemble_attention_is_the_mean_of_its_members():
     np.testing.assert_allclose(hypothesis.attention[0], expected, atol=1e-5)
 
 
-@settings(max_examples=40)
 @given(model=some_models, sources=some_sources, options=some_settings)
 def test_pad_and_bos_are_never_produced_and_eos_only_at_the_end(model, sources, options):
     for hypotheses in search_with(beam_search(options), model, *padded(sources)):

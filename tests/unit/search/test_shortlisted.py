@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.data.vocabulary import EOS, SPECIALS
@@ -67,7 +67,6 @@ some_pieces = st.sets(st.integers(len(SPECIALS), SIZES.target - 1), min_size=1, 
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
 @given(
     name=st.sampled_from(["transformer", "conv_s2s", "lstm"]),
     seed=st.integers(0, 10**6),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import sacrebleu
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config.commands import GenerateConfig
@@ -32,7 +32,6 @@ def similarity(metric: str, text: str, reference: str) -> float:
 
 
 @pytest.mark.parametrize("metric", ["chrf", "bleu"])
-@settings(max_examples=60)
 @given(nbest=found, posterior=st.booleans(), count=st.integers(1, 6))
 def test_the_least_risk_is_the_highest_expected_similarity(
     metric: str, nbest: list[tuple[str, float]], posterior: bool, count: int
@@ -50,7 +49,6 @@ def test_the_least_risk_is_the_highest_expected_similarity(
     assert [one.score for one in chosen.hypotheses] == pytest.approx([score for _, score in best], abs=1e-6)
 
 
-@settings(max_examples=60)
 @given(
     lines=st.lists(
         st.lists(st.tuples(texts, scores), min_size=1, max_size=5, unique_by=lambda one: one[0]), min_size=1, max_size=4
