@@ -14,6 +14,7 @@ import pytest
 
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
+from nmt.errors import quantity
 from nmt.preprocessing.preprocess import preprocess
 from nmt.storage.run_folder import checkpoints_in
 from tests.commands import run_copy, start_copy
@@ -83,7 +84,7 @@ def alone(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("readers", [pytest.param("1", marks=pytest.mark.nightly), "3"])
 def test_any_number_of_readers_makes_the_same_run(corpus: Path, alone: Path, tmp_path: Path, readers: str) -> None:
     said = nmt_train(corpus, tmp_path / "run", *RUN, "--readers", readers)
-    assert f"drawn by {readers} readers" in said
+    assert f"drawn by {quantity(int(readers), 'reader')}" in said
     assert figures(tmp_path / "run") == figures(alone) and weights(tmp_path / "run") == weights(alone)
 
 
