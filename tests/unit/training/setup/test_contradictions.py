@@ -42,7 +42,7 @@ def test_a_sound_configuration_passes(tiny_run: MakeConfig) -> None:
         ({"model": None, "criterion": None}, {}, "no model, no criterion is chosen"),
         ({"search": None, "validation": ValidationConfig(samples=1)}, {}, "validation.samples=0"),
         ({"seed": -1}, {}, "seed=-1"),
-        ({"scheduler": InverseSqrtConfig(13)}, {}, "warmup_updates=13 is more than the 12 updates"),
+        ({"scheduler": InverseSqrtConfig(13)}, {}, "warmup_updates=13 is more than the whole run of 12 updates"),
         ({"scheduler": NoamConfig(4)}, {}, "optimizer.lr=0.01 has no effect"),
         ({"scheduler": NoamConfig(4), "optimizer": AdamThenSgdConfig()}, {}, r"optimizer.sgd_lr=0.5 has no effect"),
         ({"scheduler": LinearConfig(), "optimizer": ScheduleFreeAdamWConfig()}, {}, "--lr-scheduler constant"),
