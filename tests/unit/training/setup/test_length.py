@@ -91,7 +91,7 @@ def test_a_limit_after_the_default_warns_of_other_rates_and_keeps_the_warmup(
     assert train(length_of_start).update == 1  # what is planned is as without a limit, and time ends it
     caplog.clear()
     assert train(replace(begun, training=TrainingConfig(max_update=4))).update == 4
-    assert "began with a warmup of 4000 updates, which stays, and now ends after 4" in caplog.text
+    assert "began with a warmup of 4,000 updates, which stays, and now ends after 4" in caplog.text
 
 
 def test_going_on_without_the_limit_goes_on_to_the_default(
