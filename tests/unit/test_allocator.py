@@ -93,6 +93,7 @@ def kernels_made_again(**environment: str) -> int:
     return second.count("create:cache_miss,cpu,rnn")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch has no oneDNN here")
 def test_few_kernels_are_kept_unless_the_user_has_said_how_many() -> None:
     assert kernels_made_again() >= FEW_KERNELS

@@ -68,6 +68,7 @@ def test_several_are_loaded_in_order(make: Make, tmp_path: Path) -> None:
     assert tuple(plugins._loaded) == ("my_plugin", "my_model")
 
 
+@pytest.mark.slow
 def test_a_translator_loads_the_folders_that_its_model_comes_from(make: Make, tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model")
     Translator.load(model, device="cpu", user_dir=[make("my_plugin"), make("my_other")])

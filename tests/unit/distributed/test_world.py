@@ -136,6 +136,7 @@ def test_a_strategy_that_divides_needs_more_than_one_process(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "meetings"), [(None, 1), (Interrupted("stopped"), 1), (ValueError("wrong"), 0)], ids=str
 )

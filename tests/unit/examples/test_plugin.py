@@ -54,6 +54,7 @@ def sorted_words(seed: int, sentences: int = 64) -> Batch:
     )
 
 
+@pytest.mark.slow
 def test_it_learns_to_sort_words() -> None:
     torch.manual_seed(1)
     model = models.build(load_preset("bag_of_words_tiny"), VocabularySizes(10, 10, shared=True))

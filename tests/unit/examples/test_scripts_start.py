@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = sorted(path for folder in ("examples", "benchmarks") for path in (ROOT / folder).glob("**/*.py"))
 SHELL_SCRIPTS = sorted((ROOT / "examples").glob("**/*.sh"))
@@ -51,6 +53,7 @@ def case(path: Path) -> tuple[str, list[str], str]:
     return str(path), ["--help"] * is_command, "__main__" if is_command else "imported"
 
 
+@pytest.mark.slow
 def test_every_python_script_starts() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in SCRIPTS if path.name != "setup.py"}
     cases = [case(path) for path, text in texts.items() if not any(words in text for words in OF_PEERS)]

@@ -327,6 +327,7 @@ def test_a_wrong_option_of_a_late_command_is_said_before_anything_runs(texts: li
     assert done.stderr == "pipeline.py: student cannot run: nmt-train: unknown flag --foo-bar; --help lists them\n"
 
 
+@pytest.mark.slow
 def test_a_wrong_option_of_the_speed_is_said_before_anything_runs(texts: list[str], tmp_path: Path) -> None:
     wrong = ["++evaluation.student={search.max_len_b:9}", "stages=[evaluate]"]
     done = started("preset=smoke", f"output={tmp_path / 'out'}", *texts, *wrong)

@@ -36,6 +36,7 @@ def test_anything_else_is_refused_with_what_to_say(text: str) -> None:
         ReportConfig(profile=text)
 
 
+@pytest.mark.slow
 def test_training_is_bit_for_bit_the_same_with_a_profile_and_the_trace_shows_its_work(
     tiny_run: MakeConfig, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def damaged(line: str, chance: random.Random) -> str:
     return " ".join(words)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not GERMAN.is_file(), reason=f"no Multi30k in {DATA} (set NMT_DATA)")
 def test_equals_ngrams_counted_by_hand_on_a_thousand_lines() -> None:
     references = gzip.decompress(GERMAN.read_bytes()).decode().splitlines()[:1000]

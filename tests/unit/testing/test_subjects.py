@@ -16,6 +16,7 @@ from nmt.testing.subjects import Subject, load_preset, subject, subjects
 PRESETS = {"transformer_tiny", "transformer_base", "transformer_big", "lstm_attention", "lstm_tiny"}
 
 
+@pytest.mark.slow
 def test_every_registered_model_and_every_preset_is_a_subject() -> None:
     assert {*models.names(), *PRESETS} <= {subject.name for subject in subjects()}
 

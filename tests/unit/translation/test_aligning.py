@@ -189,6 +189,7 @@ def test_every_place_of_a_model_reads_the_weights_that_attention_gives(model: Pa
             assert row.tolist() == np.where(best == weights.shape[1] - 1, -1, best).tolist(), place
 
 
+@pytest.mark.slow
 def test_a_learned_model_aligns_words_that_it_translates(transformer: Path) -> None:
     found = nmt.align(transformer, LINES, REFERENCES, device="cpu")
     right = sum((i, i) in links for line, links in zip(LINES, found) for i in range(len(line.split())))

@@ -193,6 +193,7 @@ def test_an_empty_line_has_no_weights(transformer):
     assert empty == ShownAttention(6, (), (), (), {}, model=str(transformer))
 
 
+@pytest.mark.slow
 def test_an_ensemble_has_the_weights_of_each_model_and_their_mean(folder, transformer):
     other = write_tiny_model(folder / "two", model="transformer", seed=2, **SIZES_WITH_ATTENTION["transformer"])
     (one,) = nmt.attention(f"{transformer}:{other}", ["ein mann"], device="cpu", ensemble_weights=[1.0, 3.0])
@@ -209,6 +210,7 @@ def test_models_of_other_shapes_have_no_mean(folder, transformer):
     assert set(one.weights) == {"encoder", "decoder"} and set(one.members[str(other)]) == {"cross"}
 
 
+@pytest.mark.slow
 def test_a_model_without_attention_is_refused(folder):
     path = write_tiny_model(folder / "bare", model="lstm", attention=AttentionKind.none, bridge=BridgeKind.copy)
     with pytest.raises(UsageError, match="has no attention"):

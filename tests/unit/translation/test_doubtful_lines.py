@@ -26,6 +26,7 @@ def warnings(translator: Translator, caplog: pytest.LogCaptureFixture, lines: li
     return [record.getMessage() for record in caplog.records]
 
 
+@pytest.mark.slow
 def test_lines_of_mostly_unknown_tokens_have_one_warning(
     translator: Translator, caplog: pytest.LogCaptureFixture
 ) -> None:

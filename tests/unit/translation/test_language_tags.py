@@ -148,6 +148,7 @@ def test_the_command_chooses_a_tag_and_names_the_one_that_nobody_chose(model: Pa
     assert status == 65 and "line 1: the source vocabulary has no piece for the tag 'es'" in log
 
 
+@pytest.mark.slow
 def test_reranking_asks_a_model_of_several_directions_for_the_language_of_the_source(tmp_path: Path) -> None:
     forward = write_tiny_model(tmp_path / "forward", updates=60)
     found = []

@@ -350,6 +350,7 @@ def test_ensemble_of_a_model_with_itself_translates_like_it(folder, translator):
     assert Translator.load(f"{folder}:{folder}").translate(LINES) == translator.translate(LINES)
 
 
+@pytest.mark.slow
 def test_ensemble_may_mix_architectures(folder, tmp_path):
     other = write_tiny_model(tmp_path / "transformer", model="transformer")
     assert Translator.load(f"{folder}:{other}").translate(["ein mann", "rot"]) == ["a man", "red"]
@@ -520,6 +521,7 @@ def scored_by(backward: Translator) -> Score:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffer_size", [1, 3, 4])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_line_is_reranked_before_the_next_one_is_waited_for(

@@ -241,6 +241,7 @@ def test_a_batch_is_cut_where_that_saves_most() -> None:
     assert [part.tolist() for part in split_batch(np.arange(5), [lengths, lengths], 0.1)] == [[1, 2, 3], [0, 4]]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "multi30k_tok").is_dir(), reason=f"no Multi30k in {DATA} (set NMT_DATA)")
 def test_batches_of_the_paper_have_little_padding_on_multi30k_and_come_in_random_order(tmp_path: Path) -> None:
     """About 25,000 source and 25,000 target tokens, less than 5 % padding in what is computed at once."""
@@ -268,6 +269,7 @@ def multi30k(folder: Path) -> Split:
     return Corpus.open(folder / "corpus").split("train")
 
 
+@pytest.mark.slow
 def test_a_plan_takes_some_bytes_a_sentence_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four for the order, and four while it is sorted."""
     monkeypatch.setattr(nmt.data.corpus.lengths, "BLOCK", 2**12)

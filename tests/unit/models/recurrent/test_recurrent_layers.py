@@ -108,6 +108,7 @@ def test_a_projected_layer_is_that_of_packed_sentences_and_goes_on_from_its_stat
     torch.testing.assert_close(torch.cat([begun, found], 1)[1], states[1])
 
 
+@pytest.mark.slow
 def test_a_projected_layer_raises_no_warning() -> None:
     """In a process of its own: torch warns once a process."""
     code = """

@@ -184,6 +184,7 @@ def diverging(make_trainer: Make, step: Step, at: int, **parts: Any) -> Trainer:
     return trainer
 
 
+@pytest.mark.slow
 def test_a_run_stops_with_its_last_good_checkpoint_which_is_kept(
     make_trainer: Make, make_step: Make, tmp_path: Path
 ) -> None:
@@ -199,6 +200,7 @@ def test_a_run_stops_with_its_last_good_checkpoint_which_is_kept(
     assert [event["event"] for event in events if event["event"] == "warning"]
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_before_its_patience_is_no_success_either(
     make_trainer: Make, make_step: Make, tmp_path: Path
 ) -> None:
