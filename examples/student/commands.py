@@ -44,7 +44,7 @@ class Command:
         return self.words[0].startswith("nmt-")
 
     def check(self) -> list[str] | None:
-        """What looks at its options alone, if anything does."""
+        """Return the words of a command that only checks the options; None: there is none."""
         if self.is_ours():
             return [*self.arguments(), "--cfg", "job"]
         return [*self.arguments(), "--check"] if self.words[0] == "speed.py" else None

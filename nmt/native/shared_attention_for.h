@@ -10,16 +10,21 @@ TARGET INLINE void NAME(score_some)(const float *queries, int64_t row, const flo
     for (int64_t first = 0; first < seen; first += BLOCK, keys += width * BLOCK) {
         NAME(Lane) even[4 * PARTS], odd[4 * PARTS];
         UNROLLED for (int64_t i = 0; i < count * PARTS; i++) even[i] = odd[i] = (NAME(Lane)){0};
-        for (int64_t d = 0; d < width; d += 2) {
+        int64_t d = 0;
+        for (; d + 2 <= width; d += 2) {
             const float *key = keys + d * BLOCK;
             UNROLLED for (int64_t q = 0; q < count; q++) {
-                const float x = queries[q * row + d], y = d + 1 < width ? queries[q * row + d + 1] : 0.0f;
+                const float x = queries[q * row + d], y = queries[q * row + d + 1];
                 UNROLLED for (int64_t p = 0; p < PARTS; p++) {
                     even[q * PARTS + p] += x * *(const NAME(Lane) *)(key + p * LANES);
                     odd[q * PARTS + p] += y * *(const NAME(Lane) *)(key + BLOCK + p * LANES);
                 }
             }
         }
+        if (d < width) /* the last number of a key of odd width: nothing of this head follows it */
+            UNROLLED for (int64_t q = 0; q < count; q++)
+                UNROLLED for (int64_t p = 0; p < PARTS; p++)
+                    even[q * PARTS + p] += queries[q * row + d] * *(const NAME(Lane) *)(keys + d * BLOCK + p * LANES);
         UNROLLED for (int64_t q = 0; q < count; q++)
             UNROLLED for (int64_t p = 0; p < PARTS; p++)
                 *(NAME(Lane) *)(scores + q * room + first + p * LANES) = even[q * PARTS + p] + odd[q * PARTS + p];

@@ -201,14 +201,16 @@ def test_an_answer_above_the_limit_is_refused(model: Path) -> None:
         assert server.translate("rot") == ["red"]
 
 
+def keep_a_worker_busy(server: Server, client: socket.socket) -> None:
+    body = body_of({"text": [LINE] * 3})
+    client.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    until(lambda: server.metric("nmt_busy_workers") == 1)
+
+
 def test_work_is_given_up_soon_after_its_client_has_left(model: Path) -> None:
     with running("--path", model, "--workers", "1", before=SLOW_STEPS) as server:
-        body = body_of({"text": [LINE] * 3})
         with server.connect() as client:
-            client.sendall(
-                b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-            )
-            until(lambda: server.metric("nmt_busy_workers") == 1)
+            keep_a_worker_busy(server, client)
         begin = time.monotonic()
         until(lambda: server.metric("nmt_busy_workers") == 0)
         assert time.monotonic() - begin < 5
@@ -217,12 +219,8 @@ def test_work_is_given_up_soon_after_its_client_has_left(model: Path) -> None:
 
 def test_a_worker_in_the_middle_of_long_work_ends_soon_after_its_server_was_killed(model: Path) -> None:
     with running("--path", model, "--workers", "1", before=SLOW_STEPS) as server:
-        body = body_of({"text": [LINE] * 3})
         with server.connect() as client:
-            client.sendall(
-                b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-            )
-            until(lambda: server.metric("nmt_busy_workers") == 1)
+            keep_a_worker_busy(server, client)
             (worker,) = server.workers()
             os.kill(server.process.pid, signal.SIGKILL)
             server.process.wait(20)
