@@ -39,7 +39,8 @@ def minimum_bayes_risk(
         for one, weight in zip(hypotheses, weights / weights.sum()):
             shares[one.text] = shares.get(one.text, 0.0) + float(weight)
         expected = dict(zip(shares, SIMILARITIES[metric](list(shares)) @ np.array(list(shares.values()))))
-        scored = [dataclasses.replace(one, score=float(expected[one.text])) for one in hypotheses]
+        # Equal sums can differ in their last bits; rounded, such hypotheses keep the order of the search.
+        scored = [dataclasses.replace(one, score=round(float(expected[one.text]), 9)) for one in hypotheses]
         yield dataclasses.replace(translation, hypotheses=_best(scored, nbest))
 
 
