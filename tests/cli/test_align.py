@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 from pathlib import Path
 
@@ -167,3 +168,15 @@ def test_what_cannot_be_aligned_is_refused_in_one_sentence(place: Path, line: st
     found, output, log = align(place, line)
     complaints = [one for one in log.splitlines() if one.startswith("nmt-align: ")]
     assert found == status and not output and len(complaints) == 1 and said in complaints[0], log
+
+
+def test_the_output_of_another_command_is_refused_as_a_pipe(place: Path) -> None:
+    """Bash gives such a path for ``<(cat en)``."""
+    end, writer = os.pipe()
+    try:
+        status, output, log = align(place, f"--path model --src de --ref /proc/{os.getpid()}/fd/{end}")
+    finally:
+        os.close(end)
+        os.close(writer)
+    assert status == 66 and not output, log
+    assert log.endswith(f"fd/{end} is a pipe, and the text is read more than once; write it to a file, and name that\n")

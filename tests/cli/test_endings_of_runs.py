@@ -1,4 +1,4 @@
-"""The page of a run says how it ended and why, and which updates were skipped."""
+"""What a run says at its start; and the page of a run says how it ended and why, and which updates were skipped."""
 
 from __future__ import annotations
 
@@ -38,12 +38,36 @@ TOO_FAST = (
 
 
 @pytest.fixture(scope="module")
-def diverged(copy_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A run that diverges of itself, and its last line."""
+def log_of_diverged(copy_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A run that diverges of itself, and the lines that it logs."""
     run = tmp_path_factory.mktemp("diverged") / "run"
     result = run_copy("train", copy_corpus, *TINY, *TOO_FAST, "--save-dir", run)
     assert result.returncode == 1
-    return run, result.stderr.decode().splitlines()[-1].removeprefix("nmt-train: ")
+    return run, result.stderr.decode().splitlines()
+
+
+@pytest.fixture(scope="module")
+def diverged(log_of_diverged: tuple[Path, list[str]]) -> tuple[Path, str]:
+    """That run, and its last line."""
+    run, lines = log_of_diverged
+    return run, lines[-1].removeprefix("nmt-train: ")
+
+
+def test_a_run_says_what_it_is_going_to_do_before_its_first_update(
+    copy_corpus: Path, log_of_diverged: tuple[Path, list[str]]
+) -> None:
+    run, lines = log_of_diverged
+    said = [line.rpartition(" | ")[2] for line in lines]
+    first = next(number for number, line in enumerate(said) if "update 1" in line or "loss" in line)
+    start = said[:first]
+    wanted = [
+        f"training lstm on {re.escape(str(copy_corpus))}; run folder: {re.escape(str(run))}",
+        r"lstm with [\d,]+ parameters, vocabularies of \d+ and \d+ pieces",
+        r"\d+ training pairs from \w+ to \w+, \d+ updates? an epoch",
+        r"forecast on cpu with \d threads?, .*: 500 updates in .*; [\d.]+ GB of memory, [\d.]+ GB for each checkpoint",
+    ]
+    places = [next((at for at, line in enumerate(start) if re.fullmatch(one, line)), None) for one in wanted]
+    assert None not in places and places == sorted(places, key=lambda at: at or 0), "\n".join(said)
 
 
 def events(run: Path, kind: str) -> list[dict[str, Any]]:

@@ -169,6 +169,17 @@ def test_a_model_comes_back_tensor_by_tensor(tmp_path: Path, options: dict[str, 
     assert one.pair.digest() == other.pair.digest()
 
 
+def test_an_export_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    export_model(ExportConfig(path=str(store(tmp_path / "run")), format="huggingface", output=str(there), sentences=2))
+    content = bytearray((there / "model.safetensors").read_bytes())
+    content[-5] ^= 1  # of the last number
+    (there / "model.safetensors").write_bytes(content)
+    with pytest.raises(DataError, match="model.safetensors is damaged"):
+        imported(there, tmp_path / "back", source_lang="en", target_lang="de")
+    assert not (tmp_path / "back").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
