@@ -93,7 +93,8 @@ class ProgressLog:
             missing = max(self._total - self._done, 0)
             done = f"{self._done:,} of {quantity(self._total, self._unit)}"
             left = f", {100 * self._done / max(self._total, 1):.0f} %"
-            left += f", {timedelta(seconds=round(missing / max(rate, 1e-9)))} left" if missing else ""
+            if missing and self._done:
+                left += f", {timedelta(seconds=round(missing / rate))} left"
         logger.info(f"{self._what} {done} ({rate:,.1f} a second{left})")
 
 

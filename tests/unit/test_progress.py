@@ -36,6 +36,21 @@ def test_a_count_has_a_line_each_half_minute_and_one_at_the_end(caplog: pytest.L
     ]
 
 
+def test_no_time_is_left_where_nothing_is_done(caplog: pytest.LogCaptureFixture) -> None:
+    """A first line of a million letters takes minutes."""
+    clock = Watch()
+    with caplog.at_level(logging.INFO, "nmt"):
+        lines = ProgressLog("translated", "lines", 2, clock)
+        clock.now += 40
+        lines.add(0)
+        clock.now += 40
+        lines.add(1)
+    assert caplog.messages == [
+        "translated 0 of 2 lines (0.0 a second, 0 %)",
+        "translated 1 of 2 lines (0.0 a second, 50 %, 0:01:20 left)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("total", "end"), [(None, "100 lines (10.0 a second)"), (100, "100 of 100 lines (10.0 a second, 100 %)")]
 )
