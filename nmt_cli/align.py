@@ -59,7 +59,7 @@ def _align(config: AlignConfig, text: TwoFiles) -> None:
 
 
 def main() -> None:
-    launch("align", AlignConfig, run)
+    launch(AlignConfig, run)
 
 
 def _check(config: AlignConfig) -> TwoFiles:

@@ -21,7 +21,7 @@ def run(config: AverageConfig) -> None:
 
 
 def main() -> None:
-    launch("average_checkpoints", AverageConfig, run)
+    launch(AverageConfig, run)
 
 
 if __name__ == "__main__":

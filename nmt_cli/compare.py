@@ -49,7 +49,7 @@ def _compared(config: CompareConfig) -> Comparison:
 
 
 def main() -> None:
-    launch("compare", CompareConfig, run)
+    launch(CompareConfig, run)
 
 
 def _output(config: CompareConfig) -> Path:

@@ -15,7 +15,7 @@ def run(config: ExportConfig) -> None:
 
 
 def main() -> None:
-    launch("export", ExportConfig, run)
+    launch(ExportConfig, run)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def run(config: GenerateConfig) -> None:
 def main() -> None:
     keep_freed_memory()
     keep_few_kernels()
-    launch("generate", GenerateConfig, run)
+    launch(GenerateConfig, run)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ def run(config: ImportConfig) -> None:
 
 
 def main() -> None:
-    launch("import_", ImportConfig, run)
+    launch(ImportConfig, run)
 
 
 if __name__ == "__main__":

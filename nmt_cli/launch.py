@@ -39,8 +39,8 @@ from nmt.plugins import load_plugins, preset_folders
 from nmt.storage.files import STORAGE_FAULTS
 from nmt.storage.run_status import described, has_ranks, record_failure, refuse_hopeless_restart
 from nmt_cli.command_line.argv import CommandLine, rewrite, run_folder_in, take_config, user_dir_in
+from nmt_cli.command_line.config_file import ConfigFile, base_of, text_of, with_search_of_model
 from nmt_cli.command_line.flags import grammar_of, refuse_files
-from nmt_cli.command_line.stored import ConfigFile, base_of, text_of, with_search_of_model
 from nmt_cli.process import (
     STATUS_INTERRUPTED,
     STATUS_TERMINATED,
@@ -85,23 +85,23 @@ options of Hydra
   hydra.KEY=VALUE, hydra/GROUP=NAME; --cfg hydra prints all of them with their values. See https://hydra.cc."""
 
 
-def launch(command: str, config_class: type[Config], run: Callable[[Config], float | None]) -> None:
-    """Compose the configuration of ``command`` from ``sys.argv`` and call ``run`` with it.
+def launch(config_class: type[Config], run: Callable[[Config], float | None]) -> None:
+    """Compose the configuration of a command from ``sys.argv`` and call ``run`` with it.
 
     Returns if all went well; otherwise prints one line (a traceback only for defects) and exits. In a multirun Hydra's
     sweeper receives the result of ``run``.
     """
     use_utf8()
     configure_logging()
-    _Launcher(command, config_class, run).start(sys.argv[1:])
+    _Launcher(config_class, run).start(sys.argv[1:])
 
 
 class _Launcher:
     """One start of one command. A launcher of a sweep copies it to other processes."""
 
-    def __init__(self, command: str, config_class: type[CommandConfig], run: Callable[[Any], float | None]) -> None:
-        self._command = command
-        self._program = program_of(command)
+    def __init__(self, config_class: type[CommandConfig], run: Callable[[Any], float | None]) -> None:
+        self._command = config_class.command
+        self._program = program_of(config_class.command)
         self._config_class = config_class
         self._run = run
         self._user_dir: str | None = None

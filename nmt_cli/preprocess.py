@@ -28,7 +28,7 @@ def run(config: PreprocessConfig) -> None:
 
 
 def main() -> None:
-    launch("preprocess", PreprocessConfig, run)
+    launch(PreprocessConfig, run)
 
 
 if __name__ == "__main__":

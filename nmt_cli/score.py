@@ -56,7 +56,7 @@ def run(config: ScoreConfig) -> float:
 
 
 def main() -> None:
-    launch("score", ScoreConfig, run)
+    launch(ScoreConfig, run)
 
 
 def _print_sentences(config: ScoreConfig, chosen: Mapping[str, Scorer], texts: Texts) -> float:

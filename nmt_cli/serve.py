@@ -28,7 +28,7 @@ def run(config: ServeConfig) -> None:
 def main() -> None:
     keep_freed_memory()
     keep_few_kernels()
-    launch("serve", ServeConfig, run)
+    launch(ServeConfig, run)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def _learn(config: ShortlistConfig, output: Path) -> None:
 
 
 def main() -> None:
-    launch("shortlist", ShortlistConfig, run)
+    launch(ShortlistConfig, run)
 
 
 if __name__ == "__main__":

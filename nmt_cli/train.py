@@ -50,7 +50,7 @@ def run(config: TrainConfig) -> float | None:
 
 
 def main() -> None:
-    launch("train", TrainConfig, run)
+    launch(TrainConfig, run)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def run(config: VisualizeConfig) -> None:
 
 
 def main() -> None:
-    launch("visualize", VisualizeConfig, run)
+    launch(VisualizeConfig, run)
 
 
 def _output(config: VisualizeConfig) -> Path:

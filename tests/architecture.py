@@ -41,7 +41,8 @@ class Violation(NamedTuple):
 
 @dataclass(frozen=True)
 class Module:
-    """A parsed file: ``path`` relative to the root of the tree, and all imports, lazy and for type checking included."""
+    """A parsed file: ``path`` relative to the root of the tree, and all imports: lazy ones, those for type checking, and
+    names of modules in a file that calls ``import_module``."""
 
     path: str
     name: str
@@ -57,6 +58,9 @@ class Module:
                 found.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
                 found.update([str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)])
+        if any(isinstance(node, ast.Call) and _last_name(node.func) == "import_module" for node in self.nodes):
+            texts = (node.value for node in self.nodes if isinstance(node, ast.Constant))
+            found.update(text for text in texts if isinstance(text, str) and text.startswith(("nmt.", "nmt_cli.")))
         return found
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from nmt.config.checks import Refusals, refuse, require_not_negative, require_positive
 from nmt.config.choices import Symmetrization
@@ -26,6 +27,7 @@ class AlignConfig(
 ):
     """nmt-align: sentences, their translations and a trained model in, word alignments out."""
 
+    command: ClassVar[str] = "align"
     path: str = flag("", help="run folder, checkpoint, or several joined by ':' (ensemble) whose attention aligns")
     src: str | None = flag(None, help="sentences, one a line")
     ref: str | None = flag(None, help="their translations, line for line")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from nmt.config.checks import Refusals, refuse, require_not_negative, require_positive
 from nmt.config.choices import InputFormat, InvalidText, MbrMetric, OutputFormat, PairedTest, ScoreFormat
@@ -29,6 +30,7 @@ class GenerateConfig(
 ):
     """nmt-generate: lines of text (or a split of a corpus) in, translations out."""
 
+    command: ClassVar[str] = "generate"
     data: list[str] = flag([], help="corpus folder; without one, lines of text are read")
     path: str = flag("", help="run folder, checkpoint, or several joined by ':' (ensemble)")
     ensemble_weights: list[float] = flag([], help="weight of each model of an ensemble; default: equal weights")
@@ -87,6 +89,7 @@ class GenerateConfig(
 class ScoreConfig(ScoredTextConfig):
     """nmt-score: hypotheses and references in, scores with their signatures out."""
 
+    command: ClassVar[str] = "score"
     src: str | None = flag(None, help="sources, one a line, for comet, metricx, --signs and --split-by length")
     confidence: bool = flag(False, help="intervals that 95 of 100 resampled texts stay within (bootstrap)")
     paired: PairedTest = flag(
@@ -138,6 +141,7 @@ class ScoreConfig(ScoredTextConfig):
 class AverageConfig(PluginOption, OverwriteOption, ThreadsOption, DeviceOption, CommandConfig):
     """nmt-average-checkpoints: several checkpoints in, one without training state out."""
 
+    command: ClassVar[str] = "average_checkpoints"
     inputs: list[str] = flag([], help="run folder, or checkpoints", kind=FlagKind.many)
     output: str = flag("", help="folder to write")
     num_update_checkpoints: int | None = flag(None, help="average the last this many written by updates or minutes")
@@ -159,6 +163,7 @@ class AverageConfig(PluginOption, OverwriteOption, ThreadsOption, DeviceOption, 
 class ShortlistConfig(PluginOption, OverwriteOption, CommandConfig):
     """nmt-shortlist: a corpus folder in, a list of the target pieces that each source piece may become out."""
 
+    command: ClassVar[str] = "shortlist"
     data: list[str] = flag([], help="corpus folder")
     output: str = flag("", help="file to write")
     per_piece: int = flag(50, help="target pieces for each source piece")

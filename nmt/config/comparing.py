@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from nmt.config.checks import refuse, require_positive
 from nmt.config.choices import PairedTest
@@ -16,6 +17,7 @@ from nmt.errors import quantity
 class CompareConfig(OverwriteOption, ScoredTextConfig):
     """nmt-compare: translations of several systems and references in, a page that shows where they differ out."""
 
+    command: ClassVar[str] = "compare"
     sys: list[str] = flag(
         [], help="translations of two systems or more, one a line; a bare argument is one; -: standard input"
     )

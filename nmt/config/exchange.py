@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.common_options import OverwriteOption, PluginOption, ProgressOption, ThreadsOption
@@ -17,6 +18,7 @@ from nmt.errors import UsageError
 class ImportConfig(ProgressOption, PluginOption, OverwriteOption, CutTextConfig):
     """nmt-import: a model of another toolkit in, a model folder out; of fairseq also a binarised corpus."""
 
+    command: ClassVar[str] = "import_"
     from_format: str = option(
         "", help="what wrote the model: fairseq, marian, huggingface, ctranslate2 or safetensors", flag="--from"
     )
@@ -50,6 +52,7 @@ FEWEST_POSITIONS = 16
 class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
     """nmt-export: a model folder in, a model of another toolkit out, read back and compared."""
 
+    command: ClassVar[str] = "export"
     path: str = flag("", help="run folder or checkpoint")
     format: str = flag(
         "", help="what is to read it: ctranslate2, huggingface or safetensors (arrays under plain names)"

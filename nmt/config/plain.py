@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nmt.config.composing.refusals import as_typed, wrong_value
-from nmt.config.option import alternatives, own_first
+from nmt.config.option import alternatives, hints_of, own_first
 from nmt.errors import DataError, UsageError, did_you_mean, shown
 from nmt.registry import registered_name, registry_for
 
@@ -86,7 +86,7 @@ def from_plain(config_class: type[Config], tree: Any, *, origin: str, where: str
     if not isinstance(tree, dict):
         raise DataError(f"{origin}: {where or 'the configuration'} should be a mapping, not {shown(tree)}")
     fields = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(config_class)
+    hints = hints_of(typing.cast(type, config_class))
     values: dict[str, Any] = {}
     for key, value in tree.items():
         path = f"{where}.{key}" if where else str(key)

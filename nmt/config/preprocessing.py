@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from nmt.config.checks import require_not_negative, require_positive
 from nmt.config.choices import InvalidText, PieceMarks
@@ -69,6 +69,7 @@ class FilterConfig:
 class PreprocessConfig(ProgressOption, PluginOption, OverwriteOption, ReadingOptions, CutTextConfig):
     """nmt-preprocess: parallel text in, a corpus folder out."""
 
+    command: ClassVar[str] = "preprocess"
     source_lang: str = flag("", help="source language, the suffix of its files")
     target_lang: str = flag("", help="target language, the suffix of its files")
     trainpref: str | None = flag(

@@ -71,6 +71,7 @@ class SearchConfig:
 class CommandConfig:
     """The options of a command."""
 
+    command: ClassVar[str] = ""  # the name of its module in nmt_cli
     has_recipes: ClassVar[bool] = False  # a recipe chooses presets and sets options of all sections
     data: Sequence[str] = ()  # corpus folders
 

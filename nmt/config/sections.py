@@ -316,6 +316,7 @@ class DistributedConfig:
 class TrainConfig(PluginOption, CommandConfig):
     """nmt-train: a corpus folder in, a run folder with checkpoints out."""
 
+    command: ClassVar[str] = "train"
     has_recipes: ClassVar[bool] = True
     data: list[str] = flag([], help="corpus folders; the first argument may be given bare")
     model: Any = group("model", help="architecture and sizes", flag="--arch", preset="transformer_base")

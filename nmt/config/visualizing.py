@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 from nmt.config.checks import refuse, require_positive, require_share
 from nmt.config.common_options import DeviceOption, OverwriteOption, PluginOption, ReadingOptions, ThreadsOption
@@ -50,6 +51,7 @@ MOST_IN_TABLE = 10_000  # positions or tokens; a picture has fewer pixels
 class VisualizeConfig(PluginOption, ReadingOptions, ThreadsOption, DeviceOption, OverwriteOption, CommandConfig):
     """nmt-visualize: what a model attends to, its positions and embeddings, or curves of runs, as page or picture."""
 
+    command: ClassVar[str] = "visualize"
     runs: list[str] = flag(
         [],
         help="run folders whose training curves are drawn, if not a model is; a bare argument is one",

@@ -6,7 +6,7 @@ import dataclasses
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from nmt.config.checks import Refusals, refuse, require_not_negative, require_positive
 from nmt.config.common_options import EngineOptions, PluginOption
@@ -49,6 +49,7 @@ class ServedSearch(_SearchOptions):  # type: ignore[misc]
 class ServeConfig(PluginOption, EngineOptions, BatchOptions, CommandConfig):
     """nmt-serve: models in, translations over HTTP out."""
 
+    command: ClassVar[str] = "serve"
     path: list[str] = flag(
         [], help="models to serve: run folders or checkpoints, several with commas; each may be several joined by ':'"
     )

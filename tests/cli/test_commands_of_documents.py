@@ -21,8 +21,9 @@ from typing import Any
 import pytest
 import yaml
 
-from nmt.config.composing.programs import COMMANDS, program_of
+from nmt.config.composing.programs import program_of
 from nmt.config.plain import to_plain
+from nmt_cli.command_line.programs import COMMANDS
 from tests.documents import (
     DOCUMENTS,
     ROOT,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config.composing.programs import COMMANDS, program_of
+from nmt.config.composing.programs import program_of
+from nmt_cli.command_line.programs import COMMANDS
 
 STRIKE = """
 import os, sys

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.config.composing.programs import COMMANDS, program_of
+from nmt.config.composing.programs import program_of
+from nmt_cli.command_line.programs import COMMANDS
 from tests.commands import run_copy
 
 PLUGIN = Path(__file__).resolve().parent.parent.parent / "examples" / "plugin" / "bag_of_words"

@@ -36,7 +36,7 @@ def run(config):
                 print("waiting", flush=True)
                 time.sleep(60)
 
-launch("score", ScoreConfig, run)
+launch(ScoreConfig, run)
 """
 
 

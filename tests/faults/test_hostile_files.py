@@ -31,7 +31,7 @@ from nmt.storage.checkpoints import FORMAT, KIND
 from nmt.storage.files import write_manifest
 from nmt.storage.lock import claimed
 from nmt.translation import Translator
-from nmt_cli.command_line.stored import ConfigFile
+from nmt_cli.command_line.config_file import ConfigFile
 from tests.commands import run_copy
 from tests.unit.formats.stored import store
 from tests.unit.storage.test_torch_file import doubled

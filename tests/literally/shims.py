@@ -13,7 +13,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from nmt.config.composing.programs import COMMANDS, program_of
+from nmt.config.composing.programs import program_of
+from nmt_cli.command_line.programs import COMMANDS
 from tests.commands import DEFERRED, HEAVY, REPORT, original_of, packed
 
 HERE = Path(__file__).resolve().parent

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from nmt.config.composing.assignments import SEARCH_PATH, Assignment
 from nmt.config.composing.presets import Base, component_names, default_presets, unknown_preset
 from nmt.config.composing.refusals import as_typed, unknown_key, wrong_value
-from nmt.config.option import default_of, flags_of
+from nmt.config.option import default_of, flags_of, hints_of
 from nmt.config.plain import WrongValue, component_from_plain, convert, flattened, from_text, put, to_plain
 from nmt.errors import NMTError, UsageError, did_you_mean, numbered
 from nmt.registry import registry_for
@@ -163,7 +163,7 @@ def find_option(config_class: type, key: str, tree: Mapping[str, Any]) -> Declar
     field = {field.name: field for field in dataclasses.fields(config_class)}.get(name)
     if field is None:
         return None
-    hint = typing.get_type_hints(config_class)[name]
+    hint = hints_of(config_class)[name]
     if not rest:
         return DeclaredOption(hint, default_of(field))
     if "group" in field.metadata:
@@ -295,7 +295,7 @@ class Draft:
     def _field(self, field: dataclasses.Field[Any], origin: str) -> Any:
         value = self.tree[field.name]
         if "group" not in field.metadata:
-            hint = typing.get_type_hints(self._config_class)[field.name]
+            hint = hints_of(self._config_class)[field.name]
             return convert(hint, value, origin=origin, where=field.name)
         if value is None:
             return None
@@ -320,7 +320,7 @@ def _choice(group: str, assignment: Assignment) -> Any:
 def _complete(config_class: type, tree: Mapping[str, Any]) -> Tree:
     """Return a plain tree with the defaults of every option that ``tree`` leaves out."""
     whole = dict(tree)
-    hints = typing.get_type_hints(config_class)
+    hints = hints_of(config_class)
     for field in dataclasses.fields(config_class):
         value = tree.get(field.name)
         if "group" in field.metadata and isinstance(value, dict):

@@ -116,7 +116,7 @@ class _Page:
     """The page of one command line."""
 
     def __init__(self, config_class: type, folders: Sequence[Path], presets: Presets) -> None:
-        command = command_of(config_class) or config_class.__name__
+        command = command_of(config_class)
         self._program = program_of(command)
         self._config_class = config_class
         self._folders = folders

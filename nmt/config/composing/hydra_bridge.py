@@ -93,7 +93,7 @@ class HydraApplication:
     def __init__(self, config_class: type, folders: Sequence[Path], base: Base) -> None:
         _publish(config_class, base, complete=True)
         self._config_class, self._folders = config_class, folders
-        self._primary = base.primary or _name_of(config_class)
+        self._primary = base.primary or command_of(config_class)
         with self._one_line():
             self._hydra = Hydra(_program_of(config_class), _loader(folders, base.config_path))
 
@@ -260,7 +260,7 @@ def _publish(config_class: type, base: Base, *, complete: bool) -> None:
 
     ``complete``: with all options and defaults, which sweeps, completion and ``--cfg all`` need; otherwise without defaults.
     """
-    store, name, groups = ConfigStore.instance(), _name_of(config_class), groups_of(config_class)
+    store, name, groups = ConfigStore.instance(), command_of(config_class), groups_of(config_class)
     for group, role in groups.items():
         registry = registry_for(role)
         for component in registry.names():
@@ -292,13 +292,9 @@ def _surroundings(config_class: type) -> dict[str, Any]:
     return found
 
 
-def _name_of(config_class: type) -> str:
-    return command_of(config_class) or config_class.__name__
-
-
 def _presets_of(config_class: type) -> str:
-    return f"_{_name_of(config_class)}_presets"
+    return f"_{command_of(config_class)}_presets"
 
 
 def _program_of(config_class: type) -> str:
-    return program_of(_name_of(config_class))
+    return program_of(command_of(config_class))

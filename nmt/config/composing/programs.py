@@ -1,40 +1,14 @@
-"""The commands: their names, what users type, and the dataclasses of their options."""
+"""What users type to run a command."""
 
 from __future__ import annotations
 
-import importlib
 
-# By name: module in nmt, and class. A start of one command imports one of these modules.
-_OPTIONS = {
-    "align": "config.aligning.AlignConfig",
-    "average_checkpoints": "config.commands.AverageConfig",
-    "compare": "config.comparing.CompareConfig",
-    "export": "config.exchange.ExportConfig",
-    "generate": "config.commands.GenerateConfig",
-    "import_": "config.exchange.ImportConfig",
-    "preprocess": "config.preprocessing.PreprocessConfig",
-    "score": "config.commands.ScoreConfig",
-    "serve": "serving.config.ServeConfig",
-    "shortlist": "config.commands.ShortlistConfig",
-    "train": "config.sections.TrainConfig",
-    "visualize": "config.visualizing.VisualizeConfig",
-}
-COMMANDS = tuple(_OPTIONS)
+def command_of(config_class: type) -> str:
+    """Return the command whose options a dataclass holds; for options of an example, the name of the dataclass."""
+    command: str = getattr(config_class, "command", "")
+    return command or config_class.__name__
 
 
 def program_of(command: str) -> str:
     """Return what users type."""
     return f"nmt-{command.strip('_').replace('_', '-')}"
-
-
-def options_class(command: str) -> type:
-    """Return the dataclass of a command's options."""
-    module, _, name = _OPTIONS[command].rpartition(".")
-    config_class: type = getattr(importlib.import_module(f"nmt.{module}"), name)
-    return config_class
-
-
-def command_of(config_class: type) -> str | None:
-    """Return the command whose options a dataclass holds; None if it belongs to no command of ours."""
-    path = f"{config_class.__module__}.{config_class.__name__}"
-    return next((command for command, known in _OPTIONS.items() if f"nmt.{known}" == path), None)

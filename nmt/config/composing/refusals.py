@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nmt.config.composing.presets import MOST_LISTED, default_presets
-from nmt.config.composing.programs import COMMANDS, options_class, program_of
+from nmt.config.composing.programs import program_of
 from nmt.config.option import alternatives, choices_of, flags_of, groups_of, options_of
 from nmt.errors import closest, did_you_mean
 from nmt.registry import registered_name
@@ -27,8 +27,8 @@ def unknown_key(key: str, config_class: type) -> str:
     options = options_of(config_class)
     sections = {flag.key.rpartition(".")[0] for flag in options} - {""}
     known = sorted({*(flag.key for flag in options), *sections, *default_presets(config_class)})
-    if key not in known and (commands := [name for name in COMMANDS if key in default_presets(options_class(name))]):
-        return f"unknown option {key}; it is chosen with {' and '.join(map(program_of, commands))}"
+    if key not in known and (programs := _programs_with(key)):
+        return f"unknown option {key}; it is chosen with {' and '.join(programs)}"
     last = key.rpartition(".")[2]
     elsewhere = [other for other in known if other.rpartition(".")[2] == last and other != key]
     if key in known:
@@ -51,6 +51,16 @@ def unknown_key(key: str, config_class: type) -> str:
     if len(siblings) > MOST_LISTED:
         return f"unknown option {key}; --help lists those of the {section} chosen"
     return f"unknown option {key}; there are: {', '.join(siblings.values())}"
+
+
+def _programs_with(group: str) -> list[str]:
+    """Return the programs that choose a component of this group."""
+    from nmt.config.commands import GenerateConfig  # only this message needs them
+    from nmt.config.preprocessing import PreprocessConfig
+    from nmt.config.sections import TrainConfig
+
+    commands = (GenerateConfig, PreprocessConfig, TrainConfig)
+    return [program_of(command.command) for command in commands if group in default_presets(command)]
 
 
 def wrong_value(key: str, shown: str, value: Any, hint: Any, config_class: type | None = None) -> str:

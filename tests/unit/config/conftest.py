@@ -15,8 +15,8 @@ import nmt.search  # noqa: F401 - importing a package registers its components
 from nmt.config.composing.assignments import read
 from nmt.config.composing.composition import Draft, compose, find_option
 from nmt.config.composing.presets import Base
-from nmt.config.composing.programs import COMMANDS, options_class
 from nmt.config.option import groups_of, options_of
+from nmt_cli.command_line.programs import COMMANDS, options_class
 
 Compose = Callable[..., Any]
 

@@ -11,7 +11,6 @@ from nmt.config.aligning import AlignConfig
 from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
 from nmt.config.common_options import CommonOptions
 from nmt.config.comparing import CompareConfig
-from nmt.config.composing.programs import COMMANDS, options_class
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.option import flags_of
 from nmt.config.plain import to_plain
@@ -21,6 +20,7 @@ from nmt.config.translation import BatchOptions, TranslationOptions
 from nmt.config.visualizing import VisualizeConfig
 from nmt.errors import UsageError
 from nmt.serving.config import ServeConfig
+from nmt_cli.command_line.programs import COMMANDS, options_class
 
 FIRST = {
     AlignConfig: "path",

@@ -14,7 +14,6 @@ import pytest
 import nmt
 from nmt.config.composing.composition import find_option
 from nmt.config.composing.presets import component_names, default_presets, preset_names
-from nmt.config.composing.programs import COMMANDS
 from nmt.config.option import Flag, alternatives, choices_of, flags_of, groups_of, options_of
 from nmt.config.plain import from_plain, to_plain
 from nmt.optim.config import NAMES_OF_EARLIER_RUNS
@@ -22,6 +21,7 @@ from nmt.registry import registry_for
 from nmt.search.config import LengthPenalty
 from nmt_cli.command_line.argv import rewrite
 from nmt_cli.command_line.flags import ADVICE, ALIASES, grammar_of
+from nmt_cli.command_line.programs import COMMANDS
 
 Compose = Callable[..., Any]
 CONF = Path(nmt.__file__).parent / "conf"

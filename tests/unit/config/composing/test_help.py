@@ -19,12 +19,13 @@ from nmt.config.composing.assignments import read
 from nmt.config.composing.composition import chosen_presets
 from nmt.config.composing.help import EVERYDAY, help_page
 from nmt.config.composing.presets import RECIPE, component_names, default_presets, preset_names, refuse_clashes
-from nmt.config.composing.programs import COMMANDS, options_class, program_of
+from nmt.config.composing.programs import program_of
 from nmt.config.option import Flag, FlagKind, groups_of, options_of
 from nmt.errors import UsageError
 from nmt.registry import registry_for
 from nmt_cli.command_line.argv import rewrite
 from nmt_cli.command_line.flags import grammar_of
+from nmt_cli.command_line.programs import COMMANDS, options_class
 
 CHOICES = [
     (command, f"{group}={name}")

@@ -12,11 +12,11 @@ import nmt.optim
 import nmt.search  # noqa: F401 - importing a package registers its components
 from nmt.config.composing.assignments import read
 from nmt.config.composing.composition import Composition, compose
-from nmt.config.composing.programs import options_class
 from nmt.config.plain import to_plain
 from nmt.errors import UsageError
 from nmt_cli.command_line.argv import rewrite
 from nmt_cli.command_line.flags import grammar_of
+from nmt_cli.command_line.programs import options_class
 
 COMPONENT = "model=transformer"  # with components alone, composing takes a tenth of the time that presets take
 

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from nmt.config.composing.assignments import Assignment
 from nmt.config.composing.composition import Composition, unchecked
 from nmt.config.composing.presets import Base
-from nmt.config.composing.programs import COMMANDS, command_of, options_class, program_of
+from nmt.config.composing.programs import command_of, program_of
 from nmt.config.plain import from_plain, put, to_plain
 from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError, closest
@@ -25,6 +25,7 @@ from nmt.search.stored import described, for_scoring, validated_search
 from nmt.storage.reading import YAML_FAULTS, read_file, require_bounded_yaml, require_bounds
 from nmt.storage.run_folder import CONFIG, read_config, resolve, split_paths
 from nmt_cli.command_line.argv import CommandLine
+from nmt_cli.command_line.programs import COMMANDS, options_class
 from nmt_cli.process import logger
 
 _MOST_PARTS = 100_000  # values of a configuration; OmegaConf needs kilobytes for each
@@ -132,7 +133,7 @@ def refuse_file_of_another(config_class: type, path: Path, tree: Mapping[str, An
     """Refuse the configuration of another command. Single wrong options are left to the check of the file."""
     command = command_of(config_class)
     names = {other: {field.name for field in dataclasses.fields(options_class(other))} for other in COMMANDS}
-    if command is None or all(key in names[command] or closest(key, names[command]) for key in tree):
+    if command not in names or all(key in names[command] or closest(key, names[command]) for key in tree):
         return
     known = {other: len(tree.keys() & names[other]) for other in names}
     owner, *others = [other for other in known if known[other] == max(known.values())]

@@ -26,8 +26,8 @@ from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.search.config import BeamConfig, DiverseBeamConfig, GreedyConfig, SamplingConfig
 from nmt.serving.config import ServeConfig
 from nmt_cli.command_line.argv import rewrite, take_config
+from nmt_cli.command_line.config_file import ConfigFile, base_of, text_of, with_search_of_model
 from nmt_cli.command_line.flags import grammar_of
-from nmt_cli.command_line.stored import ConfigFile, base_of, text_of, with_search_of_model
 
 COMMANDS: dict[str, type] = {
     "train": TrainConfig,
