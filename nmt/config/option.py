@@ -71,8 +71,7 @@ def option(
     ``keyword``: False: ``Translator.translate`` does not take the option. Read in ``TranslationOptions`` only; every
     option of a search is a keyword.
     ``http``: True: a request to nmt-serve may set the option, under its keyword (``keyword_of``). Read in
-    ``TranslationOptions`` and in the options of beam and greedy search. The annotation is int, float, bool, str or an
-    enum, each also with ``| None``. A request cannot set null.
+    ``TranslationOptions`` and in the options of beam and greedy search. A request cannot set null.
     ``scoring``: False: ``--score-reference`` refuses the option and resets a stored value to its default. Read in the
     options of searches. Scoring references applies the length penalty only. Set it to False if the option changes
     scores, or forbids content: ignoring it would mislead. Options that guide the search alone (``beam_size``, ``stop``)

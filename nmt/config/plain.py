@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 import typing
 from collections.abc import Mapping
 from enum import Enum
@@ -128,7 +129,7 @@ def convert(hint: Any, value: Any, *, origin: str, where: str) -> Any:
         return from_plain(typing.cast(type, kind), value, origin=origin, where=where)
     if isinstance(kind, type) and issubclass(kind, Enum) and isinstance(value, str) and value in kind.__members__:
         return kind[value]
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
         return float(value)
     if not _is(kind, value):
         raise _wrong(origin, where, value, kind)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from nmt.config.composing.assignments import Assignment
 from nmt.config.option import default_of
 from nmt.config.plain import component_from_plain, to_plain
 from nmt.errors import DataError, UsageError
@@ -37,6 +38,18 @@ def validated_search(trees: Mapping[str, Mapping[str, Any]], chosen: str | None,
     if any(other.get("search") != section for other in trees.values()):
         logger.info("the models of the ensemble were validated with different searches; that of %s is used", origin)
     return search
+
+
+def on_validated_search(
+    assignments: Sequence[Assignment], trees: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[Assignment], Any]:
+    """Return the stored search, and the assignments to compose on top of it: all but the choice of this search by its name.
+
+    None in place of the search: the assignments choose another one, or none is stored."""
+    chosen = next((str(assignment.value) for assignment in reversed(assignments) if assignment.key == "search"), None)
+    options = {assignment.key.partition(".")[2] for assignment in assignments if assignment.key.startswith("search.")}
+    search = validated_search(trees, chosen, options)
+    return [assignment for assignment in assignments if search is None or assignment.key != "search"], search
 
 
 def refused_for_scoring(search: Any) -> dict[str, dataclasses.Field[Any]]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 from urllib.parse import parse_qs
 
 from nmt.config.choices import AlignmentKind
-from nmt.config.option import alternatives, keyword_of
+from nmt.config.composing.refusals import as_typed, wrong_value
+from nmt.config.option import hints_of, keyword_of
+from nmt.config.plain import WrongValue, convert
 from nmt.config.translation import TranslationOptions
-from nmt.errors import DataError, did_you_mean
+from nmt.errors import DataError, did_you_mean, shown
 from nmt.search import searches
 from nmt.serving.config import ServeConfig
 from nmt.serving.models import AUTO, Models, ServedModel
@@ -24,24 +25,17 @@ from nmt.translation.lines import Line, line_of
 MAX_REQUESTED_LENGTH = 1000  # pieces that a request may ask a translation to have
 MOST_PHRASES = 64  # to include or exclude in one text: each of them costs time in every search step
 _OF_A_TEXT = ("prefix", "include", "exclude", "min_length", "max_length", "tag")
-LARGEST, DIGITS = 2**53, 15  # largest whole number that a float holds, and the most digits of a number as text
+DIGITS = 15  # most digits of a number as text
 _SEARCHES = ("beam", "greedy")  # samples could not be repeated
 
 
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}  # of the value of an option
-
-
-def option_fields(*sections: type) -> dict[str, type]:
-    """Return the fields of a request for the options of ``sections`` that declare ``http``, with the types of their values:
-    int, float or bool, with or without ``| None``; str for all others."""
-    found: dict[str, type] = {}
-    for section in sections:
-        hints = typing.get_type_hints(section)
-        for option in fields(section):
-            if option.metadata.get("http"):
-                kinds = [kind for kind in alternatives(hints[option.name]) if kind in _KINDS]
-                found[keyword_of(option)] = kinds[0] if len(kinds) == 1 else str
-    return found
+def option_fields(*sections: type) -> dict[str, Any]:
+    """Return the fields of a request for the options of ``sections`` that declare ``http``, with their annotations."""
+    options = [(section, option) for section in sections for option in fields(section) if option.metadata.get("http")]
+    return {
+        keyword_of(option): str if "group" in option.metadata else hints_of(section)[option.name]
+        for section, option in options
+    }
 
 
 _OPTIONS = option_fields(TranslationOptions, *map(searches.config_class, _SEARCHES))
@@ -121,21 +115,13 @@ class RequestParser:
         return line if text == line.text else replace(line, text=text)  # replace takes longer than all checks
 
     def _options(self, tree: Mapping[str, object]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, kind in _OPTIONS.items():
-            if key in tree:
-                value = tree[key]
-                if kind is float and type(value) is int:
-                    value = float(value) if abs(value) <= LARGEST else math.inf
-                if type(value) is not kind or value == math.inf:
-                    raise wrong(f'"{key}" must be {_KINDS[kind]}')
-                found[key] = value
-        if found.get("search", "beam") not in _SEARCHES:
-            raise wrong(f"search must be one of {', '.join(_SEARCHES)} in a request, not '{found['search']}'")
+        options = {key: _converted(key, hint, tree[key]) for key, hint in _OPTIONS.items() if key in tree}
+        if options.get("search", "beam") not in _SEARCHES:
+            raise wrong(f"search must be one of {', '.join(_SEARCHES)} in a request, not '{options['search']}'")
         for key in ("nbest", "beam"):
-            if not 1 <= found.get(key, 1) <= self.config.max_beam:
+            if not 1 <= options.get(key, 1) <= self.config.max_beam:
                 raise wrong(f'"{key}" must be a whole number from 1 to {self.config.max_beam}')
-        return {key: value for key, value in found.items() if (key, value) != ("nbest", 1)}
+        return {key: value for key, value in options.items() if (key, value) != ("nbest", 1)}
 
     def libretranslate(self, tree: Mapping[str, Any]) -> tuple[TranslationRequest, bool]:
         """Parse ``q`` (a text or a list), ``source``, ``target`` and ``alternatives``. True: the source is "auto"."""
@@ -211,6 +197,20 @@ class RequestParser:
                 raise too_large(f"text {number} has more than {limit:,} characters; send its sentences one by one")
             if len(wishes) - 1 > MOST_PHRASES:
                 raise too_large(f"text {number} has {len(wishes) - 1} phrases, more than {MOST_PHRASES}; send fewer")
+
+
+def _converted(key: str, hint: Any, value: object) -> Any:
+    """Return the value of an option as its annotation says."""
+    if value is None:
+        raise wrong(f'"{key}" must not be null; leave it out for the default')
+    try:
+        converted = convert(hint, value, origin="request", where=key)
+    except WrongValue as error:
+        text = as_typed(value) if isinstance(value, bool) else shown(value)
+        raise wrong(wrong_value(key, text, value, error.hint)) from None
+    if isinstance(converted, float) and not math.isfinite(converted):
+        raise wrong(f'"{key}" must be a finite number')
+    return converted
 
 
 def _clean(text: str) -> str:

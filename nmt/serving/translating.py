@@ -22,7 +22,7 @@ from nmt.serving.rendering import Form, rendered
 from nmt.serving.request_forms import MAX_REQUESTED_LENGTH
 from nmt.serving.waiting import Outcome
 from nmt.translation import Line, Translation, Translator
-from nmt.translation.options import keywords_of
+from nmt.translation.options import keys_of
 
 # Largest window that may form one batch of twice the usual size: a second batch would be too small (measured).
 SMALL_WINDOW = 32
@@ -161,10 +161,10 @@ class Loaded:
         it is that of ``nmt-generate``."""
         common = dict(self.common)
         if "search" in requested:
-            known = keywords_of(searches.config_class(requested["search"]))
+            known = keys_of(searches.config_class(requested["search"]))
             common = {name: value for name, value in common.items() if name in known} | {"search": requested["search"]}
         if "search" in common:
-            for name in requested.keys() - keywords_of(searches.config_class(common["search"])):
+            for name in requested.keys() - keys_of(searches.config_class(common["search"])):
                 raise UsageError(
                     f'the search {common["search"]} has no "{name}"; leave it out, or choose another "search"'
                 )

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nmt.config.composing.assignments import Assignment
+from nmt.config.composing.composition import assigned, compose
+from nmt.config.composing.presets import Base
 from nmt.config.option import keyword_of
-from nmt.config.plain import from_plain, to_plain
+from nmt.config.plain import to_plain
 from nmt.config.translation import TranslationOptions
-from nmt.errors import DataError, UsageError, did_you_mean
 from nmt.search import Search, searches
 from nmt.search.config import BeamConfig, LengthPenalty
-from nmt.search.stored import validated_search
+from nmt.search.stored import on_validated_search
 from nmt.translation.lines import read_dictionary
 
 StoredConfigs = Mapping[str, Mapping[str, Any]]  # configurations as plain trees, by model
@@ -60,49 +62,21 @@ def translation_options(
 
     ``fixed``: fields of ``TranslationOptions`` that the caller sets itself.
     """
-    of_search = dict(keywords)
-    chosen = of_search.pop("search", None)
-    values = {name: of_search.pop(name) for name in _KEYWORDS if name in of_search}
-    stored = validated_search(validated or {}, chosen, [_field_in_any_search(name) for name in of_search])
-    search_class = searches.config_class(chosen or "beam") if stored is None else type(stored)
-    fields = _search_keywords(search_class)
-    for name in of_search:
-        if name not in fields:
-            known = sorted(keywords_of(search_class))
-            raise UsageError(
-                f"translate has no option '{name}'{did_you_mean(name, known)}; there are: {', '.join(known)}"
-            )
-    tree = {} if stored is None else to_plain(stored)
-    tree.pop("name", None)
-    tree |= {fields[name]: to_plain(value) for name, value in of_search.items()}
-    try:
-        search: Any = from_plain(search_class, tree, origin="translate", where="search")
-        tree = to_plain({**values, **fixed, "search": search})
-        return from_plain(TranslationOptions, tree, origin="translate")
-    except DataError as error:
-        raise UsageError(str(error)) from None
+    keywords = {name: value for name, value in keywords.items() if (name, value) != ("search", None)}
+    keys = keys_of(*map(searches.config_class, searches.names()))
+    assignments, search = on_validated_search(assigned(keywords, keys, "translate"), validated or {})
+    base = Base({} if search is None else {"search": to_plain(search)})
+    assignments += [Assignment(name, to_plain(value)) for name, value in fixed.items()]
+    options: TranslationOptions = compose(TranslationOptions, assignments, base=base, origin="translate").config
+    return options
 
 
-# Keywords of ``translate`` that are not options of a search.
-_KEYWORDS = tuple(
-    field.name
-    for field in dataclasses.fields(TranslationOptions)
-    if field.metadata.get("keyword", True) and "group" not in field.metadata
-)
-
-
-def keywords_of(search_class: type) -> set[str]:
-    """Return the names of all options that ``translate`` takes for a search of this class."""
-    return {*_KEYWORDS, *_search_keywords(search_class), "search"}
-
-
-def _search_keywords(search_class: type) -> dict[str, str]:
-    """Return the fields of the options of a search by keyword: the name of the flag, and that of the field."""
-    fields = dataclasses.fields(search_class)
-    return {keyword_of(field): field.name for field in fields} | {field.name: field.name for field in fields}
-
-
-def _field_in_any_search(keyword: str) -> str:
-    """Return the field of a keyword in the first search that has it."""
-    every = (_search_keywords(searches.config_class(search)) for search in searches.names())
-    return next((fields[keyword] for fields in every if keyword in fields), keyword)
+def keys_of(*search_classes: type) -> dict[str, str]:
+    """Return the keys of all options that ``translate`` takes, by keyword: those of searches under the names of flags and of
+    fields."""
+    fields = [field for field in dataclasses.fields(TranslationOptions) if field.metadata.get("keyword", True)]
+    of_searches = [field for search_class in search_classes for field in dataclasses.fields(search_class)]
+    return {
+        **{name: f"search.{field.name}" for field in of_searches for name in (keyword_of(field), field.name)},
+        **{field.name: field.name for field in fields},
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from nmt.config.composing.programs import command_of, program_of
 from nmt.config.plain import from_plain, put, to_plain
 from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError, closest
-from nmt.search.stored import described, for_scoring, validated_search
+from nmt.search.stored import described, for_scoring, on_validated_search
 from nmt.storage.reading import YAML_FAULTS, read_file, require_bounded_yaml, require_bounds
 from nmt.storage.run_folder import CONFIG, read_config, resolve, split_paths
 from nmt_cli.command_line.argv import CommandLine
@@ -102,24 +102,23 @@ def with_search_of_model(
         return [*assignments], base
     others = [assignment for assignment in assignments if assignment.key.partition(".")[0] != "search"]
     path, scoring = (unchecked(config_class, key, others, folders, base) for key in ("path", "score_reference"))
-    chosen = next((str(assignment.value) for assignment in reversed(assignments) if assignment.key == "search"), None)
-    options = {assignment.key.partition(".")[2] for assignment in assignments if assignment.key.startswith("search.")}
-    search = _search_of_model(path, chosen, options) if isinstance(path, str) and path else None
+    trees = _configurations(path) if isinstance(path, str) and path else {}
+    kept, search = on_validated_search(assignments, trees)
     if search is None:
-        return [*assignments], base
+        return kept, base
     search = for_scoring(search) if scoring is True else search
+    options = {assignment.key.partition(".")[2] for assignment in assignments if assignment.key.startswith("search.")}
     if tell and (options_told := described(search, omitted=options)) != "beam":  # the default search
         logger.info(f"searching as the model was validated: {options_told}")
-    kept = [assignment for assignment in assignments if assignment.key != "search"]
     return kept, dataclasses.replace(base, tree={**base.tree, "search": to_plain(search)})
 
 
-def _search_of_model(path: str, chosen: str | None, options: Collection[str]) -> Any:
-    trees: dict[str, Mapping[str, Any]] = {}
+def _configurations(path: str) -> dict[str, Mapping[str, Any]]:
+    """Return the stored options of each model of ``--path``, by their file."""
     with contextlib.suppress(NMTError, OSError):  # a model that cannot be read is an error when it is loaded
         checkpoints = [resolve(place) for place in split_paths(path)]
-        trees = {str(checkpoint / CONFIG): read_config(checkpoint) for checkpoint in checkpoints}
-    return validated_search(trees, chosen, options)
+        return {str(checkpoint / CONFIG): read_config(checkpoint) for checkpoint in checkpoints}
+    return {}
 
 
 # Commands that read a run: the flag that names it.

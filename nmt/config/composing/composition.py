@@ -133,7 +133,7 @@ def preset(group: str, name: str, folders: Sequence[Path] = ()) -> Tree:
 
 def from_keywords(
     config_class: type[Config],
-    given: Mapping[str, Any],
+    keywords: Mapping[str, Any],
     called: str,
     names: Collection[str] | None = None,
     folders: Sequence[Path] = (),
@@ -144,17 +144,25 @@ def from_keywords(
     A keyword is a field, a key, or a flag with underscores. ``names``: the options that the function takes, if not all;
     ``own``: options that it sets itself.
     """
-    fields = {field.name: field.name for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
-    flags = {flag.name.lstrip("-").replace("-", "_"): flag.key for flag in flags_of(config_class)}
-    known = flags | fields if names is None else {name: fields[name] for name in names}
-    for name in given:
-        if name not in known and not (names is None and "." in name):
-            listed = f"; there are: {', '.join(known)}" if len(known) <= MOST_NAMES else ""
-            raise UsageError(f"{called} has no option '{name}'{did_you_mean(name, known)}{listed}")
-    values = {known.get(name, name): value for name, value in {**given, **own}.items()}
-    assignments = [Assignment(key, to_plain(value)) for key, value in values.items()]
+    keys = {field.name: field.name for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
+    if names is None:
+        keys = {flag.name.lstrip("-").replace("-", "_"): flag.key for flag in flags_of(config_class)} | keys
+        keys |= {name: name for name in keywords if "." in name}
+    else:
+        keys = {name: keys[name] for name in names}
+    assignments = assigned(keywords, keys, called) + [Assignment(key, to_plain(value)) for key, value in own.items()]
     config: Config = compose(config_class, assignments, folders, origin=called).config
     return config
+
+
+def assigned(keywords: Mapping[str, Any], keys: Mapping[str, str], called: str) -> list[Assignment]:
+    """Return the assignments that keyword arguments of the function ``called`` stand for. ``keys``: keys of options by
+    keyword."""
+    for name in keywords:
+        if name not in keys:
+            listed = f"; there are: {', '.join(keys)}" if len(keys) <= MOST_NAMES else ""
+            raise UsageError(f"{called} has no option '{name}'{did_you_mean(name, keys)}{listed}")
+    return [Assignment(keys[name], to_plain(value)) for name, value in keywords.items()]
 
 
 def find_option(config_class: type, key: str, tree: Mapping[str, Any]) -> DeclaredOption | None:

@@ -12,7 +12,7 @@ import pytest
 from nmt.config.choices import AlignmentKind
 from nmt.config.option import flags_of, option
 from nmt.errors import UsageError
-from nmt.search.config import BeamConfig
+from nmt.search.config import BeamConfig, LengthPenalty
 from nmt.serving import answering, request_forms
 from nmt.serving.app import policy_of
 from nmt.serving.config import ServeConfig, ServedSearch
@@ -53,7 +53,7 @@ def test_wishes_stand_beside_a_single_text_or_with_each_text() -> None:
 
 
 def test_the_options_that_a_request_may_set_are_those_that_declare_it() -> None:
-    expected = {"search": str, "nbest": int, "beam": int, "lenpen": float, "length_penalty": str}
+    expected = {"search": str, "nbest": int, "beam": int, "lenpen": float, "length_penalty": LengthPenalty}
     assert expected | {"no_repeat_ngram_size": int} == _OPTIONS
 
 
@@ -67,15 +67,25 @@ def test_options_of_every_type_may_be_fields_of_a_request(monkeypatch: pytest.Mo
         kind: AlignmentKind | None = option(None, help="", http=True)
         unnamed: int = option(1, help="")
 
-    types = {"count": int, "its_share": float, "switch": bool, "word": str, "kind": str}
-    assert request_forms.option_fields(Example) == types
-    monkeypatch.setattr(request_forms, "_OPTIONS", types)
-    monkeypatch.setattr(request_forms, "_KEYS", ("text", *types))
-    asked = own(text="rot", count=4, its_share=1, switch=True, word="a", kind="hard")
-    assert asked.options == {"count": 4, "its_share": 1.0, "switch": True, "word": "a", "kind": "hard"}
-    for key, value, kind in [("switch", 1, "true or false"), ("count", True, "a whole number"), ("word", 1, "a text")]:
-        with pytest.raises(Refused, match=f'"{key}" must be {kind}'):
+    options = request_forms.option_fields(Example)
+    assert [*options] == ["count", "its_share", "switch", "word", "kind"]
+    monkeypatch.setattr(request_forms, "_OPTIONS", options)
+    monkeypatch.setattr(request_forms, "_KEYS", ("text", *options))
+    request = own(text="rot", count=4, its_share=1, switch=True, word="a", kind="hard")
+    assert request.options == {"count": 4, "its_share": 1.0, "switch": True, "word": "a", "kind": AlignmentKind.hard}
+    for key, value, refusal in [
+        ("switch", 1, "switch=1 is not true or false"),
+        ("count", True, "count=true is not a whole number"),
+        ("word", 1, "word=1 is not text"),
+        ("kind", "firm", "kind='firm' must be one of none, hard, soft"),
+        ("count", None, '"count" must not be null'),
+        ("its_share", 10**400, "is not a number"),
+    ]:
+        with pytest.raises(Refused) as refused:
             own(text="rot", **{key: value})
+        assert refusal in refused.value.sentence
+    with pytest.raises(Refused, match='"its_share" must be a finite number'):
+        READER.own(b'{"text": "rot", "its_share": 1e999}')
 
 
 def test_options_of_the_search_become_those_of_the_translator() -> None:
@@ -106,8 +116,8 @@ def test_requests_in_the_same_words_are_translated_together_and_others_are_not()
         ({"text": "a", "max_length": 1001}, 422, "1000 at most"),
         ({"text": "a", "beam": 7}, 422, "from 1 to 6"),
         ({"text": "a", "nbest": 0}, 422, '"nbest" must be a whole number from 1 to 6'),
-        ({"text": "a", "beam": True}, 422, '"beam" must be a whole number'),
-        ({"text": "a", "lenpen": "1"}, 422, '"lenpen" must be a number'),
+        ({"text": "a", "beam": True}, 422, "beam=true is not a whole number"),
+        ({"text": "a", "lenpen": "1"}, 422, "lenpen='1' is not a number"),
         ({"text": "a", "scores": 1}, 422, '"scores" must be true or false'),
         ({"text": "a", "alignment": "firm"}, 422, "alignment must be one of none, hard, soft, not 'firm'"),
         ({"text": "a", "search": "sampling"}, 422, "search must be one of beam, greedy in a request, not 'sampling'"),

@@ -27,6 +27,8 @@ VALIDATED = BeamConfig(beam_size=3, lenpen=0.9)
         ({"beam": 4}, dataclasses.replace(VALIDATED, beam_size=4)),
         ({"lenpen": 0.0, "stop": "all"}, dataclasses.replace(VALIDATED, lenpen=0.0, stop=StopRule.all)),
         ({"search": "beam"}, VALIDATED),
+        ({"search": None}, VALIDATED),
+        ({"search": BeamConfig(beam_size=6), "lenpen": 2.0}, BeamConfig(beam_size=6, lenpen=2.0)),
         ({"search": "greedy"}, GreedyConfig()),
         ({"search": "diverse_beam", "beam_size": 10}, DiverseBeamConfig(beam_size=10)),
     ],
