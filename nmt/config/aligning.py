@@ -9,10 +9,12 @@ from nmt.config.checks import Refusals, refuse, require_not_negative, require_po
 from nmt.config.choices import Symmetrization
 from nmt.config.common_options import (
     DeviceOption,
+    OutputOption,
     OverwriteOption,
     PluginOption,
     ProgressOption,
     ReadingOptions,
+    TagOption,
     ThreadsOption,
 )
 from nmt.config.option import FlagKind, flag
@@ -23,7 +25,15 @@ USUAL_RULE = Symmetrization.grow_diag_final_and
 
 @dataclass
 class AlignConfig(
-    PluginOption, ProgressOption, ReadingOptions, ThreadsOption, DeviceOption, OverwriteOption, CommandConfig
+    TagOption,
+    OutputOption,
+    PluginOption,
+    ProgressOption,
+    ReadingOptions,
+    ThreadsOption,
+    DeviceOption,
+    OverwriteOption,
+    CommandConfig,
 ):
     """nmt-align: sentences, their translations and a trained model in, word alignments out."""
 
@@ -59,12 +69,6 @@ class AlignConfig(
     )
     valid_ref: str | None = flag(None, help="their translations")
     valid_count: int = flag(1000, help="at most so many validation pairs")
-    output: str | None = flag(
-        None, help="file to write, compressed if its name ends in .gz or .xz; default standard output"
-    )
-    tag: str | None = flag(
-        None, help="language translated into, of a model with language tags; null: that of its (first) corpus"
-    )
     max_tokens: int | None = flag(None, help="largest batch in pieces of a side, padding included; null: by the device")
     max_source_length: int = flag(
         1024, help="most pieces of a source or of its translation that are read; the words after them stay unaligned"

@@ -10,6 +10,7 @@ from nmt.config.choices import InputFormat, InvalidText, MbrMetric, OutputFormat
 from nmt.config.common_options import (
     DeviceOption,
     EngineOptions,
+    OutputOption,
     OverwriteOption,
     PluginOption,
     ProgressOption,
@@ -17,16 +18,24 @@ from nmt.config.common_options import (
     ThreadsOption,
     invalid_text_option,
 )
-from nmt.config.option import FlagKind, flag, section
+from nmt.config.option import FlagKind, flag
 from nmt.config.roles import CommandConfig
 from nmt.config.scored_text import ScoredTextConfig
-from nmt.config.sections import DeviceConfig
+from nmt.config.sections import DeviceSection
 from nmt.config.translation import TranslationOptions
 
 
 @dataclass
 class GenerateConfig(
-    PluginOption, ProgressOption, OverwriteOption, ReadingOptions, EngineOptions, TranslationOptions, CommandConfig
+    DeviceSection,
+    OutputOption,
+    PluginOption,
+    ProgressOption,
+    OverwriteOption,
+    ReadingOptions,
+    EngineOptions,
+    TranslationOptions,
+    CommandConfig,
 ):
     """nmt-generate: lines of text (or a split of a corpus) in, translations out."""
 
@@ -42,9 +51,6 @@ class GenerateConfig(
         help="text: a sentence a line; tsv: with phrases after it that the translation must contain, or not if they begin "
         "with !; jsonl: text, prefix, include, exclude, reference, min_length, max_length, tag",
     )
-    output: str | None = flag(
-        None, help="file to write, compressed if its name ends in .gz or .xz; default standard output"
-    )
     resume_output: bool = flag(
         False,
         help="resume the same command where it was stopped: until it is complete, the output grows under its name and "
@@ -58,7 +64,6 @@ class GenerateConfig(
     rerank_weight: float = flag(1.0, help="weight of the reverse model's score relative to the search's own")
     cuda_graphs: bool = flag(False, help="on a GPU: record what a step of a model launches, and repeat it")
     on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.replace, "an empty line")
-    device: DeviceConfig = section(DeviceConfig, help="where the work is done")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,14 +97,6 @@ class ScoreConfig(ScoredTextConfig):
     command: ClassVar[str] = "score"
     src: str | None = flag(None, help="sources, one a line, for comet, metricx, --signs and --split-by length")
     confidence: bool = flag(False, help="intervals that 95 of 100 resampled texts stay within (bootstrap)")
-    paired: PairedTest = flag(
-        PairedTest.none,
-        help="p-values of the differences to the first system: none, bootstrap or randomization",
-    )
-    resamples: int | None = flag(
-        None,
-        help="resampled texts, or trials of --paired randomization; null: 1,000 texts, 10,000 trials",
-    )
     sentence: bool = flag(False, help="the scores of each line, in columns between tabs, in place of those of the text")
     split_by: str | None = flag(
         None, help="scores of parts of the text: length (words of the source, or the reference), or a file of labels"
@@ -111,7 +108,6 @@ class ScoreConfig(ScoredTextConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive("", resamples=self.resamples)
         refuse(
             (
                 self.sentence
@@ -143,7 +139,7 @@ class AverageConfig(PluginOption, OverwriteOption, ThreadsOption, DeviceOption, 
 
     command: ClassVar[str] = "average_checkpoints"
     inputs: list[str] = flag([], help="run folder, or checkpoints", kind=FlagKind.many)
-    output: str = flag("", help="folder to write")
+    output: str = flag("", help="folder for the averaged checkpoint")
     num_update_checkpoints: int | None = flag(None, help="average the last this many written by updates or minutes")
     num_epoch_checkpoints: int | None = flag(None, help="average the last this many written at an epoch's end")
     num_best_checkpoints: int | None = flag(None, help="average this many of the best, by their scores in validation")

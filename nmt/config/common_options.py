@@ -32,6 +32,15 @@ class OverwriteOption(CommonOptions):
 
 
 @dataclass(kw_only=True)
+class OutputOption(CommonOptions):
+    """Where lines of text go."""
+
+    output: str | None = flag(
+        None, help="file to write, compressed if its name ends in .gz or .xz; default standard output"
+    )
+
+
+@dataclass(kw_only=True)
 class PluginOption(CommonOptions):
     """Where plugins come from."""
 
@@ -77,6 +86,13 @@ class ThreadsOption(CommonOptions):
 
 
 @dataclass(kw_only=True)
+class SeedOption(CommonOptions):
+    """Where random numbers start."""
+
+    seed: int = flag(1, help="seed of everything random")
+
+
+@dataclass(kw_only=True)
 class DeviceOption(CommonOptions):
     """Where a command computes that has no choice of precision."""
 
@@ -85,6 +101,15 @@ class DeviceOption(CommonOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_device(self.device)
+
+
+@dataclass(kw_only=True)
+class TagOption(CommonOptions):
+    """The target language of a model that has several."""
+
+    tag: str | None = flag(
+        None, help="language to translate into, of a model with language tags; null: that of its (first) corpus"
+    )
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,7 @@ from nmt.config.checks import refuse, require_positive
 from nmt.config.choices import PairedTest
 from nmt.config.common_options import OverwriteOption
 from nmt.config.option import flag
-from nmt.config.scored_text import ScoredTextConfig
+from nmt.config.scored_text import ScoredTextConfig, paired_option
 from nmt.errors import quantity
 
 
@@ -32,19 +32,12 @@ class CompareConfig(OverwriteOption, ScoredTextConfig):
         help="training text in the language of the references: how often a word stands there; null: in the references",
     )
     output: str = flag("", help="file to write: .html (the page) or .json (the same as data)")
-    paired: PairedTest = flag(
-        PairedTest.bootstrap,
-        help="p-values of the differences to the first system: none, bootstrap or randomization",
-    )
-    resamples: int | None = flag(
-        None,
-        help="resampled texts, or trials of --paired randomization; null: 1,000 texts, 10,000 trials",
-    )
+    paired: PairedTest = paired_option(PairedTest.bootstrap)
     count: int = flag(100, help="sentences shown of each pair of systems: so many gains, and so many losses")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive("", resamples=self.resamples, count=self.count)
+        require_positive("", count=self.count)
         twice = next((name for name in self.names if self.names.count(name) > 1), "")
         refuse(
             (twice, f"--names calls two systems {twice}; give each a name of its own"),

@@ -57,7 +57,7 @@ class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
     format: str = flag(
         "", help="what is to read it: ctranslate2, huggingface or safetensors (arrays under plain names)"
     )
-    output: str = flag("", help="folder to write")
+    output: str = flag("", help="folder for the exported model")
     quantization: Quantization = flag(
         Quantization.float32, help="numbers of the weights, for ctranslate2: float32, float16, int8, int8_float32, ..."
     )

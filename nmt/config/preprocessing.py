@@ -13,6 +13,7 @@ from nmt.config.common_options import (
     PluginOption,
     ProgressOption,
     ReadingOptions,
+    SeedOption,
     invalid_text_option,
 )
 from nmt.config.cut_text import CutTextConfig
@@ -66,7 +67,7 @@ class FilterConfig:
 
 
 @dataclass
-class PreprocessConfig(ProgressOption, PluginOption, OverwriteOption, ReadingOptions, CutTextConfig):
+class PreprocessConfig(SeedOption, ProgressOption, PluginOption, OverwriteOption, ReadingOptions, CutTextConfig):
     """nmt-preprocess: parallel text in, a corpus folder out."""
 
     command: ClassVar[str] = "preprocess"
@@ -127,4 +128,3 @@ class PreprocessConfig(ProgressOption, PluginOption, OverwriteOption, ReadingOpt
     on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.error, "the pair")
     workers: int = flag(1, help="processes that encode text")
     keep_text: bool = flag(False, help="keep the text of the training pairs too: nmt-train --augment needs it")
-    seed: int = flag(1, help="seed of everything random")

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from nmt.config.checks import refuse
-from nmt.config.choices import InvalidText, PieceMarks
+from nmt.config.checks import refuse, require_positive
+from nmt.config.choices import InvalidText, PairedTest, PieceMarks
 from nmt.config.common_options import PluginOption, ReadingOptions, invalid_text_option
 from nmt.config.option import flag
 from nmt.config.roles import CommandConfig
+
+
+def paired_option(default: PairedTest) -> Any:
+    """Return the option ``paired``, whose default differs between commands."""
+    text = "p-values of the differences to the first system: none, bootstrap or randomization"
+    return flag(default, help=text, kw_only=True)
 
 
 @dataclass
@@ -33,10 +40,16 @@ class ScoredTextConfig(PluginOption, ReadingOptions, CommandConfig):
         implied=PieceMarks.subword_nmt,
     )
     lowercase: bool = flag(False, help="score lower-cased")
+    paired: PairedTest = paired_option(PairedTest.none)
+    resamples: int | None = flag(
+        None,
+        help="resampled texts, or trials of --paired randomization; null: 1,000 texts, 10,000 trials",
+    )
     on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.error, "in all files")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_positive("", resamples=self.resamples)
         twice = next((name for name in self.sys if self.sys.count(name) > 1), "")
         refuse((twice, f"--sys names {twice} twice; leave one out"))
 

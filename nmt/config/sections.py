@@ -19,7 +19,7 @@ from nmt.config.checks import require_not_negative as require_not_negative  # pl
 from nmt.config.checks import require_positive as require_positive
 from nmt.config.checks import require_share as require_share
 from nmt.config.choices import Precision, Strategy
-from nmt.config.common_options import PluginOption, ProgressOption
+from nmt.config.common_options import CommonOptions, PluginOption, ProgressOption, SeedOption
 from nmt.config.option import flag, group, option, section, threads_option
 from nmt.config.roles import AnyCriterion, AnyOptimizer, AnyScheduler, AnySearch, CommandConfig
 from nmt.config.sampling import CorpusSamplingConfig
@@ -295,6 +295,13 @@ class DeviceConfig:
         require_threads("device", self.threads)
 
 
+@dataclass(kw_only=True)
+class DeviceSection(CommonOptions):
+    """Where a command computes, with a choice of precision."""
+
+    device: DeviceConfig = section(DeviceConfig, help="where the work is done")
+
+
 @dataclass
 class DistributedConfig:
     """Several processes, started by torchrun, that train one model."""
@@ -313,7 +320,7 @@ class DistributedConfig:
 
 
 @dataclass
-class TrainConfig(PluginOption, CommandConfig):
+class TrainConfig(DeviceSection, SeedOption, PluginOption, CommandConfig):
     """nmt-train: a corpus folder in, a run folder with checkpoints out."""
 
     command: ClassVar[str] = "train"
@@ -336,7 +343,6 @@ class TrainConfig(PluginOption, CommandConfig):
     validation: ValidationConfig = section(ValidationConfig, help="when and how to validate")
     checkpoint: CheckpointConfig = section(CheckpointConfig, help="what is written and kept")
     report: ReportConfig = section(ReportConfig, help="what is shown and recorded")
-    device: DeviceConfig = section(DeviceConfig, help="where the work is done")
     distributed: DistributedConfig = section(DistributedConfig, help="several processes that train one model")
     verify: Verify = flag(
         Verify.fast,
@@ -344,7 +350,6 @@ class TrainConfig(PluginOption, CommandConfig):
     )
     train_subset: str = flag("train", help="split to train on")
     valid_subset: str = flag("valid", help="split to validate on")
-    seed: int = flag(1, help="seed of everything random")
     dry_run: bool = flag(False, help="say what batches, memory and time training takes, and stop; nothing is written")
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nmt.config.checks import Refusals, refuse, require_positive
 from nmt.config.choices import AlignmentKind, LongLines, MbrMetric, PieceMarks
-from nmt.config.common_options import CommonOptions
+from nmt.config.common_options import CommonOptions, TagOption
 from nmt.config.option import flag, group
 from nmt.config.roles import AnySearch, SearchConfig
 
@@ -34,13 +34,10 @@ class BatchOptions(CommonOptions):
 
 
 @dataclass(kw_only=True)
-class TranslationOptions(BatchOptions):
+class TranslationOptions(TagOption, BatchOptions):
     """How lines are translated. Every field is a keyword of ``Translator.translate``, unless it says otherwise."""
 
     search: AnySearch = group("search", help="how translations are found", flag="--search", http=True, preset="beam")
-    tag: str | None = flag(
-        None, help="language to translate into, of a model with language tags; null: that of its (first) corpus"
-    )
     remove_bpe: PieceMarks | None = flag(
         None,
         help="join pieces of text that was cut before the corpus was made: none (also --no-remove-bpe), subword_nmt (the "

@@ -9,7 +9,14 @@ from enum import Enum
 from typing import ClassVar
 
 from nmt.config.checks import refuse, require_positive, require_share
-from nmt.config.common_options import DeviceOption, OverwriteOption, PluginOption, ReadingOptions, ThreadsOption
+from nmt.config.common_options import (
+    DeviceOption,
+    OverwriteOption,
+    PluginOption,
+    ReadingOptions,
+    TagOption,
+    ThreadsOption,
+)
 from nmt.config.option import FlagKind, flag
 from nmt.config.roles import CommandConfig
 
@@ -48,7 +55,9 @@ MOST_IN_TABLE = 10_000  # positions or tokens; a picture has fewer pixels
 
 
 @dataclass
-class VisualizeConfig(PluginOption, ReadingOptions, ThreadsOption, DeviceOption, OverwriteOption, CommandConfig):
+class VisualizeConfig(
+    TagOption, PluginOption, ReadingOptions, ThreadsOption, DeviceOption, OverwriteOption, CommandConfig
+):
     """nmt-visualize: what a model attends to, its positions and embeddings, or curves of runs, as page or picture."""
 
     command: ClassVar[str] = "visualize"
@@ -63,7 +72,6 @@ class VisualizeConfig(PluginOption, ReadingOptions, ThreadsOption, DeviceOption,
     translations: str | None = flag(
         None, help="their translations, line for line; -: standard input; null: the model finds them"
     )
-    tag: str | None = flag(None, help="language to translate into, of a model with language tags")
     words: bool = flag(
         False, help="join the pieces of a word: what is looked at is summed up, those who look are averaged"
     )

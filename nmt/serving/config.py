@@ -12,7 +12,7 @@ from nmt.config.checks import Refusals, refuse, require_not_negative, require_po
 from nmt.config.common_options import EngineOptions, PluginOption
 from nmt.config.option import FlagKind, flag, option, section
 from nmt.config.roles import CommandConfig
-from nmt.config.sections import DeviceConfig
+from nmt.config.sections import DeviceSection
 from nmt.config.translation import BatchOptions
 from nmt.search.config import BeamConfig
 
@@ -46,7 +46,7 @@ class ServedSearch(_SearchOptions):  # type: ignore[misc]
 
 
 @dataclass
-class ServeConfig(PluginOption, EngineOptions, BatchOptions, CommandConfig):
+class ServeConfig(DeviceSection, PluginOption, EngineOptions, BatchOptions, CommandConfig):
     """nmt-serve: models in, translations over HTTP out."""
 
     command: ClassVar[str] = "serve"
@@ -85,7 +85,6 @@ class ServeConfig(PluginOption, EngineOptions, BatchOptions, CommandConfig):
     grace: float = flag(30.0, help="seconds that what was accepted may take after SIGTERM or Ctrl-C")
     web_page: bool = flag(True, help="a page to type in, at /")
     access_log: bool = flag(False, help="a line in the log for each request")
-    device: DeviceConfig = section(DeviceConfig, help="where the work is done")
 
     def __post_init__(self) -> None:
         super().__post_init__()
