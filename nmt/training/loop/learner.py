@@ -47,7 +47,11 @@ class Step(nn.Module):
 
 def seed_torch(*key: int) -> None:
     """Seed all generators of torch with a hash of ``key``, such as (seed, update, micro-batch)."""
-    torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1)))
+    seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:  # torch.manual_seed takes 0.2 to 0.6 ms more, to keep the seed for GPUs that there are not
+        torch.default_generator.manual_seed(seed)
 
 
 @contextlib.contextmanager
