@@ -19,6 +19,8 @@ from nmt.translation.translator import Translator
 from tests.tiny_models import write_tiny_model
 from tests.unit.engines.tape import Recorder
 
+pytestmark = pytest.mark.slow  # the recorded models take seconds
+
 LINES = ["ein mann", "", "rot", "zwei rot mann", "rot rot rot rot"]
 
 

@@ -15,6 +15,8 @@ from nmt.data.tokenizers.piece_lists import WordsBuilder, WordsConfig
 from nmt.errors import DataError
 from nmt.models.binary_symbols import bit_codes
 
+pytestmark = pytest.mark.slow  # runs scripts
+
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "neural_turing_machine"
 
 

@@ -33,6 +33,8 @@ from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer
 from nmt.testing.subjects import load_preset, toy_batch
 
+pytestmark = pytest.mark.slow  # tries every architecture
+
 JOINT, SEPARATE = VocabularySizes(23, 23, True), VocabularySizes(23, 24, False)
 
 # Of each model the choices that decide which other options have an effect.

@@ -20,6 +20,8 @@ from nmt.reporting.run_record import RunRecord
 from nmt.training.assemble import train
 from tests.html_pages import SECTIONS, read
 
+pytestmark = pytest.mark.slow  # whole runs
+
 MakeConfig = Callable[..., TrainConfig]
 
 

@@ -30,6 +30,8 @@ from nmt.translation.alignment_choice import agreements, error_rates, read_gold_
 from nmt.translation.word_alignment import selection_pairs
 from tests.tiny_models import SIZES_WITH_ATTENTION, in_english, some_lines, tiny_pair, write_tiny_model
 
+pytestmark = pytest.mark.slow  # the models take seconds
+
 WRITTEN = AlignmentHead(1, 1, shift=False)
 READ = AlignmentHead(1, 1, shift=True)
 
@@ -169,7 +171,6 @@ def aligner(path: Path | str) -> Aligner:
     return Aligner(Translator.load(path, "cpu", engine="torch"), str(path))
 
 
-@pytest.mark.slow
 def test_every_place_of_a_model_reads_the_weights_that_attention_gives(model: Path) -> None:
     """Another way to the same: the weights of all heads of each sentence alone."""
     one = aligner(model)
@@ -189,7 +190,6 @@ def test_every_place_of_a_model_reads_the_weights_that_attention_gives(model: Pa
             assert row.tolist() == np.where(best == weights.shape[1] - 1, -1, best).tolist(), place
 
 
-@pytest.mark.slow
 def test_a_learned_model_aligns_words_that_it_translates(transformer: Path) -> None:
     found = nmt.align(transformer, LINES, REFERENCES, device="cpu")
     right = sum((i, i) in links for line, links in zip(LINES, found) for i in range(len(line.split())))
@@ -210,7 +210,6 @@ def test_neither_order_nor_windows_nor_batches_change_anything(
     assert turned_round[::-1] == expected
 
 
-@pytest.mark.slow
 def test_an_ensemble_aligns_by_the_mean_of_its_models(transformer: Path, folder: Path) -> None:
     other = write_tiny_model(folder / "other", model="transformer", seed=2, **SIZES_WITH_ATTENTION["transformer"])
     found = nmt.align(f"{transformer}:{other}", LINES, REFERENCES, device="cpu", layer=3, head=2, shift=False)

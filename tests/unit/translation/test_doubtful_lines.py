@@ -9,6 +9,8 @@ import pytest
 from nmt.translation import Translator
 from tests.tiny_models import WORDS, write_tiny_model
 
+pytestmark = pytest.mark.slow  # loads the tables of languages
+
 ENGLISH = "the man and the two dogs run"
 
 
@@ -26,7 +28,6 @@ def warnings(translator: Translator, caplog: pytest.LogCaptureFixture, lines: li
     return [record.getMessage() for record in caplog.records]
 
 
-@pytest.mark.slow
 def test_lines_of_mostly_unknown_tokens_have_one_warning(
     translator: Translator, caplog: pytest.LogCaptureFixture
 ) -> None:

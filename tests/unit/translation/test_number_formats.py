@@ -16,7 +16,10 @@ from nmt.search.config import BeamConfig
 from nmt.translation import Translator
 from tests.tiny_models import in_english, some_lines, write_tiny_model
 
-pytestmark = pytest.mark.skipif(library() is None, reason="the C part was not built: no C compiler")
+pytestmark = [
+    pytest.mark.slow,  # the model and its lines take seconds
+    pytest.mark.skipif(library() is None, reason="the C part was not built: no C compiler"),
+]
 LINES = some_lines(60)
 Scored = list[tuple[str, list[float]]]
 
@@ -33,7 +36,6 @@ def scored(translator: Translator, lines: list[str], **options: Any) -> Scored:
     return [(one.text, list(one.token_scores)) for one in found]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*NumberFormat.__members__])
 def test_every_format_translates(folder: Path, name: str) -> None:
     translations = Translator.load(folder, device="cpu", dtype=name).translate(LINES, beam=3)
