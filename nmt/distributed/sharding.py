@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import tree_leaves
 
 from nmt.distributed.peers import Peers
-from nmt.distributed.together import Together, digest
+from nmt.distributed.replicated import Replicated, digest
 from nmt.distributed.world import Called, squares
 from nmt.errors import NMTError, UsageError
 from nmt.interface import Batch, LossReport
@@ -60,7 +60,7 @@ class _Root(nn.Module):
         return report.loss_sum, report
 
 
-class Sharded(Together):
+class Sharded(Replicated):
     """The ranks of a process group, which divide the parameters of one model."""
 
     divides = True

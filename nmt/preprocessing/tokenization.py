@@ -121,9 +121,9 @@ def _existing(config: PreprocessConfig, name: str | None, side: int) -> Tokenize
         return None
     folder = find_pair(Path(name))
     if folder is None:
-        if (found := corpus_of_fairseq(Path(name))) is not None:
-            raise DataError(f"{name} is {found}")
-        return _builder(config).given(Path(name))
+        if (description := corpus_of_fairseq(Path(name))) is not None:
+            raise DataError(f"{name} is {description}")
+        return _builder(config).from_file(Path(name))
     pair = LanguagePair.load(folder)
     if config.joined_dictionary and pair.source.vocabulary != pair.target.vocabulary:
         raise UsageError(

@@ -259,8 +259,8 @@ class SentencePieceTokenizer(Tokenizer):
 
     def spans(self, line: str) -> list[Span]:
         """Return the library's spans, which track rewritten characters."""
-        found: list[Span] = self._model.encode(line, return_type="offset_mapping")["offsets"]
-        return found
+        spans: list[Span] = self._model.encode(line, return_type="offset_mapping")["offsets"]
+        return spans
 
     def bpe_dropout(self, dropout: float) -> Sampler:
         if not self._is("bpe"):
@@ -318,8 +318,8 @@ class SentencePieceTokenizer(Tokenizer):
 
     def model_bytes(self) -> bytes:
         """Return the content of a sentencepiece model file."""
-        found: bytes = self._model.serialized_model_proto()
-        return found
+        content: bytes = self._model.serialized_model_proto()
+        return content
 
 
 @tokenizers.register("bpe", BpeConfig)
@@ -379,7 +379,7 @@ class SentencePieceBuilder(TokenizerBuilder):
         with damage_named(path):
             return SentencePieceTokenizer(self._config, read_model(path))
 
-    def given(self, path: Path) -> Tokenizer:
+    def from_file(self, path: Path) -> Tokenizer:
         if is_dictionary_of_fairseq(path):
             raise DataError(
                 f"{path} is a dictionary of fairseq (a piece and its count on each line), which does not say how text is "

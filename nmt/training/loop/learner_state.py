@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nmt.distributed.together import digest
+from nmt.distributed.replicated import digest
 from nmt.errors import NMTError
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, load_parameters
 from nmt.training.checkpoints.resume import ResumePoint

@@ -325,8 +325,8 @@ class Trainer:
         values = {"run": asdict(state), "best": self.validation.best.state(), "report": self.reporter.state()}
         info = CheckpointInfo(state.update, state.epoch, reasons, scores, self.settings.lasting())
         good_until = watch.good_until if watch.in_doubt else None
-        with snapshot(self.learner, info, values | asdict(self.settings), good_until) as taken:
-            self.world.on_main(lambda: self.checkpoints.save(taken, best=improved))
+        with snapshot(self.learner, info, values | asdict(self.settings), good_until) as state_snapshot:
+            self.world.on_main(lambda: self.checkpoints.save(state_snapshot, best=improved))
 
     def _report_written(self) -> None:
         for info, path in self.checkpoints.written():

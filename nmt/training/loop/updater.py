@@ -38,7 +38,7 @@ from nmt.training.loop.learner import SMALLER_BATCHES, Arithmetic, Learner, desc
 
 logger = logging.getLogger("nmt.training")
 
-TOGETHER = "the ranks make this pass together, so none can compute its batch in halves"
+COLLECTIVE_PASS = "the ranks make this pass together, so none can compute its batch in halves"
 MOST = 20  # files of bad updates; further ones would tell nothing new
 
 
@@ -118,7 +118,7 @@ class Updater:
         self._settled = 0.0  # when the report of the last update was known
         if "backward" in meets(last=True):
             passes = "any pass" if "backward" in meets(last=False) else "the last backward pass of an update"
-            logger.info("should memory run short in %s, training ends: %s", passes, TOGETHER)
+            logger.info("should memory run short in %s, training ends: %s", passes, COLLECTIVE_PASS)
 
     def announce(self, updates: Sequence[UpdateBatches]) -> None:
         """Announce the next update, and perhaps some after it, to the reader of batches."""
@@ -217,14 +217,14 @@ class Updater:
     def _all_present(self, update: int, share: Share[PlannedBatch], which: str) -> Iterator[None]:
         """Surround a pass. If all ranks make it together, a shortage of memory ends training: none can repeat it in
         halves."""
-        together = which in self.learner.world.meets(last=share.last)
-        if together and which == "forward":  # in the backward pass ranks wait for each other at its end
+        collective = which in self.learner.world.meets(last=share.last)
+        if collective and which == "forward":  # in the backward pass ranks wait for each other at its end
             self.learner.world.arrive()
         try:
             yield
         except Exception as error:
-            if is_shortage(error) and together:
-                raise self._shortage(update, share, f"in the {which} pass of a batch", TOGETHER) from error
+            if is_shortage(error) and collective:
+                raise self._shortage(update, share, f"in the {which} pass of a batch", COLLECTIVE_PASS) from error
             raise
 
     def _halves(self, update: int, share: Share[PlannedBatch]) -> list[Share[PlannedBatch]]:

@@ -95,7 +95,9 @@ class Validation:
     @property
     def failures(self) -> Mapping[str, str]:
         """Metrics that could not be computed, with the error."""
-        return next((one.failures for one in self.validators if isinstance(one, TranslationValidator)), {})
+        return next(
+            (validator.failures for validator in self.validators if isinstance(validator, TranslationValidator)), {}
+        )
 
 
 class ValidationStopped(Exception):
@@ -130,7 +132,7 @@ class LossValidator:
             where = f"in validation, in a batch of {described(batch)}"
             with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self.arithmetic.forward_pass():
                 report: LossReport = self.step(batch.to(self.arithmetic.device))
-            sums += [float(one) for one in (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)]
+            sums += [float(total) for total in (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)]
             count(len(indices))
         loss, nll, denominator, tokens, stops = self.world.sums([*sums.tolist(), float(stopped)])
         if stops:

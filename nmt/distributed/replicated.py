@@ -25,7 +25,7 @@ def digest(tensors: Iterable[Tensor]) -> float:
     return sum(float(tensor.detach().double().sum()) for tensor in tensors)
 
 
-class Together(World):
+class Replicated(World):
     """The ranks of a process group; torch's DistributedDataParallel averages their gradients."""
 
     def __init__(self, peers: Peers | None = None) -> None:
@@ -77,15 +77,15 @@ class Together(World):
         return gathered
 
     def on_main(self, work: Callable[[], T]) -> T:
-        told: list[Any] = [None, None]
+        outcome: list[Any] = [None, None]
         if self.main:
             try:
-                told[0] = work()
+                outcome[0] = work()
             except NMTError as error:
-                told[1] = error
+                outcome[1] = error
         with self._meeting():
-            dist.broadcast_object_list(told, src=0)
-        if told[1] is not None:
-            raise told[1]
-        result: T = told[0]
+            dist.broadcast_object_list(outcome, src=0)
+        if outcome[1] is not None:
+            raise outcome[1]
+        result: T = outcome[0]
         return result
