@@ -24,7 +24,7 @@ from nmt.engines.model_engine import ModelEngine
 from nmt.errors import quantity
 from nmt.interface import EncoderDecoder, LossReport
 from nmt.optim.schedules import is_better
-from nmt.progress import Watch, in_lines, watched
+from nmt.progress import Watch, in_lines
 from nmt.reporting.figures import perplexity
 from nmt.reporting.reporter import Sample, log_samples
 from nmt.scoring import Scorer
@@ -238,21 +238,24 @@ def build_validators(
     pair: LanguagePair,
     split: Split | None,
     scorers: Mapping[str, Scorer],
+    *,
+    samples: int,
     show: Callable[[Sequence[Sample]], None] = log_samples,
+    watch: Watch = in_lines,
 ) -> list[Validator]:
     """Return the validators of a run: of the loss, and of translations if any are scored or shown; none without a split."""
     if split is None:
         return []
-    options, batching, watch = config.validation, config.batching, watched(config.report.progress)
+    options, batching = config.validation, config.batching
     validators: list[Validator] = [LossValidator(step, split, batching, arithmetic, world, watch)]
     sentences = options.max_sentences if options.max_sentences is not None else len(split)
     if not scorers:
-        sentences = min(sentences, options.samples)
+        sentences = min(sentences, samples)
     if sentences:
         translation = config.translation
         search = searches.build(translation.search, translation.candidates())
         parts = (step.model, search, pair, split, scorers, batching, arithmetic, world)
-        validators.append(TranslationValidator(*parts, sentences, options.samples, show, watch))
+        validators.append(TranslationValidator(*parts, sentences, samples, show, watch))
     return validators
 
 
