@@ -273,9 +273,7 @@ class Judge:
             raise UsageError("the criterion has learned parameters, which an average does not contain")
         self._step = Step(model, criterion).to(device).eval()
         scorers = build_scorers(config.validation)
-        self._validators = build_validators(
-            config, self._step, arithmetic, World(), pair, datasets.valid, scorers, samples=0
-        )
+        self._validators = build_validators(config, self._step, arithmetic, World(), pair, datasets.valid, scorers)
         self._seed = config.seed
         self._names = {*LOSSES, *scorers}
         self._fingerprint = validation_fingerprint(config, datasets.valid_identities, str(arithmetic))

@@ -61,7 +61,7 @@ from nmt.training.setup.contradictions import check
 from nmt.training.setup.datasets import Datasets, open_datasets, readable, stages_of
 from nmt.training.setup.description import describe_model, describe_run
 from nmt.training.setup.disk import expected_checkpoint, require_disk
-from nmt.training.setup.forecast import LEAST_UPDATES, EpochSizes, Forecast, forecast_by_largest, try_forecast
+from nmt.training.setup.forecast import EpochSizes, Forecast, forecast_by_largest, try_forecast
 from nmt.training.setup.length import number_of_updates
 from nmt.training.setup.metrics import build_scorers, higher_is_better
 from nmt.training.setup.operations import known_cost
@@ -184,7 +184,11 @@ def _train(setup: RunSetup, lock: RunLock, checkpoints: CheckpointWriter, stop: 
     made = 0 if point is None else point.state.update
     updates_left = None if setup.max_update is None else setup.max_update - made
     step, arithmetic = _step(setup, point)
-    cost, forecast = _estimates(setup, step, arithmetic, updates_left)
+    cost, forecast = None, None
+    if world.main:
+        train_split = setup.datasets.train
+        cost = known_cost(config, step, train_split, arithmetic, world.size)
+        forecast = try_forecast(config, step, setup.batches, train_split, arithmetic, world, updates_left)
     learner = _learner(setup, step, arithmetic)
     world.on_main(lambda: _tell_and_check(setup, learner, forecast, updates_left, is_new=point is None))
     lock.create()
@@ -267,19 +271,6 @@ def _step(setup: RunSetup, point: ResumePoint | None) -> tuple[Step, Arithmetic]
     if point is None and config.checkpoint.finetune_from_model is not None:
         parts.start_from(config, model, datasets.pair)
     return parts.build_step(config, datasets, model, device, world), arithmetic
-
-
-def _estimates(
-    setup: RunSetup, step: Step, arithmetic: Arithmetic, updates_left: int | None
-) -> tuple[Cost | None, Forecast | None]:
-    """Return the cost of an update, and a forecast unless few updates are left; None on ranks but 0."""
-    config, train, world = setup.config, setup.datasets.train, setup.world
-    if not world.main:
-        return None, None
-    cost = known_cost(config, step, train, arithmetic, world.size)
-    if updates_left is not None and updates_left < LEAST_UPDATES:
-        return cost, None
-    return cost, try_forecast(config, step, setup.batches, train, arithmetic, world)
 
 
 def _learner(setup: RunSetup, step: Step, arithmetic: Arithmetic) -> Learner:
@@ -370,17 +361,9 @@ def _validation(setup: RunSetup, learner: Learner, reporter: Reporter) -> Valida
     options = config.validation
     best = BestScore(options.best_metric, higher_is_better=setup.higher_is_better, patience=options.patience)
     step, arithmetic, world = learner.step, learner.arithmetic, learner.world
+    watch = watched(config.report.progress)
     validators = build_validators(
-        config,
-        step,
-        arithmetic,
-        world,
-        datasets.pair,
-        datasets.valid,
-        setup.scorers,
-        samples=options.samples,
-        show=reporter.samples,
-        watch=watched(config.report.progress),
+        config, step, arithmetic, world, datasets.pair, datasets.valid, setup.scorers, reporter.samples, watch
     )
     return Validation(validators, best, options, learner, config.seed)
 

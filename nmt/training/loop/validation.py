@@ -238,15 +238,14 @@ def build_validators(
     pair: LanguagePair,
     split: Split | None,
     scorers: Mapping[str, Scorer],
-    *,
-    samples: int,
-    show: Callable[[Sequence[Sample]], None] = log_samples,
+    show: Callable[[Sequence[Sample]], None] | None = None,
     watch: Watch = in_lines,
 ) -> list[Validator]:
     """Return the validators of a run: of the loss, and of translations if any are scored or shown; none without a split."""
     if split is None:
         return []
     options, batching = config.validation, config.batching
+    samples = 0 if show is None else options.samples
     validators: list[Validator] = [LossValidator(step, split, batching, arithmetic, world, watch)]
     sentences = options.max_sentences if options.max_sentences is not None else len(split)
     if not scorers:
@@ -255,7 +254,7 @@ def build_validators(
         translation = config.translation
         search = searches.build(translation.search, translation.candidates())
         parts = (step.model, search, pair, split, scorers, batching, arithmetic, world)
-        validators.append(TranslationValidator(*parts, sentences, samples, show, watch))
+        validators.append(TranslationValidator(*parts, sentences, samples, show or log_samples, watch))
     return validators
 
 
