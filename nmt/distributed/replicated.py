@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nmt.distributed.peers import Peers
-from nmt.distributed.world import Called, World
+from nmt.distributed.world import World, WrappedStep
 from nmt.errors import NMTError
 from nmt.reporting.stopwatch import WAITING
 
@@ -48,16 +48,16 @@ class Replicated(World):
         with self.stopwatch.during(WAITING):
             yield
 
-    def wrap(self, step: nn.Module) -> Called:
+    def wrap(self, step: nn.Module) -> WrappedStep:
         wrapped = DistributedDataParallel(step, gradient_as_bucket_view=True)
         wrapped.broadcast_buffers = (
             False  # buffers are constants; as an argument this has another name in some versions
         )
         return wrapped
 
-    def backward_of(self, called: Called, *, last: bool) -> AbstractContextManager[object]:
-        assert isinstance(called, DistributedDataParallel)
-        return contextlib.nullcontext() if last else called.no_sync()
+    def backward_of(self, wrapped: WrappedStep, *, last: bool) -> AbstractContextManager[object]:
+        assert isinstance(wrapped, DistributedDataParallel)
+        return contextlib.nullcontext() if last else wrapped.no_sync()
 
     def meets(self, *, last: bool) -> Sequence[str]:
         return ("backward",) if last else ()  # where gradients are exchanged

@@ -377,7 +377,7 @@ def _run(
         # its log may not have ended, if a process died between checkpoint and log
         if setup.world.main and RunRecord.read(setup.folder).last("end").get("update") != state.update:
             reporter.start(state.update, None, cost, skipped=state.skipped)
-            reporter.end(ending=trainer.ending() or "", **state.spent())
+            reporter.end(ending=trainer.ending() or "", **state.totals())
             reporter.close()
         trainer.require_learned()
         return
@@ -390,9 +390,9 @@ def _run(
     reporter.start(state.update, description, cost, state.seconds, state.skipped)
     try:
         ending = trainer.run()
-        reporter.end(ending=ending, **state.spent())
+        reporter.end(ending=ending, **state.totals())
     except BaseException as error:
-        reporter.stopped(error, **state.spent())
+        reporter.stopped(error, **state.totals())
         raise
     finally:
         if profiler is not None:

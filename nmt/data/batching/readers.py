@@ -55,7 +55,7 @@ class Readers(Generic[Task, Result]):
         self._lock = threading.Lock()  # a thread reads batches for a GPU
 
     @property
-    def ahead(self) -> int:
+    def lookahead(self) -> int:
         """The number of tasks to announce at a time."""
         return 2 * self.count
 
