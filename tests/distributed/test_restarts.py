@@ -37,7 +37,7 @@ from tests.distributed.processes import (
     ],
     ids=["before the ranks are joined", "afterwards", "in training"],
 )
-def test_what_a_restart_cannot_mend_is_reported_once_and_recorded(
+def test_what_a_restart_cannot_mend_is_told_once_and_recorded(
     copy_corpus: Path, tmp_path: Path, wrong: list[str], reason: str, exit_status: int
 ) -> None:
     folder = tmp_path / "run"

@@ -274,7 +274,7 @@ def test_a_rank_that_hangs_is_named_by_the_other(
     assert status == 0, log
 
 
-def test_a_dry_run_of_two_processes_is_reported_once(copy_corpus: Path, tmp_path: Path) -> None:
+def test_a_dry_run_of_two_processes_is_told_once(copy_corpus: Path, tmp_path: Path) -> None:
     processes = start_two(str(copy_corpus), *TINY, "--dry-run", "--save-dir", tmp_path / "run")
     outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.wait() for process in processes] == [0, 0], outputs
