@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nmt.config.choices import Precision, ProgressStyle
+from nmt.config.choices import Precision
 from nmt.config.commands import AverageConfig
 from nmt.config.plain import from_plain
 from nmt.config.sections import BY_EPOCH, BY_MINUTES, BY_UPDATES, LOSSES, TrainConfig
@@ -258,9 +258,7 @@ class Judge:
         loaded = load_model(path, device)
         model, pair, tree = loaded.module, loaded.pair, loaded.tree
         config = from_plain(TrainConfig, tree, origin=str(path / "config.yaml"))
-        config = replace(config, data=list(data) or config.data, validation=replace(config.validation, samples=0))
-        config = replace(config, report=replace(config.report, progress=ProgressStyle.lines))
-        datasets = _open(config, pair)
+        datasets = _open(data or config.data, config.valid_subset, pair)
         check_lengths(model, datasets, config.batching)
         before = read_info(path).made.get("precision")  # the precision that ``auto`` chose in the run
         try:
@@ -332,17 +330,17 @@ def table(rows: Sequence[Row]) -> list[str]:
     return ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in cells]
 
 
-def _open(config: TrainConfig, pair: LanguagePair) -> Datasets:
-    if not config.data:
+def _open(folders: Sequence[str], valid_subset: str, pair: LanguagePair) -> Datasets:
+    if not folders:
         raise UsageError(f"the configuration of the run names no corpus; {ELSEWHERE}")
     try:
-        datasets = open_validation(config)
+        datasets = open_validation(folders, valid_subset)
     except NMTError as error:
         raise type(error)(f"{error}; {ELSEWHERE}") from None
     if datasets.pair.is_reverse_of(pair):
         raise DataError(
-            f"{config.data[0]} goes from {pair.target_lang} to {pair.source_lang}, the other way than the model; {ELSEWHERE}"
+            f"{folders[0]} goes from {pair.target_lang} to {pair.source_lang}, the other way than the model; {ELSEWHERE}"
         )
     if datasets.pair.digest() != pair.digest():
-        raise DataError(f"{config.data[0]} has other vocabularies than the model; {ELSEWHERE}")
+        raise DataError(f"{folders[0]} has other vocabularies than the model; {ELSEWHERE}")
     return datasets

@@ -72,7 +72,7 @@ class Interrupted(NMTError):
     exit_status = 75
 
 
-class AlreadyTold(NMTError):
+class AlreadyReported(NMTError):
     """An error that another process reports. This process exits with its status and prints nothing."""
 
 

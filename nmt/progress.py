@@ -74,20 +74,20 @@ class ProgressLog:
         self._what, self._unit, self._total = what, unit.removesuffix("s"), total
         self._done = 0
         self._clock = clock
-        self._began = self._said = clock()
+        self._began = self._last_logged = clock()
 
     def add(self, count: int) -> None:
         self._done += count
-        if self._clock() - self._said >= SECONDS_BETWEEN_LINES:
-            self._say()
+        if self._clock() - self._last_logged >= SECONDS_BETWEEN_LINES:
+            self._log()
 
     def end(self) -> None:
         if self._done:
-            self._say()
+            self._log()
 
-    def _say(self) -> None:
-        self._said = self._clock()
-        rate = self._done / max(self._said - self._began, 1e-9)
+    def _log(self) -> None:
+        self._last_logged = self._clock()
+        rate = self._done / max(self._last_logged - self._began, 1e-9)
         done, left = quantity(self._done, self._unit), ""
         if self._total is not None:
             missing = max(self._total - self._done, 0)

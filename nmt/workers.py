@@ -90,10 +90,10 @@ class WorkerProcess:
 
     def result(self) -> Any:
         """Wait for the result of the oldest task of ``do_tasks``, or raise its error. Raises ``WorkerEnded``."""
-        good, found = self.receive()
+        good, result = self.receive()
         if not good:
-            raise found
-        return found
+            raise result
+        return result
 
     def ending(self) -> str:
         """How a process that has ended did so: ``SIGKILL`` or ``status 1``."""
@@ -236,12 +236,12 @@ def side_by_side(
             else:
                 if not busy:
                     busy = {worker: [] for worker in workers.enter_context(_task_workers(function, processes))}
-                for one in (*held, task):
+                for queued in (*held, task):
                     if min(map(len, busy.values())) >= _AHEAD:
                         yield from ready()
                     worker = min(busy, key=lambda worker: len(busy[worker]))
-                    busy[worker].append(one)
-                    worker.send(one)
+                    busy[worker].append(queued)
+                    worker.send(queued)
                 held.clear()
         yield from finish()
 

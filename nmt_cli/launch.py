@@ -26,7 +26,7 @@ from nmt.config.composing.programs import program_of
 from nmt.config.roles import CommandConfig
 from nmt.config.sections import CheckpointConfig
 from nmt.errors import (
-    AlreadyTold,
+    AlreadyReported,
     DeviceError,
     Interrupted,
     MissingInputError,
@@ -307,7 +307,7 @@ class _Launcher:
     def _report(self, error: BaseException, job: str | None = None) -> int:
         """Print the error on one rank only, and return the exit status."""
         where = "" if job is None else f"{job}: "
-        if isinstance(error, AlreadyTold):
+        if isinstance(error, AlreadyReported):
             return error.exit_status
         if isinstance(error, BrokenPipeError) and _reader_is_gone(sys.stdout):
             _flush_or_discard()
@@ -316,7 +316,7 @@ class _Launcher:
         if has_ranks() and isinstance(error, Exception):
             from nmt.distributed.joining import told_by_another
 
-            if self._run_folder is not None and job is None and not isinstance(error, AlreadyTold):
+            if self._run_folder is not None and job is None and not isinstance(error, AlreadyReported):
                 record_failure(self._run_folder, error)
             if told_by_another(error):
                 return described(error)[1]

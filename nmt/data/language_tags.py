@@ -33,8 +33,8 @@ def is_tag(piece: str) -> bool:
 
 def tags_of(vocabulary: Vocabulary) -> list[str]:
     """Return the tags of a vocabulary."""
-    found = map(_SHAPE.fullmatch, vocabulary.pieces)
-    return [next(filter(None, match.groups())) for match in found if match is not None]
+    matches = map(_SHAPE.fullmatch, vocabulary.pieces)
+    return [next(filter(None, match.groups())) for match in matches if match is not None]
 
 
 def tag_id(vocabulary: Vocabulary, tag: str) -> int:
@@ -47,7 +47,7 @@ def tag_id(vocabulary: Vocabulary, tag: str) -> int:
     raise UsageError(f"the source vocabulary has no piece for the tag {tag!r}; {there_are}")
 
 
-def apart(ids: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
+def split_tag(ids: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:
     """Split a sentence into its tag (or none), with a space token before it, and the rest."""
     pieces = [vocabulary.pieces[number] for number in ids[:2].tolist()]
     space = int(pieces[:1] == [WORD_START])  # sentencepiece puts it before a symbol that begins a line

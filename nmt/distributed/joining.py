@@ -15,7 +15,7 @@ from nmt.config.sections import DistributedConfig
 from nmt.devices import make_current
 from nmt.distributed.peers import MOMENT, Peers
 from nmt.distributed.world import World
-from nmt.errors import AlreadyTold, DeviceError, Interrupted
+from nmt.errors import AlreadyReported, DeviceError, Interrupted
 from nmt.interruptions import handled
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def join(
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    from nmt.distributed.together import Together
+    from nmt.distributed.replicated import Replicated
 
     device = torch.device(device)
     if not dist.is_available():
@@ -67,7 +67,7 @@ def join(
 
                 yield Sharded(device, peers)
             else:
-                yield Together(peers)
+                yield Replicated(peers)
             # gloo's threads may still hold tensors of the last exchange. They need Python to release them, which runs
             # while this process waits here; once it has begun to end, they would abort it.
             dist.barrier()
@@ -75,15 +75,15 @@ def join(
             dist.barrier()
             if rank == 0:
                 raise
-            raise AlreadyTold(str(error), error.exit_status) from error
+            raise AlreadyReported(str(error), error.exit_status) from error
         except Exception as error:
             # torchrun ends all processes once one has died. This one is ending already, and must report why.
             ending.enter_context(handled([signal.SIGTERM], signal.SIG_IGN))
             lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
-            told = peers.loss(options.timeout_minutes) if lost else peers.told_once(error)
-            if told is error:
+            rank_error = peers.loss(options.timeout_minutes) if lost else peers.reported_once(error)
+            if rank_error is error:
                 raise
-            raise told from error
+            raise rank_error from error
         finally:
             ending.enter_context(handled([signal.SIGTERM], signal.SIG_IGN))
             peers.close()
@@ -101,12 +101,12 @@ def told_by_another(error: Exception, environment: Mapping[str, str] = os.enviro
         store, rank, size = next(rendezvous("env://", timeout=datetime.timedelta(seconds=MOMENT)))
     except RuntimeError:  # not all ranks came
         return False
-    return Peers(PrefixStore(f"{_start(environment)}-before", store), rank, size).told_once(error) is not error
+    return Peers(PrefixStore(f"{_start(environment)}-before", store), rank, size).reported_once(error) is not error
 
 
 def _start(environment: Mapping[str, str]) -> str:
     """Return a name for this start of the ranks. torchrun keeps one store for all its restarts, in which a restarted rank
     would find the addresses of processes that have ended. On several machines each one counts its own restarts, so torchrun
     must be told to make a new store (docs/performance.md)."""
-    alone = environment.get("GROUP_WORLD_SIZE", "1") == "1"
-    return f"start-{environment.get('TORCHELASTIC_RESTART_COUNT', '0') if alone else 0}"
+    one_machine = environment.get("GROUP_WORLD_SIZE", "1") == "1"
+    return f"start-{environment.get('TORCHELASTIC_RESTART_COUNT', '0') if one_machine else 0}"

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from nmt.errors import AlreadyTold, NMTError, RankLost, quantity
+from nmt.errors import AlreadyReported, NMTError, RankLost, quantity
 from nmt.reporting.stopwatch import CHECKPOINTS, COMPUTING, READING, VALIDATION
 
 if TYPE_CHECKING:
@@ -146,14 +146,14 @@ class Peers:
         more = [f"{len(shown) - _NAMED} more"] if len(shown) > _NAMED else []
         return ", ".join([*shown[:_NAMED], *more])
 
-    def told_once(self, error: Exception) -> Exception:
+    def reported_once(self, error: Exception) -> Exception:
         """Return the exception that this rank raises for its own error; of the failing ranks, only the lowest reports it."""
         self.close()
         status: int = getattr(error, "exit_status", 1)
         own = {"error": f"{type(error).__name__}: {error}", "status": status}
         ends = _within(2 * MOMENT + 1, lambda: self._ends(own)) or {}
         if any(rank < self.rank and end.get("error") == own["error"] for rank, end in ends.items()):
-            return AlreadyTold(str(error), status)
+            return AlreadyReported(str(error), status)
         return error
 
     def loss(self, timeout_minutes: float) -> NMTError:
@@ -162,9 +162,9 @@ class Peers:
         self.close()
         before = _within(1.0, self._pulses) or []
         ends = _within(2 * MOMENT + 1, lambda: self._ends({}))
-        told = [end for end in (ends or {}).values() if end]
-        if told:
-            return AlreadyTold(told[0]["error"], told[0]["status"])
+        reported_ends = [end for end in (ends or {}).values() if end]
+        if reported_ends:
+            return AlreadyReported(reported_ends[0]["error"], reported_ends[0]["status"])
         after = _within(1.0, self._pulses) or []
         gone = {rank for rank, (old, new) in enumerate(zip(before, after)) if old == new and rank not in (ends or {})}
         if ends is None or not after:  # rank 0 holds the store
@@ -175,7 +175,7 @@ class Peers:
         lost = {rank for rank in (ends or {}) if rank not in gone} or set(range(self.size)) - gone
         error = RankLost(f"{what}; restart all ranks with the same command")
         speaker = self._speaker(gone) if gone == {0} else min(lost)
-        return error if self.rank == speaker else AlreadyTold(str(error), error.exit_status)
+        return error if self.rank == speaker else AlreadyReported(str(error), error.exit_status)
 
     def _pulses(self) -> list[bytes]:
         pulses: list[bytes] = self.store.multi_get([f"pulse-{rank}" for rank in range(self.size)])

@@ -22,8 +22,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import tree_leaves
 
 from nmt.distributed.peers import Peers
-from nmt.distributed.together import Together, digest
-from nmt.distributed.world import Called, squares
+from nmt.distributed.replicated import Replicated, digest
+from nmt.distributed.world import WrappedStep, squares
 from nmt.errors import NMTError, UsageError
 from nmt.interface import Batch, LossReport
 from nmt.layers.stack import stacked_layers
@@ -60,7 +60,7 @@ class _Root(nn.Module):
         return report.loss_sum, report
 
 
-class Sharded(Together):
+class Sharded(Replicated):
     """The ranks of a process group, which divide the parameters of one model."""
 
     divides = True
@@ -99,13 +99,13 @@ class Sharded(Together):
         root(None)  # shows torch which module is the outermost
         self._units[0].reshard()
 
-    def wrap(self, step: nn.Module) -> Called:
+    def wrap(self, step: nn.Module) -> WrappedStep:
         root = self._root
         assert root is not None and root.step is step, "divide() comes first"
         return lambda batch: root(batch)[1]
 
     @contextlib.contextmanager
-    def backward_of(self, called: Called, *, last: bool) -> Iterator[None]:
+    def backward_of(self, wrapped: WrappedStep, *, last: bool) -> Iterator[None]:
         for unit in self._units:
             unit.set_requires_gradient_sync(last, recurse=False)
             unit.set_reshard_after_backward(last, recurse=False)
@@ -132,14 +132,14 @@ class Sharded(Together):
                 for unit in self._units:
                     unit.reshard()  # nothing happens to the root if this is inside its forward pass
 
-    def held(self, tensor: Tensor) -> Tensor:
+    def local_part(self, tensor: Tensor) -> Tensor:
         if not isinstance(tensor, DTensor):
             return tensor
         with torch.no_grad():
             local: Tensor = tensor.to_local()
         return local
 
-    def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
+    def scattered(self, tensor: Tensor, like: Tensor) -> Tensor:
         if not isinstance(like, DTensor) or tensor.shape != like.shape:
             return tensor
         here = tensor.to(like.device)
@@ -159,7 +159,7 @@ class Sharded(Together):
         return [parameter for parameter in parameters if not isinstance(parameter, DTensor)]
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        rows = [self.held(gradient) for gradient in gradients if isinstance(gradient, DTensor)]
+        rows = [self.local_part(gradient) for gradient in gradients if isinstance(gradient, DTensor)]
         copies = [gradient for gradient in gradients if not isinstance(gradient, DTensor)]  # the same on each rank
         return (self.total(squares(rows)) + squares(copies)).sqrt().float()
 

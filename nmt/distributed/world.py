@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a single process that translates does without torch
     from nmt.interface import Batch, LossReport
 
 T = TypeVar("T")
-Called = Callable[["Batch"], "LossReport"]  # a step, as training calls it
+WrappedStep = Callable[["Batch"], "LossReport"]  # a step, as training calls it
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class World:
         """Keep only this rank's part of the parameters of ``step``. Call this before its optimizer is built."""
         return
 
-    def wrap(self, step: nn.Module) -> Called:
+    def wrap(self, step: nn.Module) -> WrappedStep:
         """Return the module to call in training; its backward pass exchanges gradients among ranks."""
         return step
 
-    def backward_of(self, called: Called, *, last: bool) -> AbstractContextManager[object]:
+    def backward_of(self, wrapped: WrappedStep, *, last: bool) -> AbstractContextManager[object]:
         """Surround the passes of a batch; gradients are exchanged with the last batch of an update only."""
         return contextlib.nullcontext()
 
@@ -104,11 +104,11 @@ class World:
         and leave it together."""
         return contextlib.nullcontext()
 
-    def held(self, tensor: Tensor) -> Tensor:
+    def local_part(self, tensor: Tensor) -> Tensor:
         """Return this rank's part of a parameter or gradient, with shared memory."""
         return tensor
 
-    def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
+    def scattered(self, tensor: Tensor, like: Tensor) -> Tensor:
         """Return this rank's part of a whole tensor that belongs to the parameter ``like``."""
         return tensor
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from nmt.devices import is_shortage
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder
 
@@ -24,7 +25,7 @@ def build_within(build: Callable[[], EncoderDecoder], tensors: int, size: int, o
         try:
             return build()
         except RuntimeError as error:
-            if "memory" not in str(error):
+            if not is_shortage(error):
                 raise
             raise _mismatch(origin, "its configuration needs more memory than there is") from None
 

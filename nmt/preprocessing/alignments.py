@@ -31,13 +31,13 @@ _WORD = re.compile(r"[ \t]*[^ \t]+(?:[ \t]+$)?")  # with the space before it: jo
 
 def parse(line: str) -> WordPairs:
     """Return the pairs of a line; a ValueError names a malformed one."""
-    found = []
+    pairs = []
     for item in line.split():
         match = _PAIR.fullmatch(item)
         if match is None:
             raise ValueError(f"'{item}' is not a pair of word numbers such as 3-4")
-        found.append((int(match[1]), int(match[2])))
-    return found
+        pairs.append((int(match[1]), int(match[2])))
+    return pairs
 
 
 def check_alignments(path: Path, text: PairFile, reading: Reading) -> None:
@@ -46,8 +46,8 @@ def check_alignments(path: Path, text: PairFile, reading: Reading) -> None:
     for number, (line, pair) in enumerate(itertools.zip_longest(lines, text.pairs(reading)), 1):
         if line is None or pair is None:
             lengths = (_alignment_lines(path, reading, quiet=True), text.pairs(reading))
-            found, count = (sum(1 for _ in items) for items in lengths)
-            raise DataError(f"{path} has {quantity(found, 'line')}, but {text.called(0)} has {count}")
+            line_count, count = (sum(1 for _ in items) for items in lengths)
+            raise DataError(f"{path} has {quantity(line_count, 'line')}, but {text.called(0)} has {count}")
         try:
             links = parse(line)
         except ValueError as error:
@@ -70,7 +70,7 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
         for (language, tokenizer), tag in zip(pair.sides(), (pair.before_sources(), np.zeros(0, dtype=np.int64)))
     ]
     longest = max(int(stored.lengths.max(initial=0)) for _, stored, _ in sides)
-    lines_of_files = text.taken(_alignment_lines(path, reading, quiet=True) for path in text.alignments)
+    lines_of_files = text.select(_alignment_lines(path, reading, quiet=True) for path in text.alignments)
     lines = itertools.compress(zip(text.pairs(reading), lines_of_files), kept)
     lost = written = 0
     with alignment_writer(folder, text.split, longest) as append:
@@ -80,9 +80,9 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
                 _word_starts(tokenizer, [texts[side] or "" for texts, _ in chunk], [stored[n] for n in numbers], tag)
                 for side, (tokenizer, stored, tag) in enumerate(sides)
             ]
-            found = [_token_pairs(parse(line), *both) for (_, line), *both in zip(chunk, *starts)]
-            lost += sum(pairs is None for pairs in found)
-            kept_pairs = [_NO_PAIRS if pairs is None else pairs for pairs in found]
+            token_pairs = [_token_pairs(parse(line), *both) for (_, line), *both in zip(chunk, *starts)]
+            lost += sum(pairs is None for pairs in token_pairs)
+            kept_pairs = [_NO_PAIRS if pairs is None else pairs for pairs in token_pairs]
             append(np.concatenate(kept_pairs).ravel(), np.array([pairs.size for pairs in kept_pairs], dtype=np.int64))
             written += len(chunk)
     return lost
@@ -117,11 +117,11 @@ def _token_pairs(pairs: WordPairs, source: list[int] | None, target: list[int] |
         return _NO_PAIRS
     if source is None or target is None:
         return None
-    found = {
+    token_pairs = {
         (target_token, source_token)
         for i, j in pairs
         if i + 1 < len(source) and j + 1 < len(target)  # a skipped line has no words
         for target_token in range(target[j], target[j + 1])
         for source_token in range(source[i], source[i + 1])
     }
-    return np.array(sorted(found), dtype=np.int64).reshape(-1, 2)[:, ::-1]
+    return np.array(sorted(token_pairs), dtype=np.int64).reshape(-1, 2)[:, ::-1]

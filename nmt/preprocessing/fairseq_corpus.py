@@ -57,10 +57,10 @@ class _TokenIds:
         symbols = read_fairseq_dictionary(folder / f"dict.{language}.txt")
         known = tokenizer.vocabulary
         ids = [UNK] * len(FAIRSEQ_SPECIALS) + [known.id(symbol) for symbol in symbols[len(FAIRSEQ_SPECIALS) :]]
-        found = [
+        numbers = [
             _ABSENT if number == UNK and symbol not in SPECIALS else number for number, symbol in zip(ids, symbols)
         ]
-        return cls(language, tokenizer, symbols, np.array(found, dtype=np.int64))
+        return cls(language, tokenizer, symbols, np.array(numbers, dtype=np.int64))
 
     def encoded(self, text: FairseqTokens, begin: int, end: int) -> EncodedSide:
         ids, lengths = text.sentences(begin, end)
@@ -140,26 +140,26 @@ def _find_splits(folder: Path, pair: LanguagePair) -> dict[str, list[Path]]:
         raise MissingInputError(f"{folder} is not a folder; give the one that fairseq-preprocess wrote")
     source, target = pair.source_lang, pair.target_lang
     names = sorted(path.name for path in folder.iterdir())
-    found: dict[str, list[Path]] = {}
+    files: dict[str, list[Path]] = {}
     for direction in (f"{source}-{target}", f"{target}-{source}", f"{source}-None"):
         for name in names:
             split, ending, rest = name.partition(f".{direction}.{source}.idx")
             if ending and not rest and split:
                 paths = [folder / f"{split}.{direction}.{language}" for language in (source, target)]
                 existing = [path for path in paths if f"{path.name}.idx" in names]
-                if len(existing) > len(found.get(split, ())):
-                    found[split] = existing
-    if not found:
+                if len(existing) > len(files.get(split, ())):
+                    files[split] = existing
+    if not files:
         raise MissingInputError(
             f"{folder} holds no split of fairseq from {source} to {target}, such as train.{source}-{target}.{source}.idx; "
             f"name the languages as its files do"
         )
-    most = max(map(len, found.values()))
-    for split in (alone := [split for split, paths in found.items() if len(paths) < most]):
+    most = max(map(len, files.values()))
+    for split in (incomplete := [split for split, paths in files.items() if len(paths) < most]):
         logger.warning(f"{folder}: split '{split}' has no file of '{target}', and is left out")
     order = {TRAIN: 0, "valid": 1, "test": 2}
-    kept = sorted(found.keys() - alone, key=lambda split: (order.get(split.rstrip("0123456789"), 3), split))
-    return {split: found[split] for split in kept}
+    kept = sorted(files.keys() - incomplete, key=lambda split: (order.get(split.rstrip("0123456789"), 3), split))
+    return {split: files[split] for split in kept}
 
 
 def _chunks(texts: Sequence[FairseqTokens], vocabularies: Sequence[_TokenIds]) -> Iterator[EncodedPairs]:

@@ -74,10 +74,10 @@ class TextFilter:
         if target is not None:
             if config.drop_copies:
                 yield Verdict.copied, (line == other for line, other in zip(source, target))
-            if (apart := config.max_digits_apart) is not None:
-                yield Verdict.digits, _differ(_DIGITS, source, target, apart)
-            if (apart := config.max_punctuation_apart) is not None:
-                yield Verdict.punctuation, _differ(_PUNCTUATION, source, target, apart)
+            if (most_apart := config.max_digits_apart) is not None:
+                yield Verdict.digits, _differ(_DIGITS, source, target, most_apart)
+            if (most_apart := config.max_punctuation_apart) is not None:
+                yield Verdict.punctuation, _differ(_PUNCTUATION, source, target, most_apart)
         for verdict, script, side in (
             (Verdict.source_script, config.source_script, source),
             (Verdict.target_script, config.target_script, target),

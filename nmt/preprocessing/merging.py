@@ -109,9 +109,10 @@ def _read_shards(folder: Path) -> list[_PreparedShard]:
         shards.append(_PreparedShard(shard, corpus, splits))
     if not shards:
         raise MissingInputError(f"{folder} holds no shards; name the folder that --shard i/n was given as --destdir")
-    for one in shards:
-        if one.shard.folder(folder) != one.folder:
-            raise DataError(f"{one.folder} holds shard {one.shard.number} of {one.shard.count}; name it so again")
+    for prepared in shards:
+        shard = prepared.shard
+        if shard.folder(folder) != prepared.folder:
+            raise DataError(f"{prepared.folder} holds shard {shard.number} of {shard.count}; name it so again")
     first = shards[0]
     for other in shards[1:]:
         for what, value, expected in (
@@ -197,6 +198,6 @@ def _merge_alignments(
 def _first_examples(examples: Sequence[Examples]) -> Examples:
     """Return the first dropped pairs for each filter, over all shards."""
     joined: dict[str, list[Example]] = {}
-    for message, shown in itertools.chain.from_iterable(one.items() for one in examples):
+    for message, shown in itertools.chain.from_iterable(of_shard.items() for of_shard in examples):
         joined.setdefault(message, []).extend(shown)
-    return {message: sorted(shown, key=lambda one: one.number)[:EXAMPLES] for message, shown in joined.items()}
+    return {message: sorted(shown, key=lambda example: example.number)[:EXAMPLES] for message, shown in joined.items()}

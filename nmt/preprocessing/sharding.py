@@ -105,7 +105,7 @@ def write_record(folder: Path, shard: Shard, tallies: Sequence[SplitTally], exam
     splits = {
         tally.split: {
             "read": tally.counts["read"],
-            "dropped": {verdict.name: [one.count, one.first_line] for verdict, one in tally.dropped.items()},
+            "dropped": {verdict.name: [drops.count, drops.first_line] for verdict, drops in tally.dropped.items()},
             "examples": {
                 message: [[example.number, example.source, example.target] for example in shown]
                 for message, shown in examples[tally.split].items()

@@ -109,11 +109,11 @@ class SplitTally:
     def read_examples(self, text: ParallelText, reading: Reading) -> dict[str, list[Example]]:
         """Read the first pairs that were dropped, by verdict; duplicates are omitted. Reads as far as the last of them."""
         shown = {verdict: numbers for verdict, numbers in self.examples.items() if verdict not in _WITHOUT_EXAMPLES}
-        wanted = {number for numbers in shown.values() for number in numbers}
-        found: dict[int, Example] = {}
-        for number, pair in enumerate(text.pairs(reading), start=text.begin) if wanted else ():
-            if number in wanted:
-                found[number] = Example(number + 1, *(side or "" for side in pair))
-                if len(found) == len(wanted):
+        line_numbers = {number for numbers in shown.values() for number in numbers}
+        examples: dict[int, Example] = {}
+        for number, pair in enumerate(text.pairs(reading), start=text.begin) if line_numbers else ():
+            if number in line_numbers:
+                examples[number] = Example(number + 1, *(side or "" for side in pair))
+                if len(examples) == len(line_numbers):
                     break
-        return {verdict.text: [found[number] for number in numbers] for verdict, numbers in sorted(shown.items())}
+        return {verdict.text: [examples[number] for number in numbers] for verdict, numbers in sorted(shown.items())}

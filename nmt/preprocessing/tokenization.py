@@ -30,8 +30,6 @@ from nmt.storage.foreign import corpus_of_fairseq, is_dictionary_of_fairseq
 
 logger = logging.getLogger("nmt.preprocessing")
 
-_ONE_VOCABULARY = "--joined-dictionary has one vocabulary: give --srcdict or --tgtdict, not two different ones"
-
 
 @dataclass(frozen=True)
 class TrainingText:
@@ -79,8 +77,7 @@ def language_pair(config: PreprocessConfig, training: TrainingText | None) -> La
 def _pair(config: PreprocessConfig, training: TrainingText | None) -> LanguagePair:
     named = [Path(name) for name in (config.srcdict, config.tgtdict) if name]
     folders = {(find_pair(path) or path).resolve() for path in named}  # ``A``, ``A/`` and ``A/tokenizer`` are one pair
-    if config.joined_dictionary and len(folders) > 1:
-        raise UsageError(_ONE_VOCABULARY)
+    _require_one_dictionary(config, len(folders))
     languages = config.source_lang, config.target_lang
     stored = find_pair(named[0]) if named and len(folders) == 1 else None
     known = None if stored is None else LanguagePair.load(stored)
@@ -99,6 +96,11 @@ def _pair(config: PreprocessConfig, training: TrainingText | None) -> LanguagePa
     if shared and known is not None and known.one_tokenizer:
         target = source
     return LanguagePair(*languages, source, target or learned(1), shared)
+
+
+def _require_one_dictionary(config: PreprocessConfig, count: int) -> None:
+    if config.joined_dictionary and count > 1:
+        raise UsageError("--joined-dictionary has one vocabulary: give --srcdict or --tgtdict, not two different ones")
 
 
 def _source_alone(config: PreprocessConfig, source: Tokenizer) -> LanguagePair:
@@ -121,9 +123,9 @@ def _existing(config: PreprocessConfig, name: str | None, side: int) -> Tokenize
         return None
     folder = find_pair(Path(name))
     if folder is None:
-        if (found := corpus_of_fairseq(Path(name))) is not None:
-            raise DataError(f"{name} is {found}")
-        return _builder(config).given(Path(name))
+        if (description := corpus_of_fairseq(Path(name))) is not None:
+            raise DataError(f"{name} is {description}")
+        return _builder(config).from_file(Path(name))
     pair = LanguagePair.load(folder)
     if config.joined_dictionary and pair.source.vocabulary != pair.target.vocabulary:
         raise UsageError(
@@ -164,8 +166,7 @@ def _builder(config: PreprocessConfig) -> TokenizerBuilder:
 def segmented_pair(config: PreprocessConfig, training: TrainingText | None) -> LanguagePair:
     """Return both tokenizers by ``--bpe`` and its files."""
     named = [config.srcdict, config.tgtdict]
-    if config.joined_dictionary and None not in named and named[0] != named[1]:
-        raise UsageError(_ONE_VOCABULARY)
+    _require_one_dictionary(config, len({name for name in named if name is not None}))
     shared = config.joined_dictionary or (named[0] == named[1] is not None)
     if shared:
         lists = [_token_list(config, named[0] or named[1], training, 0, 1)] * 2

@@ -30,12 +30,12 @@ class _Run:
 
     def clock(self, over: str) -> list[Point]:
         """Return the target tokens, or seconds of training, up to each update of the log."""
-        total, found = 0.0, [(0.0, 0.0)]
+        total, points = 0.0, [(0.0, 0.0)]
         for event in sorted(self.record.of("train"), key=lambda event: int(event["update"])):
             value = float(event.get(over) or 0.0)
             total = total + value if over == "tokens" else max(total, value)
-            found.append((float(event["update"]), total))
-        return found
+            points.append((float(event["update"]), total))
+        return points
 
     def over(self, points: Sequence[Point], over: str) -> list[Point]:
         """Convert points over updates to points over "updates", "tokens" or "seconds"."""
@@ -69,11 +69,11 @@ def plot_curves(folders: Sequence[Path], output: Path, over: str = "updates", sm
 
 def smoothed(points: Sequence[Point], share: float) -> list[Point]:
     """Return running means m_i = share m_(i-1) + (1 - share) x_i, divided by the sum of their weights (m_0 is 0)."""
-    found, mean, weight = [], 0.0, 0.0
+    means, mean, weight = [], 0.0, 0.0
     for place, value in points:
         mean, weight = share * mean + (1 - share) * value, share * weight + (1 - share)
-        found.append((place, mean / weight))
-    return found
+        means.append((place, mean / weight))
+    return means
 
 
 def _charts(runs: Sequence[_Run], over: str, smoothing: float) -> list[Chart]:

@@ -86,11 +86,11 @@ def _charts(record: RunRecord) -> list[Chart]:
     ]
     last = max([record.update, *times])
 
-    def both(title: str, name: str) -> Chart:
+    def train_and_valid(title: str, name: str) -> Chart:
         train, valid = Series("training", record.training(name)), record.curve("valid", name)
         return Chart(title, [train, Series("validation", valid, dots=True)], last, marks=marks)
 
-    def alone(title: str, name: str, unit: str = "") -> Chart:
+    def training_only(title: str, name: str, unit: str = "") -> Chart:
         return Chart(title + unit, [Series(title.lower(), record.training(name))], last, from_zero=True, marks=marks)
 
     scores = [Series(name, record.curve("valid", name), dots=True) for name in record.scores]
@@ -98,13 +98,13 @@ def _charts(record: RunRecord) -> list[Chart]:
     auxiliary = [name for name in record.names("train") if name.startswith("auxiliary_")]
     balance = [Series(name.removeprefix("auxiliary_"), record.curve("train", name)) for name in auxiliary]
     return [
-        both("Loss", "loss"),
+        train_and_valid("Loss", "loss"),
         Chart("Scores of validation", scores, last, linear=True),
-        both("Perplexity", "ppl"),
-        alone("Learning rate", "lr"),
+        train_and_valid("Perplexity", "ppl"),
+        training_only("Learning rate", "lr"),
         Chart("Gradient norm", norms, last, from_zero=True, marks=marks),
-        alone("Target tokens per second", "tokens_per_second"),
-        alone("Peak memory", "memory_mb", " (MB)"),
+        training_only("Target tokens per second", "tokens_per_second"),
+        training_only("Peak memory", "memory_mb", " (MB)"),
         Chart("CPU share", [Series("share", record.curve("train", "processor_share"))], last, from_zero=True),
         Chart("Auxiliary losses", balance, last),
     ]

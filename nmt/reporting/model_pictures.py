@@ -81,13 +81,13 @@ def plot_embeddings(
     low, high = places.min(0), places.max(0)
     scaled = (places - low) / np.where(high > low, high - low, 1.0)
     margin = 60
-    points, taken = list[_Point](), list[tuple[float, float, float, float]]()
+    points, label_boxes = list[_Point](), list[tuple[float, float, float, float]]()
     for number, (piece, (right, up)) in enumerate(zip(pieces, scaled.tolist())):
         x, y = margin + right * (_SIDE - 2 * margin), _TOP + 16 + (1 - up) * (_SIDE - 2 * margin)
         box = (x + 3, y - _LINE + 4, x + 5 + _LETTER * width_of(piece), y + 4)
-        free = box[2] < _SIDE and not any(_overlap(box, other) for other in taken)
+        free = box[2] < _SIDE and not any(_overlap(box, other) for other in label_boxes)
         if free:
-            taken.append(box)
+            label_boxes.append(box)
         points.append(_Point(piece, x, y, free, number / len(pieces)))
     note = f"the two directions of largest variance: {100 * shares[0]:.0f} % and {100 * shares[1]:.0f} % of it"
     picture = render("embeddings.svg", points=points, title=title, note=note, side=_SIDE)
@@ -111,5 +111,5 @@ def principal_plane(vectors: Floats) -> tuple[npt.NDArray[np.float64], tuple[flo
     return places, (first, second)
 
 
-def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _overlap(box: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]

@@ -96,11 +96,11 @@ class PreprocessReport:
 
     def warnings(self) -> list[str]:
         """Hints at mistakes that leave the files valid."""
-        found = [warning for split in self.splits for warning in split.warnings()]
+        warnings = [warning for split in self.splits for warning in split.warnings()]
         for overlap in self.overlaps:
             if overlap.sources:
-                found.append(
+                warnings.append(
                     f"{overlap.split} overlaps {overlap.other}: {overlap.pairs:,} of its pairs and {overlap.sources:,} of "
                     f"its sources are there too"
                 )
-        return found
+        return warnings

@@ -213,8 +213,8 @@ class SilentReporter(Reporter):
 
 def _spent(times: Mapping[str, float], processor: float | None) -> dict[str, Any]:
     """Return the seconds of the run by activity, and the CPU share, as events have them."""
-    found = {"times": {name: round(seconds, 2) for name, seconds in times.items()}} if times else {}
-    return found if processor is None else {**found, "processor_share": round(processor, 3)}
+    fields = {"times": {name: round(seconds, 2) for name, seconds in times.items()}} if times else {}
+    return fields if processor is None else {**fields, "processor_share": round(processor, 3)}
 
 
 class FirstUpdate:

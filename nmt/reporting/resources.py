@@ -60,10 +60,10 @@ def give_back() -> None:
 def _entry(path: Path, name: str) -> int | None:
     """Return the bytes of an entry in a file of Linux. None: the file or entry is missing."""
     try:
-        found = re.search(rf"^{name}:\s*(\d+) kB$", path.read_text(), re.MULTILINE)
+        match = re.search(rf"^{name}:\s*(\d+) kB$", path.read_text(), re.MULTILINE)
     except OSError:
         return None
-    return 1024 * int(found[1]) if found else None
+    return 1024 * int(match[1]) if match else None
 
 
 def _peak_of_resources() -> int:
@@ -72,16 +72,16 @@ def _peak_of_resources() -> int:
 
 def available_memory() -> int | None:
     """Return the bytes that the system and its container have left. None: unknown."""
-    found = []
+    amounts = []
     if (available := _entry(_MEMINFO, "MemAvailable")) is not None:
-        found.append(available)
+        amounts.append(available)
     else:
         with contextlib.suppress(ValueError, OSError):  # not Linux: half of all memory
-            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+            amounts.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
     for limit, use in _CGROUPS:
         with contextlib.suppress(ValueError, OSError):  # no container, or one without a limit ("max")
-            found.append(max(0, int(limit.read_text()) - int(use.read_text())))
-    return min(found, default=None)
+            amounts.append(max(0, int(limit.read_text()) - int(use.read_text())))
+    return min(amounts, default=None)
 
 
 def most_memory(device: torch.device) -> int | None:

@@ -86,16 +86,16 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 def stretches(events: Iterable[Event]) -> list[tuple[Event, float]]:
     """Return each start of a run with its seconds of training. An empty event represents a start missing from the log."""
-    found: list[tuple[Event, float]] = []
+    starts: list[tuple[Event, float]] = []
     start: Event = {}
     began = now = 0.0
     for event in events:
         now = max(now, float(event.get("seconds") or 0.0))
         if event["event"] == "start":
             if now > began:
-                found.append((start, now - began))
+                starts.append((start, now - began))
             start, began = event, now
-    return [*found, (start, now - began)]
+    return [*starts, (start, now - began)]
 
 
 def time_in_words(event: Event) -> list[tuple[str, str]]:
@@ -104,10 +104,10 @@ def time_in_words(event: Event) -> list[tuple[str, str]]:
     spent = {name: times.get(name) for name in ACTIVITIES} if isinstance(times, dict) else {}
     known = {name: float(seconds) for name, seconds in spent.items() if _is_number(seconds) and seconds > 0}
     whole = sum(known.values())
-    found = [(_IN_WORDS.get(name, name), f"{100 * seconds / whole:.1f} %") for name, seconds in known.items()]
+    rows = [(_IN_WORDS.get(name, name), f"{100 * seconds / whole:.1f} %") for name, seconds in known.items()]
     if _is_number(share := event.get("processor_share")):
-        found.append(("CPU share", f"{100 * float(share):.0f} %"))
-    return found
+        rows.append(("CPU share", f"{100 * float(share):.0f} %"))
+    return rows
 
 
 def _lines(path: Path) -> list[str]:

@@ -45,8 +45,8 @@ class Stopwatch:
     def take(self) -> dict[str, float]:
         """Return the seconds of each activity since the last call, and begin again at zero."""
         self.switch(self.activity)
-        taken, self._seconds = self._seconds, dict.fromkeys(ACTIVITIES, 0.0)
-        return taken
+        seconds, self._seconds = self._seconds, dict.fromkeys(ACTIVITIES, 0.0)
+        return seconds
 
 
 class ProcessorShare:
@@ -70,10 +70,10 @@ class ProcessorShare:
 
 def _processor_times() -> dict[str, tuple[int, int]]:
     """Return for each thread its nanoseconds on a processor, and those in which it waited for one."""
-    found = {}
+    times = {}
     with contextlib.suppress(OSError):
         for thread in _THREADS.iterdir():
             with contextlib.suppress(OSError, ValueError):  # the thread has ended
                 used, queued, _ = (thread / "schedstat").read_text().split()
-                found[thread.name] = int(used), int(queued)
-    return found
+                times[thread.name] = int(used), int(queued)
+    return times

@@ -99,7 +99,7 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """
     path = Path(os.path.realpath(path))
     if not overwrite and os.path.lexists(path) and not (path.is_dir() and next(path.iterdir(), None) is None):
-        raise _taken(path)
+        raise _exists_error(path)
     sibling = temporary(path)
     try:
         with explained_os_errors(path):
@@ -184,8 +184,8 @@ def read_manifest(
         raise MissingInputError(f"{folder} holds no {kind}: {MANIFEST} is missing (unfinished, or another folder?)")
     manifest = read_json(folder / MANIFEST)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict) or manifest.get("kind") != kind:
-        found = manifest.get("kind") if isinstance(manifest, dict) else None
-        raise DataError(f"{folder} holds no {kind}; its {MANIFEST} says kind={found!r}")
+        stored_kind = manifest.get("kind") if isinstance(manifest, dict) else None
+        raise DataError(f"{folder} holds no {kind}; its {MANIFEST} says kind={stored_kind!r}")
     if not isinstance(manifest.get("format"), int):
         raise DataError(f"{folder}: its {MANIFEST} says format={manifest.get('format')!r}, which is not a number")
     if manifest["format"] != version:
@@ -218,7 +218,7 @@ def temporary(path: Path) -> Path:
     return path.parent / f".{path.name}.{os.getpid()}-{this_host()}.{secrets.token_hex(4)}.tmp"
 
 
-def _taken(path: Path) -> OutputError:
+def _exists_error(path: Path) -> OutputError:
     return OutputError(f"{path} exists already; choose another name, or replace it with --overwrite")
 
 
@@ -228,7 +228,7 @@ def _name_folder(folder: Path, path: Path) -> None:
         despite_stale_handles(lambda: os.rename(folder, path))
     except OSError as error:
         if error.errno in _OCCUPIED:
-            raise _taken(path) from error
+            raise _exists_error(path) from error
         raise
     sync(path.parent)
 

@@ -143,20 +143,20 @@ class _Machine:
     def _last(self, count: int) -> list[Any]:
         if len(self._stack) - count < self._floor():
             raise Malformed("its pickle takes from an empty stack")
-        taken = self._stack[len(self._stack) - count :]
+        values = self._stack[len(self._stack) - count :]
         del self._stack[len(self._stack) - count :]
-        return taken
+        return values
 
     def _since_mark(self, *, target: bool = False) -> list[Any]:
         """Take the values since the last mark. ``target``: a value below the mark receives them."""
         if not self._marks:
             raise Malformed("its pickle uses a mark that it never set")
         mark = self._marks.pop()
-        taken = self._stack[mark:]
+        values = self._stack[mark:]
         del self._stack[mark:]
         if target:
             self._top()
-        return taken
+        return values
 
     def _drop(self) -> None:
         if self._marks and self._marks[-1] == len(self._stack):

@@ -107,7 +107,7 @@ def split_paths(path: str) -> list[str]:
 
 def require_models(*paths: str | None) -> None:
     """Refuse models that are missing, before anything is loaded. A path may name several, joined by ':'."""
-    for path in (one for several in paths if several is not None for one in split_paths(several)):
+    for path in (path for joined_paths in paths if joined_paths is not None for path in split_paths(joined_paths)):
         if not Path(path).exists():
             resolve(path)  # names what is missing
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.errors import (
-    AlreadyTold,
+    AlreadyReported,
     DataError,
     DeviceError,
     Diverged,
@@ -51,7 +51,7 @@ def recorded(folder: Path) -> Iterator[None]:
     refuse_hopeless_restart(folder)
     try:
         yield
-    except AlreadyTold:
+    except AlreadyReported:
         raise
     except BaseException as error:
         record_failure(folder, error)
@@ -105,7 +105,7 @@ def refuse_hopeless_restart(folder: Path) -> None:
     reason, message, status = (stored.get(name) for name in ("reason", "message", "exit_status"))
     same_start = stored.get("torchrun") == os.environ.get("TORCHELASTIC_RUN_ID")
     if reason in _HOPELESS and same_start and isinstance(message, str) and isinstance(status, int):
-        raise AlreadyTold(message, status)
+        raise AlreadyReported(message, status)
 
 
 def has_ranks() -> bool:

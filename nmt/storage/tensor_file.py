@@ -85,7 +85,7 @@ def mapped_tensors(path: Path) -> dict[str, Numbers]:
 
 def forms_of(tensors: Mapping[str, Tensor] | Mapping[str, Numbers]) -> Forms:
     """Return shape and type of each tensor of torch or numpy, as ``form_of`` writes them."""
-    return {name: form_of(one.shape, str(one.dtype).removeprefix("torch.")) for name, one in tensors.items()}
+    return {name: form_of(tensor.shape, str(tensor.dtype).removeprefix("torch.")) for name, tensor in tensors.items()}
 
 
 def form_of(shape: Any, type_name: str = "float32") -> str:

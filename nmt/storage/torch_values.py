@@ -105,11 +105,11 @@ class Plain:
             self._done[id(value)] = self._measured(value)
         else:
             self._parts += self._done[id(value)][1]
-        found, _, levels = self._done[id(value)]
+        translated, _, levels = self._done[id(value)]
         self._deepest = max(self._deepest, len(self._busy) + levels)
         require_levels(self._deepest)
         require_parts(self._parts)
-        return found
+        return translated
 
     def _measured(self, value: Any) -> tuple[Any, int, int]:
         """Translate a part for the first time. Return it with its numbers of values and of levels."""
@@ -118,11 +118,11 @@ class Plain:
         self._busy.add(id(value))
         require_levels(len(self._busy))
         self._deepest = len(self._busy)
-        found = self._new(value)
+        translated = self._new(value)
         self._busy.remove(id(value))
         levels = self._deepest - level
         self._deepest = max(deepest, self._deepest)
-        return found, self._parts - parts, levels
+        return translated, self._parts - parts, levels
 
     def _new(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -142,10 +142,12 @@ class Plain:
         return {self._key(key): self.of(part) for key, part in value.items()}
 
     def _key(self, key: Any) -> Any:
-        found = tuple(map(self.of, key)) if isinstance(key, tuple) else self.of(key)
-        if not all(isinstance(part, SIMPLE) for part in (found if isinstance(found, tuple) else (found,))):
+        translated = tuple(map(self.of, key)) if isinstance(key, tuple) else self.of(key)
+        if not all(
+            isinstance(part, SIMPLE) for part in (translated if isinstance(translated, tuple) else (translated,))
+        ):
             raise Malformed("it has a key that is neither text nor a number")
-        return found
+        return translated
 
     def tensor(self, storage: Any, offset: Any, size: Any, stride: Any, type_name: Any = None) -> Numbers:
         if not isinstance(storage, Persistent) or type(offset) is not int:

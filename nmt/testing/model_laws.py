@@ -22,10 +22,10 @@ from nmt.testing.subjects import (
     TOLERANCE,
     Subject,
     all_log_probabilities,
-    alone,
     assert_close,
     forced_scores,
     search_with,
+    single_sentence,
     step_scores,
     target_log_probabilities,
     toy_batch,
@@ -44,9 +44,11 @@ def padding_never_matters(subject: Subject) -> None:
     """Padding changes no log-probability: each sentence has the same ones in a batch and alone."""
     model = subject.built
     batch = toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET)
-    together = target_log_probabilities(model, batch)
-    for sentence, scores in enumerate(together):
-        assert_close(scores, target_log_probabilities(model, alone(batch, sentence))[0], f"sentence {sentence} alone")
+    batch_scores = target_log_probabilities(model, batch)
+    for sentence, scores in enumerate(batch_scores):
+        assert_close(
+            scores, target_log_probabilities(model, single_sentence(batch, sentence))[0], f"sentence {sentence} alone"
+        )
 
 
 def the_future_is_hidden(subject: Subject) -> None:
@@ -162,16 +164,16 @@ def batch_mates_never_matter(subject: Subject) -> None:
     model = subject.built
     batch = toy_batch(model, SOURCE_LENGTHS, SOURCE_LENGTHS)
     search = searches.build(BeamConfig(beam_size=4, lenpen=0.0, max_len_b=5))
-    for sentence, together in enumerate(_best(search, model, batch)):
-        single = alone(batch, sentence)
+    for sentence, in_batch in enumerate(_best(search, model, batch)):
+        single = single_sentence(batch, sentence)
         by_itself = _best(search, model, single)[0]
-        if np.array_equal(together.tokens, by_itself.tokens):
-            scores = torch.from_numpy(together.token_scores), torch.from_numpy(by_itself.token_scores)
+        if np.array_equal(in_batch.tokens, by_itself.tokens):
+            scores = torch.from_numpy(in_batch.token_scores), torch.from_numpy(by_itself.token_scores)
             assert_close(*scores, f"token scores of sentence {sentence} in a batch")
         else:
-            gap = abs(_forced(model, single, together.tokens) - _forced(model, single, by_itself.tokens))
+            gap = abs(_forced(model, single, in_batch.tokens) - _forced(model, single, by_itself.tokens))
             assert gap <= TOLERANCE, (
-                f"sentence {sentence} is translated {together.tokens.tolist()} in a batch and "
+                f"sentence {sentence} is translated {in_batch.tokens.tolist()} in a batch and "
                 f"{by_itself.tokens.tolist()} alone; their scores differ by {gap:.3g}"
             )
 
@@ -182,10 +184,10 @@ def forced_scoring_equals_search(subject: Subject) -> None:
     batch = toy_batch(model, SOURCE_LENGTHS, SOURCE_LENGTHS)
     search = searches.build(BeamConfig(beam_size=4, max_len_b=5), nbest=3)
     # By rank: the best hypotheses of all sentences, the second ones, ...
-    for found in zip(*search_with(search, model, batch.source, batch.source_lengths)):
-        targets = [torch.from_numpy(hypothesis.tokens) for hypothesis in found]
+    for hypotheses in zip(*search_with(search, model, batch.source, batch.source_lengths)):
+        targets = [torch.from_numpy(hypothesis.tokens) for hypothesis in hypotheses]
         forced = forced_scores(model, batch.source, batch.source_lengths, targets)
-        for hypothesis, scores in zip(found, forced):
+        for hypothesis, scores in zip(hypotheses, forced):
             own = torch.from_numpy(hypothesis.token_scores)
             assert_close(own, scores, "token scores of the beam and of forced scoring")
             total = torch.tensor(hypothesis.log_probability)
@@ -196,28 +198,30 @@ def a_beam_of_one_is_greedy(subject: Subject) -> None:
     """Greedy search and a beam of one take the most probable token of each step, with or without attention."""
     model = subject.built
     batch = toy_batch(model, SOURCE_LENGTHS, SOURCE_LENGTHS)
-    beam = _best(searches.build(BeamConfig(beam_size=1, max_len_b=5)), model, batch)
+    beam_hypotheses = _best(searches.build(BeamConfig(beam_size=1, max_len_b=5)), model, batch)
     search = searches.build(GreedyConfig(max_len_b=5))
-    greedy = search_with(search, model, batch.source, batch.source_lengths, attention=True)
-    most_probable = _most_probable(model, batch, max(len(one.tokens) for one in beam))
-    for one, (other,), tokens in zip(beam, greedy, most_probable):
-        assert one.tokens.tolist() == other.tokens.tolist(), "beam 1 and greedy search find different translations"
-        length = len(one.tokens) - (0 if one.finished else 1)  # without the eos at the length limit
-        assert one.tokens[:length].tolist() == tokens[:length], "greedy search takes less probable tokens"
-        scores = torch.from_numpy(one.token_scores), torch.from_numpy(other.token_scores)
+    greedy_hypotheses = search_with(search, model, batch.source, batch.source_lengths, attention=True)
+    most_probable = _most_probable(model, batch, max(len(hypothesis.tokens) for hypothesis in beam_hypotheses))
+    for hypothesis, (greedy,), tokens in zip(beam_hypotheses, greedy_hypotheses, most_probable):
+        assert hypothesis.tokens.tolist() == greedy.tokens.tolist(), (
+            "beam 1 and greedy search find different translations"
+        )
+        length = len(hypothesis.tokens) - (0 if hypothesis.finished else 1)  # without the eos at the length limit
+        assert hypothesis.tokens[:length].tolist() == tokens[:length], "greedy search takes less probable tokens"
+        scores = torch.from_numpy(hypothesis.token_scores), torch.from_numpy(greedy.token_scores)
         assert_close(*scores, "token scores of beam 1 and of greedy search")
 
 
 def _most_probable(model: EncoderDecoder, batch: Batch, steps: int) -> list[list[int]]:
     """Return the most probable token of each step, by sentence; tokens after eos are arbitrary."""
     memory, state = _start(model, batch, 1)
-    tokens, found = torch.full((len(batch.source_lengths),), BOS), list[Tensor]()
+    tokens, best_tokens = torch.full((len(batch.source_lengths),), BOS), list[Tensor]()
     for step in range(steps):
         with torch.inference_mode():
             scores, state = step_scores(model, tokens, memory, state)
         scores = scores.index_fill(1, torch.tensor([PAD, BOS] + [EOS] * (step == 0)), -torch.inf)  # min_len=1
-        found.append(tokens := scores.argmax(1))
-    return torch.stack(found, 1).tolist()
+        best_tokens.append(tokens := scores.argmax(1))
+    return torch.stack(best_tokens, 1).tolist()
 
 
 def a_wide_beam_is_exhaustive(subject: Subject) -> None:
@@ -239,8 +243,8 @@ def a_wide_beam_is_exhaustive(subject: Subject) -> None:
     wide = BeamConfig(
         beam_size=(len(words) + 1) ** longest, lenpen=0.0, max_len_a=0, max_len_b=longest, stop=StopRule.bound
     )
-    found = search_with(searches.build(wide, nbest=BEST), model, batch.source[:1], batch.source_lengths[:1])[0]
-    scores = torch.tensor([hypothesis.log_probability for hypothesis in found])
+    hypotheses = search_with(searches.build(wide, nbest=BEST), model, batch.source[:1], batch.source_lengths[:1])[0]
+    scores = torch.tensor([hypothesis.log_probability for hypothesis in hypotheses])
     assert_close(scores, best, f"the {BEST} best of a wide beam and of all translations")
 
 

@@ -108,7 +108,7 @@ def toy_batch(model: EncoderDecoder, source_lengths: Sequence[int], target_lengt
     return collate(sources, [_sentence(generator, length, JOINT.target) for length in lengths])
 
 
-def alone(batch: Batch, sentence: int) -> Batch:
+def single_sentence(batch: Batch, sentence: int) -> Batch:
     """Return a batch of one sentence of a batch."""
     first, last = batch.target_offsets[sentence : sentence + 2].tolist()
     source = batch.source[sentence, : batch.source_lengths[sentence]]
@@ -161,10 +161,10 @@ def engine_of(model: Decodable | Engine) -> Engine:
     return cast(Engine, engine)
 
 
-def assert_close(found: Tensor, expected: Tensor, what: str) -> None:
+def assert_close(actual: Tensor, expected: Tensor, what: str) -> None:
     """Require differences within the tolerance; -inf equals -inf."""
-    difference = (found - expected).abs().masked_fill(found == expected, 0.0)
-    assert found.shape == expected.shape, f"{what}: shapes {list(found.shape)} and {list(expected.shape)}"
+    difference = (actual - expected).abs().masked_fill(actual == expected, 0.0)
+    assert actual.shape == expected.shape, f"{what}: shapes {list(actual.shape)} and {list(expected.shape)}"
     assert bool((difference <= TOLERANCE).all()), f"{what}: they differ by {difference.max().item():.3g}"
 
 

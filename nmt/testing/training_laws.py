@@ -76,9 +76,9 @@ def layers_stand_alone(subject: Subject) -> None:
         take(layer)
         layer.register_forward_pre_hook(put)
         layer.register_forward_hook(take)
-    found = _loss(model)
+    actual = _loss(model)
     assert all(calls[layer] == 1 for layer in layers), f"the layers of stacks were called {list(calls.values())} times"
-    assert torch.equal(found, expected), "the model uses the parameters of a layer outside the layer's call"
+    assert torch.equal(actual, expected), "the model uses the parameters of a layer outside the layer's call"
 
 
 def layers_can_run_again(subject: Subject) -> None:
@@ -90,9 +90,9 @@ def layers_can_run_again(subject: Subject) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1)
             _report(model).loss_sum.backward()
-    found = {name: parameter.grad for name, parameter in again.named_parameters()}
+    gradients = {name: parameter.grad for name, parameter in again.named_parameters()}
     for name, parameter in kept.named_parameters():
-        gradient, expected = found[name], parameter.grad
+        gradient, expected = gradients[name], parameter.grad
         same = gradient is expected if gradient is None or expected is None else torch.equal(gradient, expected)
         assert same, f"{name} has a different gradient if layers are recomputed"
 

@@ -25,6 +25,7 @@ from nmt.interface import EncoderDecoder
 from nmt.keywords import configured
 from nmt.models import models
 from nmt.optim import Horizon, default_warmup
+from nmt.progress import watched
 from nmt.reporting.reporter import FirstUpdate, Reporter, SilentReporter
 from nmt.reporting.resources import Profiler, peak_memory
 from nmt.reporting.run_record import Cost, RunRecord
@@ -60,7 +61,7 @@ from nmt.training.setup.contradictions import check
 from nmt.training.setup.datasets import Datasets, open_datasets, readable, stages_of
 from nmt.training.setup.description import describe_model, describe_run
 from nmt.training.setup.disk import expected_checkpoint, require_disk
-from nmt.training.setup.forecast import LEAST_UPDATES, EpochSizes, Forecast, forecast_by_largest, try_forecast
+from nmt.training.setup.forecast import EpochSizes, Forecast, forecast_by_largest, try_forecast
 from nmt.training.setup.length import number_of_updates
 from nmt.training.setup.metrics import build_scorers, higher_is_better
 from nmt.training.setup.operations import known_cost
@@ -118,9 +119,8 @@ def train(config: TrainConfig | None = None, **options: Any) -> TrainingResult:
 
 def dry_run(config: TrainConfig) -> dict[str, str]:
     """Return the batches, memory and time of a new run, in words; empty on ranks but 0. Nothing is written."""
-    uncounted = replace(config, report=replace(config.report, count_flops=False))  # the count would not be shown
-    with _set_up(uncounted) as setup:
-        learner, _, _ = _learner(setup, None, 0)
+    with _set_up(config) as setup:
+        learner = _learner(setup, *_step(setup, None))
         updater = _updater(setup, learner, _horizon(setup, learner, default_warmup(setup.max_update)))
         training_mode(learner.optimizer)
         copies = config.checkpoint.asynchronous and setup.world.main and setup.device.type == "cpu"
@@ -181,9 +181,16 @@ def _train(setup: RunSetup, lock: RunLock, checkpoints: CheckpointWriter, stop: 
     setup, point = _resumed(setup, store)
     config, world = setup.config, setup.world
     reporter, profiler = _reporter_and_profiler(setup)
-    left = None if setup.max_update is None else setup.max_update - (0 if point is None else point.state.update)
-    learner, cost, forecast = _learner(setup, point, left)
-    world.on_main(lambda: _tell_and_check(setup, learner, forecast, left, is_new=point is None))
+    made = 0 if point is None else point.state.update
+    updates_left = None if setup.max_update is None else setup.max_update - made
+    step, arithmetic = _step(setup, point)
+    cost, forecast = None, None
+    if world.main:
+        train_split = setup.datasets.train
+        cost = known_cost(config, step, train_split, arithmetic, world.size)
+        forecast = try_forecast(config, step, setup.batches, train_split, arithmetic, world, updates_left)
+    learner = _learner(setup, step, arithmetic)
+    world.on_main(lambda: _tell_and_check(setup, learner, forecast, updates_left, is_new=point is None))
     lock.create()
     world.on_main(store.prepare)
     settings = _settings(setup, learner.arithmetic, point)
@@ -253,10 +260,8 @@ def _resumed(setup: RunSetup, store: CheckpointStore) -> tuple[RunSetup, ResumeP
     return setup, point
 
 
-def _learner(
-    setup: RunSetup, point: ResumePoint | None, left: int | None
-) -> tuple[Learner, Cost | None, Forecast | None]:
-    """Return what is trained, the cost of an update, and a forecast for the ``left`` updates; None on ranks but 0."""
+def _step(setup: RunSetup, point: ResumePoint | None) -> tuple[Step, Arithmetic]:
+    """Build the model and the criterion."""
     config, datasets, device, world = setup.config, setup.datasets, setup.device, setup.world
     model = parts.new_model(config, datasets)
     parts.check_ignored(model, resumes=point is not None)
@@ -265,16 +270,16 @@ def _learner(
     arithmetic = _arithmetic(setup, model, point)
     if point is None and config.checkpoint.finetune_from_model is not None:
         parts.start_from(config, model, datasets.pair)
-    step = parts.build_step(config, datasets, model, device, world)
-    cost = known_cost(config, step, datasets.train, arithmetic, world.size) if world.main else None
-    forecast = None
-    if world.main and (left is None or left >= LEAST_UPDATES):
-        forecast = try_forecast(config, step, setup.batches, datasets.train, arithmetic, world)
-    parts.save_memory(config, step.model)
-    if config.training.compile:
+    return parts.build_step(config, datasets, model, device, world), arithmetic
+
+
+def _learner(setup: RunSetup, step: Step, arithmetic: Arithmetic) -> Learner:
+    """Return the learner; layers are compiled and parameters divided among ranks."""
+    parts.save_memory(setup.config, step.model)
+    if setup.config.training.compile:
         _compile(setup, step, arithmetic)
-    world.divide(step)
-    return Learner(step, parts.build_optimizer(config, step), arithmetic, world), cost, forecast
+    setup.world.divide(step)
+    return Learner(step, parts.build_optimizer(setup.config, step), arithmetic, setup.world)
 
 
 def _arithmetic(setup: RunSetup, model: EncoderDecoder, point: ResumePoint | None) -> Arithmetic:
@@ -295,11 +300,11 @@ def _compile(setup: RunSetup, step: Step, arithmetic: Arithmetic) -> None:
 
 
 def _tell_and_check(
-    setup: RunSetup, learner: Learner, forecast: Forecast | None, left: int | None, *, is_new: bool
+    setup: RunSetup, learner: Learner, forecast: Forecast | None, updates_left: int | None, *, is_new: bool
 ) -> None:
     """Log the forecast. Refuse a new run without room on the disk; its folder does not exist yet."""
     if forecast is not None:
-        tell_forecast(setup.config, forecast, left, setup.device)
+        tell_forecast(setup.config, forecast, updates_left, setup.device)
     if is_new:
         folders = filter(None, (setup.folder, fallback_folder(setup.config.checkpoint)))
         checkpoint = forecast.checkpoint if forecast else expected_checkpoint(setup.config, learner.step)
@@ -356,8 +361,9 @@ def _validation(setup: RunSetup, learner: Learner, reporter: Reporter) -> Valida
     options = config.validation
     best = BestScore(options.best_metric, higher_is_better=setup.higher_is_better, patience=options.patience)
     step, arithmetic, world = learner.step, learner.arithmetic, learner.world
+    watch = watched(config.report.progress)
     validators = build_validators(
-        config, step, arithmetic, world, datasets.pair, datasets.valid, setup.scorers, reporter.samples
+        config, step, arithmetic, world, datasets.pair, datasets.valid, setup.scorers, reporter.samples, watch
     )
     return Validation(validators, best, options, learner, config.seed)
 
@@ -371,7 +377,7 @@ def _run(
         # its log may not have ended, if a process died between checkpoint and log
         if setup.world.main and RunRecord.read(setup.folder).last("end").get("update") != state.update:
             reporter.start(state.update, None, cost, skipped=state.skipped)
-            reporter.end(ending=trainer.ending() or "", **state.spent())
+            reporter.end(ending=trainer.ending() or "", **state.totals())
             reporter.close()
         trainer.require_learned()
         return
@@ -384,9 +390,9 @@ def _run(
     reporter.start(state.update, description, cost, state.seconds, state.skipped)
     try:
         ending = trainer.run()
-        reporter.end(ending=ending, **state.spent())
+        reporter.end(ending=ending, **state.totals())
     except BaseException as error:
-        reporter.stopped(error, **state.spent())
+        reporter.stopped(error, **state.totals())
         raise
     finally:
         if profiler is not None:

@@ -18,7 +18,7 @@ from nmt.config.translation import TranslationOptions
 from nmt.data.batching.plan import plan_batches
 from nmt.data.corpus.folder import Split
 from nmt.data.language_pair import LanguagePair
-from nmt.data.language_tags import apart, tag_id, tagged
+from nmt.data.language_tags import split_tag, tag_id, tagged
 from nmt.data.text.lines import PAUSE, require_text
 from nmt.data.vocabulary import EOS, UNK, Ids
 from nmt.errors import DataError, UsageError
@@ -212,7 +212,7 @@ class SourceReader:
     def _apart(self, ids: Ids, *, requested: bool) -> tuple[Ids, Ids]:
         """Split ids into a leading language tag, if there is one, and the rest. For a model without tags, a line that is
         only a tag is text, unless a tag is ``requested``."""
-        tag, rest = apart(ids, self.pair.source.vocabulary)
+        tag, rest = split_tag(ids, self.pair.source.vocabulary)
         return (tag, rest) if len(rest) or requested or self.pair.tag is not None else (rest, ids)
 
     def _line_tag(self, line: Line, typed: Ids, number: int) -> Ids:

@@ -25,7 +25,7 @@ from omegaconf import OmegaConf
 from nmt.config.composing.assignments import Assignment, read
 from nmt.config.composing.hydra_bridge import job_overrides
 from nmt.config.sections import TrainConfig
-from nmt.errors import AlreadyTold, DeviceError, Interrupted, NMTError, UsageError
+from nmt.errors import AlreadyReported, DeviceError, Interrupted, NMTError, UsageError
 from nmt.interruptions import handled
 from nmt.storage.lock import process_lives
 from nmt_cli.process import Terminated, cleaning_up_on_sigterm, configure_logging, say, use_utf8
@@ -39,7 +39,7 @@ DRY_RUN = "dry_run"
 T = TypeVar("T")
 
 
-class JobFailed(AlreadyTold):
+class JobFailed(AlreadyReported):
     """A job's failure, on its way to Hydra's sweeper."""
 
 

@@ -173,7 +173,7 @@ def test_whatever_stops_a_run_stands_on_its_page(
     def fails(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(Trainer, "_due", fails)
+    monkeypatch.setattr(Trainer, "_decide", fails)
     with pytest.raises(type(error)):
         train(tiny_run(report=ReportConfig()))
     page = read(tmp_path / "run")

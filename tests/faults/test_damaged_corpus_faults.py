@@ -27,15 +27,15 @@ TINY = (
 REPLACING_AT_UPDATE_3 = """
 import subprocess
 from nmt.training.loop.trainer import Trainer
-due = Trainer._due
+decide = Trainer._decide
 
-def replaces(self, batches, made):
+def replaces(self, batches, applied):
     if self.state.update == 3:
         subprocess.run({preprocess}, check=True, capture_output=True)
         open({seen!r}, "w").close()
-    return due(self, batches, made)
+    return decide(self, batches, applied)
 
-Trainer._due = replaces
+Trainer._decide = replaces
 """
 
 

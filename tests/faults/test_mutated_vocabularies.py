@@ -134,7 +134,7 @@ class Kind:
 
 def pieces_of(builder: Any) -> Callable[[Path], list[str]]:
     def read(path: Path) -> list[str]:
-        return [*builder.given(path).vocabulary.pieces[len(SPECIALS) :]]
+        return [*builder.from_file(path).vocabulary.pieces[len(SPECIALS) :]]
 
     return read
 
@@ -210,7 +210,7 @@ def check_models(model: bytes, folder: Path, config: SentencePieceConfig, seed: 
         path = folder / "damaged.model"
         path.write_bytes(content)
         try:
-            use(SentencePieceBuilder(config).given(path))
+            use(SentencePieceBuilder(config).from_file(path))
         except NMTError as error:
             assert str(path) in str(error), error
 

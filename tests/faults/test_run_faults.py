@@ -208,15 +208,15 @@ def test_fault_68_a_worker_that_is_killed_ends_its_command_with_a_sentence(sound
 JUMPING = """
 import time
 from nmt.training.loop.trainer import Trainer
-real, due, jump = time.time, Trainer._due, [0.0]
+real, decide, jump = time.time, Trainer._decide, [0.0]
 time.time = lambda: real() + jump[0]
 
-def jumps(self, batches, made):
+def jumps(self, batches, applied):
     jump[0] = {2: 5 * 3600.0, 4: -9 * 3600.0}.get(self.state.update, jump[0])
     print("the clock is at", round(time.time() - real()), file=__import__("sys").stderr)
-    return due(self, batches, made)
+    return decide(self, batches, applied)
 
-Trainer._due = jumps
+Trainer._decide = jumps
 """
 
 

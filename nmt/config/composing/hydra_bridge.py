@@ -36,7 +36,7 @@ from nmt.config.composing.programs import command_of, program_of
 from nmt.config.composing.refusals import unknown_key
 from nmt.config.option import groups_of, options_of
 from nmt.config.plain import to_plain
-from nmt.errors import AlreadyTold, UsageError, did_you_mean
+from nmt.errors import AlreadyReported, UsageError, did_you_mean
 from nmt.registry import registry_for
 
 PRESETS = "pkg://nmt.conf"
@@ -136,7 +136,7 @@ class HydraApplication:
             try:
                 self._hydra.show_cfg(self._primary, [*map(self._written, overrides)], kind, package, resolve)
             except SystemExit:  # Hydra has said that the package does not exist
-                raise AlreadyTold("", UsageError.exit_status) from None
+                raise AlreadyReported("", UsageError.exit_status) from None
 
     def show_info(self, overrides: Sequence[str], subject: str) -> None:
         """Print how Hydra composed: defaults, search path, plugins."""

@@ -50,10 +50,10 @@ class Mixture:
             end = begin + count
             while begin < end:
                 number, at = divmod(begin, size)
-                taken = permutation(size, seed, stage, corpus, number, _PURPOSE)[at : at + end - begin]
-                order[filled : filled + len(taken)] = taken
-                order[filled : filled + len(taken)] += first
-                begin, filled = begin + len(taken), filled + len(taken)
+                sentences = permutation(size, seed, stage, corpus, number, _PURPOSE)[at : at + end - begin]
+                order[filled : filled + len(sentences)] = sentences
+                order[filled : filled + len(sentences)] += first
+                begin, filled = begin + len(sentences), filled + len(sentences)
         return order
 
     def _firsts(self) -> list[int]:

@@ -57,9 +57,9 @@ def _drawn_between(lowest: int, highest: int, count: int, key: tuple[int, ...]) 
 
 def _sorted(drawn: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """Sort stably. numpy's stable sort takes twice as long, and its result differs only for equal draws."""
-    found = np.argsort(drawn)
-    in_order = drawn[found]
-    return np.argsort(drawn, kind="stable") if bool((in_order[1:] == in_order[:-1]).any()) else found
+    order = np.argsort(drawn)
+    in_order = drawn[order]
+    return np.argsort(drawn, kind="stable") if bool((in_order[1:] == in_order[:-1]).any()) else order
 
 
 def sort_by_length(order: Order, *columns: Lengths, complete: bool = False) -> None:
@@ -78,9 +78,9 @@ def _distribute(order: Order, lengths: Lengths, counts: Ints, room: Order) -> No
     free = np.cumsum(counts) - counts  # by length: the next place in `room`
     small = np.uint16 if len(counts) <= 2**16 else np.int64  # of 16 bits numpy sorts in linear time
     for block in blocks(len(order)):
-        found = lengths[order[block]]
-        by_length = np.argsort(found.astype(small), kind="stable")
-        of_block = np.bincount(found, minlength=len(counts))
-        places = np.arange(len(found)) + np.repeat(free - (np.cumsum(of_block) - of_block), of_block)
+        block_lengths = lengths[order[block]]
+        by_length = np.argsort(block_lengths.astype(small), kind="stable")
+        of_block = np.bincount(block_lengths, minlength=len(counts))
+        places = np.arange(len(block_lengths)) + np.repeat(free - (np.cumsum(of_block) - of_block), of_block)
         room[places] = order[block][by_length]
         free += of_block

@@ -34,7 +34,7 @@ class BatchPlan(Sequence[Ints]):
     def __getitem__(self, number: slice) -> list[Ints]: ...
     def __getitem__(self, number: int | slice) -> Ints | list[Ints]:
         if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
+            return [self[index] for index in range(*number.indices(len(self)))]
         return self._sentences[self._begins[number] : self._ends[number]].astype(np.int64)
 
 
@@ -135,7 +135,7 @@ def _fitting(sides: Sequence[Lengths], options: BatchingConfig, chosen: Order | 
     if options.skip_long and left_out < count:
         return np.concatenate([numbers[~too_long] for numbers, too_long in _against_limits(sides, limits, chosen)])
     long = (numbers[too_long] for numbers, too_long in _against_limits(sides, limits, chosen))
-    first = int(next(found[0] for found in long if len(found)))
+    first = int(next(sentences[0] for sentences in long if len(sentences)))
     lengths = " and ".join(f"{name} {int(side[first])}" for name, side in zip(("source", "target"), sides))
     needed = options.exceeded([longest(side) for side in sides])
     raise DataError(
@@ -156,8 +156,8 @@ def _against_limits(
         return
     for block in blocks(len(sides[0]) if chosen is None else len(chosen)):
         numbers = ascending(block, len(sides[0])) if chosen is None else chosen[block]
-        found = [side[block if chosen is None else numbers] for side in sides]
-        yield numbers, np.any([side > limit for side, limit in zip(found, limits) if limit is not None], axis=0)
+        side_lengths = [side[block if chosen is None else numbers] for side in sides]
+        yield numbers, np.any([side > limit for side, limit in zip(side_lengths, limits) if limit is not None], axis=0)
 
 
 def split_batch(batch: Ints, sides: Sequence[Lengths], max_padding: float) -> list[Ints]:

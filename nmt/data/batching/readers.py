@@ -55,7 +55,7 @@ class Readers(Generic[Task, Result]):
         self._lock = threading.Lock()  # a thread reads batches for a GPU
 
     @property
-    def ahead(self) -> int:
+    def lookahead(self) -> int:
         """The number of tasks to announce at a time."""
         return 2 * self.count
 
@@ -76,29 +76,33 @@ class Readers(Generic[Task, Result]):
         """Announce the next requests, in order. Earlier announcements may be repeated."""
         with self._lock:
             doing = [reader.doing.task for reader in self._readers if reader.doing is not None]
-            known = [*(one.task for one in self._coming), *doing, *(task for task, _ in self._done.values())]
+            known = [
+                *(announced.task for announced in self._coming),
+                *doing,
+                *(task for task, _ in self._done.values()),
+            ]
             new = [task for task in tasks if task not in known] if self._readers else []
             self._coming += [_Announced(next(self._places), task) for task in new]
             self._hand_out()
 
     def __call__(self, task: Task) -> Result:
         with self._lock:
-            result = self._found(task)
+            result = self._finished_result(task)
             self._hand_out()
         return self._work(task) if result is None else result
 
-    def _found(self, task: Task) -> Result | None:
+    def _finished_result(self, task: Task) -> Result | None:
         """Return the result of a task, waiting for its reader; None: no reader has it. Earlier tasks are forgotten."""
         busy = [reader for reader in self._readers if reader.doing is not None and reader.doing.task == task]
         for reader in busy:
             self._fetch(reader)
-        places = [one.place for one in self._coming if one.task == task]
+        places = [announced.place for announced in self._coming if announced.task == task]
         places += [place for place, (done, _) in self._done.items() if done == task]
         if not places:
             return None
         place = self._reached = min(places)
         _, result = self._done.get(place, (task, None))
-        self._coming = [one for one in self._coming if one.place > place]
+        self._coming = [announced for announced in self._coming if announced.place > place]
         self._done = {other: done for other, done in self._done.items() if other > place}
         return result
 

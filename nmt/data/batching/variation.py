@@ -36,7 +36,7 @@ from nmt.data.vocabulary import EOS, Flags, Ids, Ints
 from nmt.errors import UsageError
 
 MEASURED = 1000  # pairs to measure the growth by an augmentation
-TOGETHER = 2048  # pairs varied at a time before an epoch
+CHUNK_SIZE = 2048  # pairs varied at a time before an epoch
 _SOURCE, _TARGET, _TEXT, _SHARES = range(4)  # purposes of random numbers; those of further augmentations follow
 _BEFORE_TRAINING = 0  # epochs are counted from 1
 
@@ -126,7 +126,7 @@ class Variation:
         self.augments = chosen(options.augment)
         assert text is not None or not self.augments
         self._tags = [CorpusTag(len(split), pair.before_sources())] if tags is None else tags
-        self._ends = [*itertools.accumulate(one.pairs for one in self._tags)]
+        self._ends = [*itertools.accumulate(tag.pairs for tag in self._tags)]
         self._samplers = [
             _sampler(options, tokenizer) if options.sampled_sides in (Sides.both, side) else None
             for side, tokenizer in ((Sides.source, pair.source), (Sides.target, pair.target))
@@ -138,8 +138,8 @@ class Variation:
         """Return the ranges of an epoch whose lengths are needed for planning; none with a headroom."""
         if self.headroom is not None:
             return []
-        firsts = range(0, len(self._split), TOGETHER)
-        return [PairRange(first, min(first + TOGETHER, len(self._split)), epoch) for first in firsts]
+        firsts = range(0, len(self._split), CHUNK_SIZE)
+        return [PairRange(first, min(first + CHUNK_SIZE, len(self._split)), epoch) for first in firsts]
 
     def lengths(self, pairs: PairRange) -> LengthPairs:
         """Return the lengths of varied sources and targets [2, pairs]."""
@@ -187,8 +187,8 @@ class Variation:
         varied = self._varied(sentences, usual)
         if sentences.most == (None, None):
             return varied
-        alone = self.headroom is None or self._padded  # each sentence has its own limit
-        fits = _fitting(_lengths(varied), _lengths(usual), sentences.most, alone)
+        per_sentence = self.headroom is None or self._padded  # each sentence has its own limit
+        fits = _fitting(_lengths(varied), _lengths(usual), sentences.most, per_sentence)
         return replace_unfit(fits, varied, usual)
 
     def usual(self, sentences: PlannedBatch) -> Pairs:
@@ -239,8 +239,8 @@ class Variation:
         sides = []
         for purpose, (sampler, side) in enumerate(zip(self._samplers, pairs)):
             if sampler is not None and side:
-                lengths = np.array([len(one) - 1 for one in side], dtype=np.int64)
-                flat = np.concatenate([one[:-1] for one in side]).astype(np.int64)
+                lengths = np.array([len(sentence) - 1 for sentence in side], dtype=np.int64)
+                flat = np.concatenate([sentence[:-1] for sentence in side]).astype(np.int64)
                 ids, lengths = sampler(flat, lengths, drawn(numbers, self._seed, epoch, purpose))
                 ends = np.cumsum(lengths)
                 side = np.split(np.insert(ids, ends, EOS), (ends + np.arange(1, len(ends) + 1))[:-1])
@@ -286,13 +286,13 @@ def _bounds(limits: SideLimits) -> Ints:  # [2, 1]
     return np.array([[_BOUNDLESS if limit is None else limit] for limit in limits])
 
 
-def _fitting(lengths: Ints, usual: Ints, most: SideLimits, alone: bool) -> Flags:
+def _fitting(lengths: Ints, usual: Ints, most: SideLimits, per_sentence: bool) -> Flags:
     """Return which pairs fit their batch, for lengths [2, pairs].
 
     ``alone``: the limits hold for each sentence; otherwise pairs share their sum, the first ones first.
     """
     bounds = _bounds(most)
-    if alone:
+    if per_sentence:
         both: Flags = np.all(lengths <= np.maximum(usual, bounds), axis=0)
         return both
     room, fits = bounds[:, 0] * lengths.shape[1] - usual.sum(1), np.ones(lengths.shape[1], dtype=bool)

@@ -84,8 +84,8 @@ class Corpus:
         """Open a corpus folder, or a folder with all shards of a corpus, which are concatenated."""
         if not (folder / MANIFEST).is_file() and (paths := shard_folders(folder)):
             return ShardedCorpus.of(folder, [cls.open(path, verify) for path in paths])
-        if not (folder / MANIFEST).is_file() and (found := corpus_of_fairseq(folder)) is not None:
-            raise DataError(f"{folder} is {found}")
+        if not (folder / MANIFEST).is_file() and (description := corpus_of_fairseq(folder)) is not None:
+            raise DataError(f"{folder} is {description}")
         manifest = read_manifest(folder, KIND, FORMAT, verify=verify, small=_SMALL, unchecked=(PAGE,))
         if not isinstance(manifest.get("splits"), list):
             raise DataError(f"{folder}: the manifest does not list the splits")
@@ -179,18 +179,18 @@ class ShardedCorpus(Corpus):
         return chain([shard.split(name) for shard in having]) if having else super().split(name)
 
     def fingerprint(self, split: str) -> str:
-        found = [shard.fingerprint(split) for shard in self.shards if split in shard.splits]
-        return hashlib.sha256(" ".join(found).encode()).hexdigest()
+        fingerprints = [shard.fingerprint(split) for shard in self.shards if split in shard.splits]
+        return hashlib.sha256(" ".join(fingerprints).encode()).hexdigest()
 
 
 def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) -> list[Corpus]:
     """Open corpora for one model. Their direction and vocabularies must be the same."""
     corpora = [Corpus.open(Path(folder), verify) for folder in folders]
-    for one, other in itertools.combinations(corpora, 2):
-        if other.pair.is_reverse_of(one.pair) and None in (one.pair.tag, other.pair.tag):
+    for first, second in itertools.combinations(corpora, 2):
+        if second.pair.is_reverse_of(first.pair) and None in (first.pair.tag, second.pair.tag):
             raise DataError(
-                f"{one.folder} goes from {one.pair.source_lang} to {one.pair.target_lang}, and {other.folder} the other "
-                f"way; a model learns one direction: leave one of them out, or make each with a language tag (--tag)"
+                f"{first.folder} goes from {first.pair.source_lang} to {first.pair.target_lang}, and {second.folder} the "
+                f"other way; a model learns one direction: leave one of them out, or make each with a language tag (--tag)"
             )
     for corpus in corpora[1:]:
         if corpus.pair.digest() != corpora[0].pair.digest():

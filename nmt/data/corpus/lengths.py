@@ -111,11 +111,11 @@ class ChainedLengths(LazyLengths):
             spans = [(max(start - first, 0), max(stop - first, 0)) for first in firsts[:-1]]
             return np.concatenate([np.asarray(part[low:high]) for part, (low, high) in zip(self._parts, spans)])
         index = np.asarray(index)
-        found = np.empty(index.shape, dtype=np.int64)
+        lengths = np.empty(index.shape, dtype=np.int64)
         for part, first, end in zip(self._parts, self.starts.tolist(), self.starts[1:].tolist()):
             inside = (index >= first) & (index < end)
-            found[inside] = part[index[inside] - first]
-        return found
+            lengths[inside] = part[index[inside] - first]
+        return lengths
 
 
 class LongerSide(LazyLengths):

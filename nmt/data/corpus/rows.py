@@ -187,12 +187,12 @@ class StoredAlignments(RaggedArray):
         """Refuse positions beyond the sentences."""
         pairs = self.values[self.offsets[sentences.start] : self.offsets[sentences.stop]].reshape(-1, 2)
         counts = self.lengths[sentences] // 2
-        for found, side in zip(pairs.T, self._sides):
-            beyond = (found < 0) | (found >= np.repeat(side[sentences] - 1, counts))  # eos is not aligned
+        for positions, side in zip(pairs.T, self._sides):
+            beyond = (positions < 0) | (positions >= np.repeat(side[sentences] - 1, counts))  # eos is not aligned
             if bool(beyond.any()):
                 first = int(beyond.argmax())
                 sentence = sentences.start + int(np.searchsorted(np.cumsum(counts), first, side="right"))
                 raise DataError(
-                    f"{self._path} is damaged: sentence {sentence} has a pair with position {int(found[first])}, but only "
-                    f"{int(side[sentence]) - 1} pieces"
+                    f"{self._path} is damaged: sentence {sentence} has a pair with position {int(positions[first])}, but "
+                    f"only {int(side[sentence]) - 1} pieces"
                 )

@@ -83,9 +83,9 @@ class StoredPairs:
         for corpus, (source, target) in zip(corpora, self._parts):
             pairs = len(corpus.split(split))
             if not len(source) == len(target) == pairs:
-                found = f"{quantity(len(source), 'source')} and {quantity(len(target), 'target')}"
+                counts = f"{quantity(len(source), 'source')} and {quantity(len(target), 'target')}"
                 raise DataError(
-                    f"{corpus.folder / MANIFEST}: split '{split}' has {quantity(pairs, 'pair')}, but text of {found}"
+                    f"{corpus.folder / MANIFEST}: split '{split}' has {quantity(pairs, 'pair')}, but text of {counts}"
                 )
 
     def __getitem__(self, index: int) -> tuple[str, str]:

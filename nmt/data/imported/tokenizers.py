@@ -22,10 +22,10 @@ def pair_of(options: ImportConfig, source: Sequence[str], target: Sequence[str],
     """Return both tokenizers for these lists of tokens; ``shared``: they are one vocabulary."""
     if not (options.source_lang and options.target_lang):
         raise UsageError("name the languages of the model: --source-lang en --target-lang de")
-    one = other = tokenizer_of(options, source)
+    source_tokenizer = target_tokenizer = tokenizer_of(options, source)
     if not shared or options.moses or options.target_bpe_model is not None:
-        other = tokenizer_of(options, target, target=True)
-    return LanguagePair(options.source_lang, options.target_lang, one, other, shared)
+        target_tokenizer = tokenizer_of(options, target, target=True)
+    return LanguagePair(options.source_lang, options.target_lang, source_tokenizer, target_tokenizer, shared)
 
 
 def stored_pair(folder: Path, options: ImportConfig) -> LanguagePair:

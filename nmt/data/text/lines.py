@@ -93,8 +93,8 @@ def require_text(lines: Sequence[str], first: int = 1) -> None:
     try:
         "".join(lines).encode("utf-8")
     except UnicodeEncodeError:
-        found = ((number, _SURROGATE.search(line)) for number, line in enumerate(lines, start=first))
-        number, match = next((number, match) for number, match in found if match)
+        matches = ((number, _SURROGATE.search(line)) for number, line in enumerate(lines, start=first))
+        number, match = next((number, match) for number, match in matches if match)
         raise DataError(
             f"sentence {number}: character {match.start()} is the lone surrogate U+{ord(match.group()):04X}, "
             f"which is not text; decode the input with errors='replace'"

@@ -196,13 +196,13 @@ class ParallelText:
 
     def pairs(self, reading: Reading) -> Iterator[Pair]:
         """Read the pairs of a text that was counted before, without notices."""
-        return self.taken(part.pairs(reading) for part in self.parts)
+        return self.select(part.pairs(reading) for part in self.parts)
 
     def side(self, number: int, reading: Reading) -> Iterator[str | None]:
         """Read the lines of the source (0) or the target (1)."""
-        return self.taken(part.side(number, reading) for part in self.parts)
+        return self.select(part.side(number, reading) for part in self.parts)
 
-    def taken(self, parts: Iterable[Iterable[Item]]) -> Iterator[Item]:
+    def select(self, parts: Iterable[Iterable[Item]]) -> Iterator[Item]:
         """Select the items of the ``block`` from ``parts`` with an item for each pair."""
         every = itertools.chain.from_iterable(parts)
         return every if self.block is None else itertools.islice(every, *self.block)

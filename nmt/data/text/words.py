@@ -28,12 +28,12 @@ def words_of_spans(line: str, spans: Sequence[Span]) -> list[range]:
     A span of white space belongs to the next word, since tokens of sentencepiece begin with their space. So does an empty
     span outside of words. At the end of a line such spans belong to no word.
     """
-    found = [match.span() for match in _WORD.finditer(line)]
-    begins, ends = [begin for begin, _ in found], [end for _, end in found]
+    words = [match.span() for match in _WORD.finditer(line)]
+    begins, ends = [begin for begin, _ in words], [end for _, end in words]
     ranges = []
     for begin, end in spans:
         first = bisect_right(ends, begin)
-        ranges.append(range(first, min(len(found), max(first + 1, bisect_left(begins, end)))))
+        ranges.append(range(first, min(len(words), max(first + 1, bisect_left(begins, end)))))
     return ranges
 
 

@@ -110,7 +110,7 @@ class TokenizerBuilder(ABC):
         """Read the files that ``save`` wrote; a damaged file is a DataError with its name."""
 
     @abstractmethod
-    def given(self, path: Path) -> Tokenizer:
+    def from_file(self, path: Path) -> Tokenizer:
         """Make a tokenizer from a user's vocabulary or model file (--srcdict)."""
 
 

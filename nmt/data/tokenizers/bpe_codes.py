@@ -103,12 +103,14 @@ class BpeCodes(Tokenizer):
     def _ids(self, words: Iterable[str]) -> list[int]:
         ids: list[int] = []
         for word in words:
-            found = self._known.get(word)
-            if found is None:
+            ids_of_word = self._known.get(word)
+            if ids_of_word is None:
                 if len(self._known) >= _KNOWN_WORDS:
                     self._known.clear()
-                found = self._known[word] = [self.vocabulary.id(piece) for piece in self._written(self._cut(word))]
-            ids += found
+                ids_of_word = self._known[word] = [
+                    self.vocabulary.id(piece) for piece in self._written(self._cut(word))
+                ]
+            ids += ids_of_word
         return ids
 
     def _cut(self, word: str) -> list[str]:

@@ -59,8 +59,8 @@ class Merges:
         Each step drops every possible merge with a probability and applies the first of the others, until none is left.
         """
         while True:
-            found = [(*self.joined[pair], place) for place, pair in enumerate(pairwise(parts)) if pair in self.joined]
-            for _, whole, place in sorted(found, key=lambda merge: (merge[0], merge[2])):
+            merges = [(*self.joined[pair], place) for place, pair in enumerate(pairwise(parts)) if pair in self.joined]
+            for _, whole, place in sorted(merges, key=lambda merge: (merge[0], merge[2])):
                 if stream.next() >= limit:
                     parts = [*parts[:place], whole, *parts[place + 2 :]]
                     break

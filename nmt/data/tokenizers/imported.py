@@ -21,7 +21,7 @@ class ImportedBuilder(TokenizerBuilder):
     def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
         raise self._refusal()
 
-    def given(self, path: Path) -> Tokenizer:
+    def from_file(self, path: Path) -> Tokenizer:
         raise self._refusal(f"not of {path} alone: ")
 
     def _refusal(self, why: str = "") -> UsageError:

@@ -137,7 +137,7 @@ class PieceListBuilder(TokenizerBuilder):
     def load(self, folder: Path, stem: str) -> Tokenizer:
         return self.tokenizer(self._config, read_pieces(folder / f"{stem}.json"))
 
-    def given(self, path: Path) -> Tokenizer:
+    def from_file(self, path: Path) -> Tokenizer:
         """Read a token from each line, with an optional space and count as in fairseq; the order gives the ids."""
         lines: dict[str, int] = {}
         for number, line in enumerate(Reading(InvalidText.skip).lines(path, quiet=True), start=1):
@@ -205,8 +205,8 @@ class WordTokenizer(PieceListTokenizer):
         """Encode all lines at once, separated by line feeds, which no line contains."""
         require_text(lines)
         words = " \n ".join([*lines, ""]).split(" ")
-        found = np.fromiter(map(self._numbers.get, words, repeat(UNK)), dtype=np.int64, count=len(words))
-        tokens = found[found != _NOTHING]
+        numbers = np.fromiter(map(self._numbers.get, words, repeat(UNK)), dtype=np.int64, count=len(words))
+        tokens = numbers[numbers != _NOTHING]
         return tokens, np.diff(np.flatnonzero(tokens == EOS), prepend=-1)
 
     @cached_property

@@ -56,17 +56,20 @@ class SentencePieceList(SentencePieceTokenizer):
 
     def encode(self, lines: Sequence[str]) -> list[Ints]:
         require_text(lines)
-        apart = [self._apart(line) for line in lines]
-        theirs: list[list[int]] = self._model.encode([text for _, text in apart], num_threads=1)
-        found = (self._ids(text, ids) for (_, text), ids in zip(apart, theirs))
-        return [np.insert(ids, 0, self.vocabulary.id(token)) if token else ids for (token, _), ids in zip(apart, found)]
+        split_lines = [self._split_token(line) for line in lines]
+        theirs: list[list[int]] = self._model.encode([text for _, text in split_lines], num_threads=1)
+        encoded = (self._ids(text, ids) for (_, text), ids in zip(split_lines, theirs))
+        return [
+            np.insert(ids, 0, self.vocabulary.id(token)) if token else ids
+            for (token, _), ids in zip(split_lines, encoded)
+        ]
 
     @cached_property
     def _cuts_words_apart(self) -> bool:
         """False with language tokens before the text."""
         return not self.config.language_tokens and super()._cuts_words_apart
 
-    def _apart(self, line: str) -> tuple[str, str]:
+    def _split_token(self, line: str) -> tuple[str, str]:
         """Return the language token at the beginning of a line, or "", and the text after it."""
         match = _LANGUAGE.match(line) if self.config.language_tokens else None
         if match is None or self.vocabulary.id(match[0]) == UNK:
@@ -74,11 +77,11 @@ class SentencePieceList(SentencePieceTokenizer):
         return match[0], line[match.end() :]
 
     def surfaces(self, line: str) -> list[str]:
-        token, text = self._apart(line)
+        token, text = self._split_token(line)
         return [*filter(None, [token]), *super().surfaces(text)]
 
     def spans(self, line: str) -> list[Span]:
-        token, text = self._apart(line)
+        token, text = self._split_token(line)
         of_text = [(begin + len(token), end + len(token)) for begin, end in super().spans(text)]
         return [*([(0, len(token))] if token else []), *of_text]
 

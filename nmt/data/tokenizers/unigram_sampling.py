@@ -69,18 +69,18 @@ class UnigramSampling(Sampler):
         # Of the text up to each position: the best score, and the logarithm of the sum over all segmentations.
         best, mass = [0.0], [0.0]
         for end in range(1, len(text) + 1):
-            found = [
+            candidates = [
                 (begin, *known)
                 for begin in range(max(0, end - self._longest), end)
                 if (known := self._known.get(text[begin:end])) is not None and mass[begin] > -math.inf
             ]
-            weights = [mass[begin] + self._alpha * score for begin, _, score in found]
+            weights = [mass[begin] + self._alpha * score for begin, _, score in candidates]
             highest = max(weights, default=-math.inf)
             sums = [*itertools.accumulate(math.exp(weight - highest) for weight in weights)]
-            best.append(max((best[begin] + score for begin, _, score in found), default=-math.inf))
-            mass.append(highest + math.log(sums[-1]) if found else -math.inf)
+            best.append(max((best[begin] + score for begin, _, score in candidates), default=-math.inf))
+            mass.append(highest + math.log(sums[-1]) if candidates else -math.inf)
             lattice.append(
-                [(RESOLUTION * sum_ / sums[-1], begin, number) for sum_, (begin, number, _) in zip(sums, found)]
+                [(RESOLUTION * sum_ / sums[-1], begin, number) for sum_, (begin, number, _) in zip(sums, candidates)]
             )
         usual = math.fsum(self._known.get(self._pieces[number], (0, -math.inf))[1] for number in word)
         sound = usual > -math.inf and usual >= best[-1] - TOLERANCE

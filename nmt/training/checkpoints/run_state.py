@@ -36,7 +36,7 @@ class RunState:
     times: Mapping[str, float] = field(default_factory=dict)  # seconds of each activity of ``Stopwatch``, of rank 0
     validations_before: int = 0  # validations before the present scheduler, which does not see them
 
-    def spent(self) -> dict[str, Any]:
+    def totals(self) -> dict[str, Any]:
         """Return how far the run has come, and at what cost."""
         return {name: getattr(self, name) for name in ("update", "epoch", "tokens", "seconds", "skipped", "times")}
 

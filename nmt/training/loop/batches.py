@@ -168,7 +168,7 @@ class TrainingBatches:
     def _drawn_lengths(self, variation: Variation, epoch: int) -> Iterator[LengthPairs]:
         ranges = variation.ranges(epoch)
         for place, pairs in enumerate(ranges):
-            self.readers.announce(ranges[place : place + max(1, self.readers.ahead)])
+            self.readers.announce(ranges[place : place + max(1, self.readers.lookahead)])
             yield self.readers(pairs)
 
     def _chosen(self, position: DataPosition) -> Order | None:
@@ -217,7 +217,7 @@ class BatchReader:
         """``readers``: processes that prepare what ``read`` returns; announcements are passed on to them."""
         self.read = read  # to the CPU
         self._readers = readers
-        self.ahead = 1 if readers is None else max(1, readers.ahead)  # batches that should be announced at a time
+        self.lookahead = 1 if readers is None else max(1, readers.lookahead)  # batches to announce at a time
 
     def announce(self, batches: Iterable[PlannedBatch], later: Iterable[PlannedBatch] = ()) -> None:
         """Announce the batches of the next update, in order, and those of updates after it (``later``)."""

@@ -42,16 +42,23 @@ class Doubt:
     since: int | None = None  # the first of them
     lowest: float = 0.0  # excess over the bound at the last progress
     stalled: int = 0  # updates since the last progress
-    told: bool = False  # whether a warning was logged
+    warned: bool = False  # whether a warning was logged
 
     def observe(self, update: int, excess: float) -> None:
         """Progress halves the excess: a run that recovers does so in few updates, a falling learning rate does not."""
         if excess <= 0:
-            self.since, self.lowest, self.stalled, self.told = None, 0.0, 0, False
+            self.since, self.lowest, self.stalled, self.warned = None, 0.0, 0, False
         elif self.since is None or excess < self.lowest / 2:
             self.since, self.lowest, self.stalled = self.since or update, excess, 0
         else:
             self.stalled += 1
+
+    def state(self) -> dict[str, Any]:
+        return {"since": self.since, "lowest": self.lowest, "stalled": self.stalled, "told": self.warned}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> Doubt:
+        return cls(state["since"], state["lowest"], state["stalled"], warned=state["told"])
 
 
 @dataclass
@@ -90,9 +97,9 @@ class LearningWatch:
         if self.references is not None and len(memory.recent) == WINDOW:
             self._compare(update, statistics.median(memory.recent), self.references)
             limits = (memory.random, WARN_RANDOM), (memory.frequencies, WARN_FREQUENCIES)
-            due = [doubt for doubt, limit in limits if doubt.stalled >= limit and not doubt.told]
+            due = [doubt for doubt, limit in limits if doubt.stalled >= limit and not doubt.warned]
             for doubt in due:
-                doubt.told = True
+                doubt.warned = True
             warnings += filter(None, [self.finding] if due else [])
         return warnings
 
@@ -160,10 +167,11 @@ class LearningWatch:
         return None if learned is None else learned - WINDOW // 2
 
     def state(self) -> dict[str, Any]:
-        return asdict(self.memory)
+        memory = self.memory
+        return {**asdict(memory), "random": memory.random.state(), "frequencies": memory.frequencies.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore a stored state; an empty one is that of an older version."""
         if state:
-            doubts = {name: Doubt(**state[name]) for name in ("random", "frequencies")}
+            doubts = {name: Doubt.restored(state[name]) for name in ("random", "frequencies")}
             self.memory = WatchState(**{**state, "recent": list(state["recent"]), **doubts})

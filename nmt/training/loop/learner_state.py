@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nmt.distributed.together import digest
+from nmt.distributed.replicated import digest
 from nmt.errors import NMTError
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState, load_parameters
 from nmt.training.checkpoints.resume import ResumePoint
@@ -53,7 +53,7 @@ def restore_learner(learner: Learner, point: ResumePoint, *, fresh_optimizer: bo
     if fresh_optimizer:
         logger.info("the optimizer begins afresh, from the weights of the checkpoint's model")
     elif same_options or "optimizer.name" not in point.changed:
-        place, entries = learner.world.placed, _under("optimizer.", tensors)
+        place, entries = learner.world.scattered, _under("optimizer.", tensors)
         numbers = optimizer_state.unpack(
             learner.optimizer, entries, values["optimizer"], groups=same_options, place=place
         )
@@ -64,7 +64,7 @@ def restore_learner(learner: Learner, point: ResumePoint, *, fresh_optimizer: bo
 def non_finite_parameter(learner: Learner) -> str | None:
     """Return the name of a parameter that is not finite on some rank: further updates cannot mend it."""
     trained = ((name, parameter) for name, parameter in learner.step.named_parameters() if parameter.requires_grad)
-    own = next((name for name, parameter in trained if not learner.world.held(parameter).isfinite().all()), None)
+    own = next((name for name, parameter in trained if not learner.world.local_part(parameter).isfinite().all()), None)
     return next((name for name in learner.world.gather(own) if name is not None), None)
 
 
@@ -79,7 +79,7 @@ def require_agreement(learner: Learner, update: int) -> None:
 
 
 def _load(learner: Learner, module: nn.Module, tensors: Mapping[str, Tensor], point: ResumePoint) -> None:
-    own, place = module.state_dict(), learner.world.placed
+    own, place = module.state_dict(), learner.world.scattered
     placed = {name: place(tensor, own.get(name, tensor)) for name, tensor in tensors.items()}
     load_parameters(module, placed, str(point.stored.path))
 

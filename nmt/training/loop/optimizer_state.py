@@ -98,8 +98,8 @@ def _by_name(stored: Sequence[Mapping[str, Any]], current: Sequence[Mapping[str,
 
 def _numbered(groups: Sequence[Mapping[str, Any]]) -> dict[tuple[str, Any], int]:
     """Return the number of each parameter by its name and rule."""
-    owned = [(name, rule) for names, rule in _owners(groups) for name in names]
-    return {one: number for number, one in enumerate(owned)}
+    owners = [(name, rule) for names, rule in _owners(groups) for name in names]
+    return {owner: number for number, owner in enumerate(owners)}
 
 
 def training_mode(optimizer: torch.optim.Optimizer) -> None:

@@ -49,7 +49,7 @@ GENTLER = "a lower --lr, a longer --warmup-updates or --clip-norm 1 may help"
 
 
 @dataclass(frozen=True)
-class Due:
+class Decision:
     """What follows an update."""
 
     stop: bool  # the run ends here, at a limit or on request
@@ -93,13 +93,13 @@ class Trainer:
                 if not self._settle():
                     continue  # the update before was skipped: this one takes its number, and starts again
                 self._launch(batches, sums, began)
-                made = self.updater.ahead or self._settle()  # launched ahead: presumed, until it is settled
+                applied = self.updater.launches_ahead or self._settle()  # launched ahead: presumed, until it is settled
             self._count_time()
             self._advance(batches)
-            due = self._due(batches, made)
-            if due and not self._settle():  # launched ahead, and then skipped
-                due = self._due(batches, made=False)
-            self._validate_and_save(due)
+            decision = self._decide(batches, applied)
+            if decision and not self._settle():  # launched ahead, and then skipped
+                decision = self._decide(batches, applied=False)
+            self._validate_and_save(decision)
         self.require_learned()
         return ending
 
@@ -171,7 +171,7 @@ class Trainer:
         self._minutes_from = self._now
         training_mode(self.learner.optimizer)
         if self.state.interrupted is not None:
-            self._validate_and_save(Due(stop=False, save=tuple(self.state.interrupted), validate=True))
+            self._validate_and_save(Decision(stop=False, save=tuple(self.state.interrupted), validate=True))
 
     def _meet(self) -> float:
         """Share rank 0's clock and all requests to stop among the ranks. Return the seconds since the last call."""
@@ -194,7 +194,7 @@ class Trainer:
         with self.stopwatch.during(READING):
             batches = self.batches.at(self.state.position, update)
             coming = [self.batches.at(batches.following, update + 1)]
-            while len(coming) * len(batches.batches) < self.updater.reader.ahead:
+            while len(coming) * len(batches.batches) < self.updater.reader.lookahead:
                 coming.append(self.batches.at(coming[-1].following, update + len(coming) + 1))
             self.updater.announce(coming)
         return batches
@@ -271,31 +271,31 @@ class Trainer:
         good = self.world.on_main(lambda: self.checkpoints.last_good(good_until))
         return Diverged(f"{fault}; {good}; {GENTLER}")
 
-    def _due(self, batches: UpdateBatches, made: bool) -> Due:
-        """Decide what follows an update; ``made``: it was not skipped."""
+    def _decide(self, batches: UpdateBatches, applied: bool) -> Decision:
+        """Decide what follows an update; ``applied``: it was not skipped."""
         state, ends = self.state, self.ending() is not None
-        update, epoch = state.update if made else None, batches.epoch if batches.ends_epoch else None
+        update, epoch = state.update if applied else None, batches.epoch if batches.ends_epoch else None
         save = self.checkpoints.store.options.due(update, epoch, (self._now - self._minutes_from) / 60)
-        if not made and state.skipped_in_row:  # the run may have diverged; an fp16 overflow is normal
+        if not applied and state.skipped_in_row:  # the run may have diverged; an fp16 overflow is normal
             self._epoch_unsaved = self._epoch_unsaved or BY_EPOCH in save
             save = ()
         elif self._epoch_unsaved and BY_EPOCH not in save:
             save += (BY_EPOCH,)
-        learned = made or state.update != state.validated
+        learned = applied or state.update != state.validated
         validate = learned and (ends or self.validation.options.is_due(update, epoch))
-        return Due(self._stopping or ends, save, validate)
+        return Decision(self._stopping or ends, save, validate)
 
-    def _validate_and_save(self, due: Due) -> None:
+    def _validate_and_save(self, decision: Decision) -> None:
         self._report_written()
-        if not due:
+        if not decision:
             return
-        state, reasons, scores, improved = self.state, due.save, dict[str, float](), False
+        state, reasons, scores, improved = self.state, decision.save, dict[str, float](), False
         state.interrupted = None
         if BY_MINUTES in reasons:
             self._minutes_from = self._now
         if BY_EPOCH in reasons:
             self._epoch_unsaved = False
-        if due.validate and self.validation.validators:
+        if decision.validate and self.validation.validators:
             try:
                 with self.stopwatch.during(VALIDATION):
                     scores, improved = self.validation(state.update, lambda: bool(self.stop))
@@ -325,8 +325,8 @@ class Trainer:
         values = {"run": asdict(state), "best": self.validation.best.state(), "report": self.reporter.state()}
         info = CheckpointInfo(state.update, state.epoch, reasons, scores, self.settings.lasting())
         good_until = watch.good_until if watch.in_doubt else None
-        with snapshot(self.learner, info, values | asdict(self.settings), good_until) as taken:
-            self.world.on_main(lambda: self.checkpoints.save(taken, best=improved))
+        with snapshot(self.learner, info, values | asdict(self.settings), good_until) as state_snapshot:
+            self.world.on_main(lambda: self.checkpoints.save(state_snapshot, best=improved))
 
     def _report_written(self) -> None:
         for info, path in self.checkpoints.written():

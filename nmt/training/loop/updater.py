@@ -38,7 +38,7 @@ from nmt.training.loop.learner import SMALLER_BATCHES, Arithmetic, Learner, desc
 
 logger = logging.getLogger("nmt.training")
 
-TOGETHER = "the ranks make this pass together, so none can compute its batch in halves"
+COLLECTIVE_PASS = "the ranks make this pass together, so none can compute its batch in halves"
 MOST = 20  # files of bad updates; further ones would tell nothing new
 
 
@@ -111,14 +111,14 @@ class Updater:
 
     def __post_init__(self) -> None:
         learner, meets = self.learner, self.learner.world.meets
-        self.ahead = runs_ahead(learner.optimizer, learner.arithmetic, learner.world)
+        self.launches_ahead = runs_ahead(learner.optimizer, learner.arithmetic, learner.world)
         self._base_rates = [float(group["lr"]) for group in learner.optimizer.param_groups]
         self._wrapped = learner.world.wrap(learner.step)
         self._launched: tuple[UpdateBatches, UpdateSums, float] | None = None  # and when it began
         self._settled = 0.0  # when the report of the last update was known
         if "backward" in meets(last=True):
             passes = "any pass" if "backward" in meets(last=False) else "the last backward pass of an update"
-            logger.info("should memory run short in %s, training ends: %s", passes, TOGETHER)
+            logger.info("should memory run short in %s, training ends: %s", passes, COLLECTIVE_PASS)
 
     def announce(self, updates: Sequence[UpdateBatches]) -> None:
         """Announce the next update, and perhaps some after it, to the reader of batches."""
@@ -153,7 +153,7 @@ class Updater:
                 group["lr"] = base_rate * factor
             is_finite = sums.send(norm, self._base_rates[0] * factor)
             self._launched = batches, sums, began
-            if self.ahead:
+            if self.launches_ahead:
                 optimizer.found_inf = (~is_finite).float()  # type: ignore[attr-defined]
             elif not sums.receive().finite:
                 return
@@ -178,7 +178,7 @@ class Updater:
 
     def without_finite_gradient(self, update: int, batches: UpdateBatches) -> list[str]:
         """Return the names of parameters without a finite gradient, for an update that was skipped."""
-        if self.ahead:  # the gradients of the next update have replaced those of this one
+        if self.launches_ahead:  # the gradients of the next update have replaced those of this one
             self._divided(self.accumulate(update, batches))
         return without_finite_gradient(self.learner.step.named_parameters(), self.learner.world)
 
@@ -217,14 +217,14 @@ class Updater:
     def _all_present(self, update: int, share: Share[PlannedBatch], which: str) -> Iterator[None]:
         """Surround a pass. If all ranks make it together, a shortage of memory ends training: none can repeat it in
         halves."""
-        together = which in self.learner.world.meets(last=share.last)
-        if together and which == "forward":  # in the backward pass ranks wait for each other at its end
+        collective = which in self.learner.world.meets(last=share.last)
+        if collective and which == "forward":  # in the backward pass ranks wait for each other at its end
             self.learner.world.arrive()
         try:
             yield
         except Exception as error:
-            if is_shortage(error) and together:
-                raise self._shortage(update, share, f"in the {which} pass of a batch", TOGETHER) from error
+            if is_shortage(error) and collective:
+                raise self._shortage(update, share, f"in the {which} pass of a batch", COLLECTIVE_PASS) from error
             raise
 
     def _halves(self, update: int, share: Share[PlannedBatch]) -> list[Share[PlannedBatch]]:
@@ -287,7 +287,7 @@ def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: 
 def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]], world: World) -> list[str]:
     """Return the names of parameters without a finite gradient on any rank. Each rank checks the part that it holds."""
     gradients = [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
-    own = [name for name, gradient in gradients if not world.held(gradient).isfinite().all()]
+    own = [name for name, gradient in gradients if not world.local_part(gradient).isfinite().all()]
     everywhere = {name for names in world.gather(own) for name in names}
     return [name for name, _ in gradients if name in everywhere]
 

@@ -24,7 +24,7 @@ from nmt.engines.model_engine import ModelEngine
 from nmt.errors import quantity
 from nmt.interface import EncoderDecoder, LossReport
 from nmt.optim.schedules import is_better
-from nmt.progress import Watch, in_lines, watched
+from nmt.progress import Watch, in_lines
 from nmt.reporting.figures import perplexity
 from nmt.reporting.reporter import Sample, log_samples
 from nmt.scoring import Scorer
@@ -95,7 +95,9 @@ class Validation:
     @property
     def failures(self) -> Mapping[str, str]:
         """Metrics that could not be computed, with the error."""
-        return next((one.failures for one in self.validators if isinstance(one, TranslationValidator)), {})
+        return next(
+            (validator.failures for validator in self.validators if isinstance(validator, TranslationValidator)), {}
+        )
 
 
 class ValidationStopped(Exception):
@@ -130,7 +132,7 @@ class LossValidator:
             where = f"in validation, in a batch of {described(batch)}"
             with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self.arithmetic.forward_pass():
                 report: LossReport = self.step(batch.to(self.arithmetic.device))
-            sums += [float(one) for one in (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)]
+            sums += [float(total) for total in (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)]
             count(len(indices))
         loss, nll, denominator, tokens, stops = self.world.sums([*sums.tolist(), float(stopped)])
         if stops:
@@ -236,21 +238,23 @@ def build_validators(
     pair: LanguagePair,
     split: Split | None,
     scorers: Mapping[str, Scorer],
-    show: Callable[[Sequence[Sample]], None] = log_samples,
+    show: Callable[[Sequence[Sample]], None] | None = None,
+    watch: Watch = in_lines,
 ) -> list[Validator]:
     """Return the validators of a run: of the loss, and of translations if any are scored or shown; none without a split."""
     if split is None:
         return []
-    options, batching, watch = config.validation, config.batching, watched(config.report.progress)
+    options, batching = config.validation, config.batching
+    samples = 0 if show is None else options.samples
     validators: list[Validator] = [LossValidator(step, split, batching, arithmetic, world, watch)]
     sentences = options.max_sentences if options.max_sentences is not None else len(split)
     if not scorers:
-        sentences = min(sentences, options.samples)
+        sentences = min(sentences, samples)
     if sentences:
         translation = config.translation
         search = searches.build(translation.search, translation.candidates())
         parts = (step.model, search, pair, split, scorers, batching, arithmetic, world)
-        validators.append(TranslationValidator(*parts, sentences, options.samples, show, watch))
+        validators.append(TranslationValidator(*parts, sentences, samples, show or log_samples, watch))
     return validators
 
 

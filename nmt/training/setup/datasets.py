@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,12 +56,12 @@ def open_datasets(config: TrainConfig) -> Datasets:
         pair=corpora[0].pair,
         tokenizer=corpora[0].tokenizer,
         train=train,
-        valid=_validation_split(config, corpora) if validates else None,
+        valid=_validation_split(config.valid_subset, corpora) if validates else None,
         longest=_longest(train),
         variation=_variation(config, corpora, parts) if config.variation.is_on else None,
         identities=[_identity(config, corpus) for corpus in corpora],
         reports=[{**corpus.report, "folder": str(corpus.folder)} for corpus in corpora],
-        valid_identities=_valid_identities(config, corpora) if validates else [],
+        valid_identities=_valid_identities(config.valid_subset, corpora) if validates else [],
         sizes=tuple(map(len, parts)),
     )
 
@@ -83,13 +83,13 @@ def _identity(config: TrainConfig, corpus: Corpus) -> str:
     return f"{pieces} {text_identity(corpus, config.train_subset)}" if config.variation.augment else pieces
 
 
-def open_validation(config: TrainConfig) -> Datasets:
+def open_validation(folders: Sequence[str], valid_subset: str) -> Datasets:
     """Open the validation splits only, to score a model without training; they also replace the training split."""
-    corpora = open_corpora(config.data)
-    identities = _valid_identities(config, corpora)
+    corpora = open_corpora(folders)
+    identities = _valid_identities(valid_subset, corpora)
     if not identities:
-        raise DataError(f"{', '.join(config.data)} has no split '{config.valid_subset}' to validate on")
-    split, tokenizer = _validation_split(config, corpora), corpora[0].tokenizer
+        raise DataError(f"{', '.join(folders)} has no split '{valid_subset}' to validate on")
+    split, tokenizer = _validation_split(valid_subset, corpora), corpora[0].tokenizer
     return Datasets(corpora[0].pair, tokenizer, split, split, _longest(split), [], valid_identities=identities)
 
 
@@ -173,23 +173,23 @@ def readable(model: EncoderDecoder) -> Callable[[Ints, Ints], Flags] | None:
     return fits
 
 
-def _validation_split(config: TrainConfig, corpora: list[Corpus]) -> Split:
+def _validation_split(valid_subset: str, corpora: list[Corpus]) -> Split:
     """Return the concatenation of the validation splits of all corpora that have one."""
-    having = [corpus for corpus in corpora if config.valid_subset in corpus.splits]
+    having = [corpus for corpus in corpora if valid_subset in corpus.splits]
     if not having:
         raise DataError(
-            f"{corpora[0].folder} has no split '{config.valid_subset}' to validate on, only "
+            f"{corpora[0].folder} has no split '{valid_subset}' to validate on, only "
             f"{', '.join(corpora[0].splits)}; name one with --valid-subset, or switch validation off with "
             f"validation.interval=null"
         )
-    split = chain([corpus.split(config.valid_subset) for corpus in having])
+    split = chain([corpus.split(valid_subset) for corpus in having])
     if not len(split):
         raise DataError(f"split '{split.name}' is empty: there is nothing to validate on")
     return split
 
 
-def _valid_identities(config: TrainConfig, corpora: list[Corpus]) -> list[str]:
-    return [corpus.fingerprint(config.valid_subset) for corpus in corpora if config.valid_subset in corpus.splits]
+def _valid_identities(valid_subset: str, corpora: list[Corpus]) -> list[str]:
+    return [corpus.fingerprint(valid_subset) for corpus in corpora if valid_subset in corpus.splits]
 
 
 def _longest(split: Split) -> tuple[int, int]:

@@ -226,9 +226,19 @@ def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def try_forecast(
-    config: TrainConfig, step: Step, batches: TrainingBatches, train: Split, arithmetic: Arithmetic, world: World
+    config: TrainConfig,
+    step: Step,
+    batches: TrainingBatches,
+    train: Split,
+    arithmetic: Arithmetic,
+    world: World,
+    updates_left: int | None = None,
 ) -> Forecast | None:
-    """Return ``forecast``, or None with a log line if there is none: training must not depend on it."""
+    """Return ``forecast``, or None with a log line if there is none: training must not depend on it. A short run has none.
+
+    ``updates_left``: updates until the end of the run; None: unknown."""
+    if updates_left is not None and updates_left < LEAST_UPDATES:
+        return None
     if world.divides:  # a model that is trained in parts may not fit on one device twice
         logger.info("no forecast of the run: it would copy the whole model, which distributed.strategy=fsdp divides")
         return None

@@ -16,7 +16,7 @@ from nmt.data.batching.variation import PlannedBatch, Variation
 from nmt.data.corpus.folder import open_corpora
 from nmt.data.corpus.stored_text import StoredPairs
 from nmt.data.language_pair import PAIR_FILE, LanguagePair
-from nmt.data.language_tags import apart, is_tag, tag_id, tagged, tags_of
+from nmt.data.language_tags import is_tag, split_tag, tag_id, tagged, tags_of
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig, SentencePieceConfig, UnigramConfig
 from nmt.data.vocabulary import EOS, Vocabulary
@@ -52,13 +52,13 @@ def test_a_tag_stands_before_what_has_pieces_and_is_told_apart_from_it() -> None
     vocabulary = Vocabulary(["<2de>", "a"])
     both = tagged([np.array([5]), np.array([], dtype=np.int64)], np.array([4]))
     assert [one.tolist() for one in both] == [[4, 5], []]
-    assert [[part.tolist() for part in apart(ids, vocabulary)] for ids in (*both, np.array([5, 4]))] == [
+    assert [[part.tolist() for part in split_tag(ids, vocabulary)] for ids in (*both, np.array([5, 4]))] == [
         [[4], [5]],
         [[], []],
         [[], [5, 4]],
     ]
     spaced = Vocabulary(["<2de>", "\u2581", "a"])
-    found = [apart(np.array(ids), spaced) for ids in ([5, 4, 6], [5, 4], [5, 6], [5])]
+    found = [split_tag(np.array(ids), spaced) for ids in ([5, 4, 6], [5, 4], [5, 6], [5])]
     assert [[part.tolist() for part in both] for both in found] == [
         [[5, 4], [6]],
         [[5, 4], []],

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from nmt.distributed import peers as module
 from nmt.distributed.peers import SILENT, Peers
-from nmt.errors import AlreadyTold
+from nmt.errors import AlreadyReported
 
 HOSTS = ("a", "a", "b", "b")  # of four ranks
 
@@ -77,7 +77,7 @@ def test_on_one_host_the_next_rank_speaks_of_a_late_rank_0() -> None:
 def reports(survivors: Collection[int], store: Callable[[], dist.Store]) -> dict[int, str]:
     """What survivors report after they lost the connection to the others, by rank. Each gets a new store."""
     errors = {rank: peers_of(rank, store=store()).loss(10.0) for rank in survivors}
-    return {rank: str(error) for rank, error in errors.items() if not isinstance(error, AlreadyTold)}
+    return {rank: str(error) for rank, error in errors.items() if not isinstance(error, AlreadyReported)}
 
 
 @pytest.mark.parametrize(
@@ -117,5 +117,5 @@ def test_survivors_leave_the_report_to_a_rank_that_failed_with_an_error() -> Non
 def test_of_ranks_that_fail_with_the_same_error_the_lowest_reports_it(rank: int) -> None:
     error = MemoryError("no room")
     ends = {other: {"error": "MemoryError: no room" if other else "another", "status": 1} for other in range(4)}
-    own = peers_of(rank, store=Noted(ends)).told_once(error)
+    own = peers_of(rank, store=Noted(ends)).reported_once(error)
     assert (own is error) == (rank <= 1)

@@ -103,11 +103,13 @@ def test_a_process_holds_its_rows_and_nothing_else(first_of_two: Sharded, make_s
     step = make_step()
     whole = {name: parameter.detach().clone() for name, parameter in step.named_parameters()}
     first_of_two.divide(step)
-    held = {name: first_of_two.held(parameter) for name, parameter in step.named_parameters()}
+    held = {name: first_of_two.local_part(parameter) for name, parameter in step.named_parameters()}
     assert held.keys() == whole.keys()
     for name, tensor in whole.items():
         assert torch.equal(held[name], tensor.chunk(2)[0])
-        assert torch.equal(first_of_two.held(first_of_two.placed(tensor, step.get_parameter(name))), held[name])
+        assert torch.equal(
+            first_of_two.local_part(first_of_two.scattered(tensor, step.get_parameter(name))), held[name]
+        )
     assert list(first_of_two.replicas(step.parameters())) == []
 
 
@@ -145,7 +147,7 @@ def test_nobody_waits_where_parameters_are_whole(first_of_two: Sharded, make_ste
             memory, state = step.model.start(step.model.encode(source, lengths), beam_size=1)
             step.model.step(torch.tensor([4, 4]), memory, state)
     assert not messages.counts
-    assert all(first_of_two.held(parameter) is not parameter for parameter in step.parameters())  # divided again
+    assert all(first_of_two.local_part(parameter) is not parameter for parameter in step.parameters())  # divided again
 
 
 def test_ranks_count_the_layers_of_a_pass_except_where_parameters_are_whole(
@@ -191,7 +193,7 @@ def test_every_model_computes_the_same_divided(only_one: Sharded, name: str, rec
     gradients = [{name: parameter.grad for name, parameter in step.named_parameters()} for step in steps]
     for parameter, gradient in gradients[0].items():
         assert gradient is not None and gradients[1][parameter] is not None
-        torch.testing.assert_close(only_one.held(gradients[1][parameter]), gradient)
+        torch.testing.assert_close(only_one.local_part(gradients[1][parameter]), gradient)
     search = searches.build(BeamConfig(beam_size=2))
     for step in steps:
         step.eval()

@@ -19,7 +19,7 @@ from nmt.config.sections import DistributedConfig, TrainingConfig
 from nmt.devices import own_device
 from nmt.distributed.joining import join
 from nmt.distributed.peers import Peers
-from nmt.distributed.together import Together
+from nmt.distributed.replicated import Replicated
 from nmt.distributed.world import World
 from nmt.errors import Interrupted, NMTError, UsageError
 from nmt.reporting.stopwatch import READING
@@ -97,7 +97,7 @@ def test_gradients_are_exchanged_with_the_last_batch_of_an_update_alone(tmp_path
 
     dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1)
     try:
-        world, layer = Together(), nn.Linear(3, 2)
+        world, layer = Replicated(), nn.Linear(3, 2)
         wrapped = world.wrap(layer)
         assert isinstance(wrapped, nn.parallel.DistributedDataParallel)
         wrapped.register_comm_hook(
@@ -118,7 +118,7 @@ def test_what_a_rank_is_doing_is_read_from_its_only_stopwatch(monkeypatch: pytes
     monkeypatch.setattr(dist, "get_rank", lambda: 0)
     monkeypatch.setattr(dist, "get_world_size", lambda: 1)
     peers = Peers(dist.HashStore(), 0, 1)
-    world = Together(peers)
+    world = Replicated(peers)
     assert "stopwatch" in vars(world)
     with world.stopwatch.during(READING):
         assert peers.activity() == READING
@@ -151,7 +151,7 @@ def test_processes_meet_before_they_end_unless_one_of_them_fails(
         "destroy_process_group": lambda: met.append(False),
     }.items():
         monkeypatch.setattr(dist, name, stand_in)
-    monkeypatch.setattr("nmt.distributed.together.Together", lambda peers: World())
+    monkeypatch.setattr("nmt.distributed.replicated.Replicated", lambda peers: World())
     rendezvous = sys.modules["torch.distributed.rendezvous"]  # the name is a function's, too
     monkeypatch.setattr(rendezvous, "rendezvous", lambda *_, **__: iter([(dist.HashStore(), 0, 2)]))
     expectation = contextlib.nullcontext() if error is None else pytest.raises(type(error))

@@ -81,8 +81,8 @@ def test_items_of_a_list_differ_even_where_few_exist() -> None:
 def test_the_vocabulary_tells_the_bits_of_every_vector(tmp_path: Path, task: str, markers: list[str]) -> None:
     """As nmt-preprocess reads it: a vector's id leads to its own bits, and markers come after all vectors."""
     assert run(tmp_path, "--task", task, "--bits", "6", "--longest", "3", "--size", "20").returncode == 0
-    source = WordsBuilder(WordsConfig()).given(tmp_path / "source.pieces").vocabulary
-    target = WordsBuilder(WordsConfig()).given(tmp_path / "target.pieces").vocabulary
+    source = WordsBuilder(WordsConfig()).from_file(tmp_path / "source.pieces").vocabulary
+    target = WordsBuilder(WordsConfig()).from_file(tmp_path / "target.pieces").vocabulary
     codes = bit_codes(len(source), 6).int().tolist()
     for vocabulary in (source, target):
         assert "".join(map(str, codes[vocabulary.id("110010")])) == "110010"

@@ -14,7 +14,15 @@ from nmt.search import searches
 from nmt.search.config import BeamConfig
 from nmt.search.decoding import Engine
 from nmt.search.requests import Sentences
-from nmt.testing.subjects import all_log_probabilities, alone, engine_of, ensemble_of, search_with, subject, toy_batch
+from nmt.testing.subjects import (
+    all_log_probabilities,
+    engine_of,
+    ensemble_of,
+    search_with,
+    single_sentence,
+    subject,
+    toy_batch,
+)
 
 SOURCE_LENGTHS = (2, 9, 5, 1)
 
@@ -28,7 +36,7 @@ def test_what_it_finds_has_the_mean_of_the_members_probabilities(members: list[E
     batch = toy_batch(members[0], SOURCE_LENGTHS, SOURCE_LENGTHS)
     search = searches.build(BeamConfig(beam_size=3, max_len_a=0.0, max_len_b=6), nbest=3)
     for sentence, found in enumerate(search_with(search, ensemble_of(members), batch.source, batch.source_lengths)):
-        source = alone(batch, sentence).source[0].numpy()
+        source = single_sentence(batch, sentence).source[0].numpy()
         for hypothesis in found:
             one = collate([source], [hypothesis.tokens])
             each = torch.stack([all_log_probabilities(member, one)[0] for member in members])  # [models, T, V]
@@ -41,7 +49,7 @@ def test_what_it_finds_does_not_depend_on_batch_mates(members: list[EncoderDecod
     search = searches.build(BeamConfig(beam_size=3, max_len_a=0.0, max_len_b=6))
     together = search_with(search, ensemble_of(members), batch.source, batch.source_lengths)
     for sentence, (found,) in enumerate(together):
-        single = alone(batch, sentence)
+        single = single_sentence(batch, sentence)
         (expected,) = search_with(search, ensemble_of(members), single.source, single.source_lengths)[0]
         assert found.tokens.tolist() == expected.tokens.tolist()
         np.testing.assert_allclose(found.token_scores, expected.token_scores, atol=1e-4)
@@ -53,7 +61,7 @@ def test_weights_say_how_much_each_member_counts(members: list[EncoderDecoder]) 
     search = searches.build(BeamConfig(beam_size=2, max_len_a=0.0, max_len_b=5))
     found = search_with(search, ensemble_of(two, weights), batch.source, batch.source_lengths)
     for sentence, (hypothesis,) in enumerate(found):
-        source = alone(batch, sentence).source[0].numpy()
+        source = single_sentence(batch, sentence).source[0].numpy()
         one = collate([source], [hypothesis.tokens])
         first, second = (all_log_probabilities(member, one)[0].exp() for member in two)
         mean = (0.75 * first + 0.25 * second).log().gather(1, torch.from_numpy(hypothesis.tokens)[:, None])[:, 0]

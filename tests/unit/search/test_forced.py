@@ -18,11 +18,11 @@ from nmt.search.forced import ForcedSearch
 from nmt.search.requests import Request, Sentences
 from nmt.testing.subjects import (
     all_log_probabilities,
-    alone,
     engine_of,
     ensemble_of,
     forced_scores,
     search_with,
+    single_sentence,
     subject,
     toy_batch,
 )
@@ -103,7 +103,7 @@ def test_an_alignment_is_of_the_sentence_itself() -> None:
     search = ForcedSearch(LengthPenalty.gnmt, 0.6)
     together = search_with(search, model, batch.source, batch.source_lengths, attention=True, requests=requests)
     for row, (hypothesis,) in enumerate(together):
-        single = alone(batch, row)
+        single = single_sentence(batch, row)
         ((expected,),) = search_with(
             search, model, single.source, single.source_lengths, attention=True, requests=[requests[row]]
         )

@@ -105,9 +105,14 @@ def begun(dispatcher: Dispatcher, *texts: str) -> tuple[asyncio.Task[list[Render
     return asyncio.ensure_future(dispatcher.translate(asked(*texts), gone)), gone
 
 
-async def readable(connection: Connection) -> None:
-    while not connection.poll():
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition; ``play`` sets the deadline."""
+    while not condition():
         await asyncio.sleep(0.001)
+
+
+async def readable(connection: Connection) -> None:
+    await until(connection.poll)
 
 
 def test_lines_that_come_together_are_translated_together() -> None:
@@ -180,7 +185,14 @@ def test_a_cheap_request_interrupts_a_window_that_runs_for_long(monkeypatch: pyt
 
 
 def test_an_equally_long_request_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt, attempts = Dispatcher._interrupt, list[Dispatcher]()
+
+    def noted(dispatcher: Dispatcher) -> None:
+        interrupt(dispatcher)
+        attempts.append(dispatcher)
+
     monkeypatch.setattr("nmt.serving.dispatching._UNDISTURBED", 0.0)
+    monkeypatch.setattr(Dispatcher, "_interrupt", noted)
 
     async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
         tasks = [begun(dispatcher, letter * 9000)[0] for letter in "ab"]
@@ -188,7 +200,7 @@ def test_an_equally_long_request_waits_for_its_turn(monkeypatch: pytest.MonkeyPa
             await readable(played[0].there)
             window = played[0].window()
             assert [line.text[0] for line in window.lines] == [letter]
-            await asyncio.sleep(0.02)
+            await until(lambda: bool(attempts))  # for the second request, while the first is translated
             assert not played[0].there.poll()
             played[0].answer(window, translated(window))
             await task
@@ -225,8 +237,7 @@ def test_a_worker_is_told_to_abandon_the_lines_of_a_request_that_was_not_transla
         await readable(played[0].there)
         assert played[0].message() == Abandon(window.number, (0, 1))
         played[0].there.send_bytes(pickle.dumps(Outcomes(window.number, (), last=True)))
-        while dispatcher.busy_workers:
-            await asyncio.sleep(0.001)
+        await until(lambda: not dispatcher.busy_workers)
 
     metrics = play(scene, timeout=0.05)
     assert (metrics.abandoned_lines, metrics.dropped_lines) == (2, 0)
@@ -251,8 +262,7 @@ def test_idle_workers_that_have_died_are_replaced_before_a_line_comes() -> None:
     async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
         for one in list(played):
             one.there.close()
-        while len(played) < 4 or dispatcher.workers < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(played) >= 4 and dispatcher.workers >= 2)
         task = begun(dispatcher, "a")[0]
         await readable(played[2].there)
         window = played[2].window()
@@ -269,8 +279,7 @@ def test_a_line_is_not_blamed_for_workers_that_had_died_before() -> None:
         for one in list(played):
             one.there.close()
         task = begun(dispatcher, "a")[0]
-        while len(played) < 3:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(played) >= 3)
         await readable(played[2].there)
         window = played[2].window()
         played[2].answer(window, translated(window))
@@ -318,8 +327,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.Mon
         task = begun(dispatcher, "a")[0]
         await readable(played[0].there)
         played[0].there.close()
-        while len(played) < 3:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(played) >= 3)
         await readable(played[2].there)
         window = played[2].window()
         played[2].answer(window, translated(window))
@@ -342,8 +350,7 @@ def test_each_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.
     async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
         for one in list(played):
             one.there.close()
-        while len(played) < 5 or dispatcher.workers < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(played) >= 5 and dispatcher.workers >= 2)
 
     assert play(scene, workers=2, later=later).ended_workers == 2
 
@@ -359,12 +366,9 @@ def test_no_process_is_started_after_the_end(monkeypatch: pytest.MonkeyPatch) ->
     async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
         for one in list(played):
             one.there.close()
-        while dispatcher.workers or len(tries) < 2:
-            await asyncio.sleep(0.0001)
+        await until(lambda: not dispatcher.workers and len(tries) >= 2)
         dispatcher.close()
-        before = len(tries)
-        await asyncio.sleep(0.03)
-        assert len(tries) == before
+        assert [timer.cancelled() for timer in dispatcher._restarts] == [True, True]
 
     play(scene, workers=2, later=later)
 
@@ -374,8 +378,7 @@ def test_what_a_process_sends_and_nobody_can_read_is_its_end() -> None:
         task = begun(dispatcher, "a")[0]
         await readable(played[0].there)
         played[0].there.send_bytes(b"nonsense")
-        while len(played) < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(played) >= 2)
         await readable(played[1].there)
         window = played[1].window()
         played[1].answer(window, translated(window))

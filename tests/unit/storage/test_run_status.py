@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from nmt.errors import AlreadyTold, DataError, Diverged, Interrupted, OutputError, RankLost, StorageError, UsageError
+from nmt.errors import (
+    AlreadyReported,
+    DataError,
+    Diverged,
+    Interrupted,
+    OutputError,
+    RankLost,
+    StorageError,
+    UsageError,
+)
 from nmt.storage.lock import one_writer
 from nmt.storage.run_status import described, record_failure, record_start, recorded, refuse_hopeless_restart
 from nmt_cli.process import Terminated
@@ -52,8 +61,8 @@ def test_a_finished_run_is_recorded_and_what_another_rank_tells_is_not(tmp_path:
     with recorded(tmp_path):
         pass
     assert status_in(tmp_path)["exit_status"] == 0
-    with pytest.raises(AlreadyTold), recorded(tmp_path):
-        raise AlreadyTold("a", 2)
+    with pytest.raises(AlreadyReported), recorded(tmp_path):
+        raise AlreadyReported("a", 2)
     assert status_in(tmp_path)["reason"] == "finished"
 
 
@@ -84,7 +93,7 @@ def test_a_restart_by_torchrun_ends_at_once_if_it_cannot_help(
     refuse_hopeless_restart(tmp_path)  # the first start
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     if hopeless:
-        with pytest.raises(AlreadyTold) as ended:
+        with pytest.raises(AlreadyReported) as ended:
             refuse_hopeless_restart(tmp_path)
         assert ended.value.exit_status == error.exit_status  # type: ignore[attr-defined]
     else:

@@ -28,7 +28,7 @@ def test_every_task_is_done_once_asked_for(count: int) -> None:
     with Readers(work, count) as readers:
         found = []
         for task in range(20):
-            readers.announce(range(task, task + max(1, readers.ahead)))
+            readers.announce(range(task, task + max(1, readers.lookahead)))
             found.append(readers(task))
     assert [task for task, _ in found] == list(range(20))
     doers = {doer for _, doer in found}

@@ -83,7 +83,7 @@ def test_a_given_list_of_pieces_is_read_in_its_order(
 ) -> None:
     path = tmp_path / "dict.txt"
     path.write_bytes(content.encode())
-    assert tokenizers.build(config).given(path).vocabulary.pieces[4:] == pieces
+    assert tokenizers.build(config).from_file(path).vocabulary.pieces[4:] == pieces
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,14 @@ def test_a_bad_list_of_pieces_is_refused_with_its_line(
     path = tmp_path / "dict.txt"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(DataError, match=complaint):
-        tokenizers.build(config).given(path)
+        tokenizers.build(config).from_file(path)
 
 
 def test_specials_in_a_given_list_are_left_out_with_a_notice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "dict.txt"
     path.write_text("<s>\n</s>\nthe\n", encoding="utf-8")
     with caplog.at_level(logging.WARNING, logger="nmt"):
-        tokenizers.build(WordsConfig()).given(path)
+        tokenizers.build(WordsConfig()).from_file(path)
     assert "<s> </s> left out" in caplog.text
 
 
@@ -128,7 +128,7 @@ def test_a_stored_list_is_plain_json(tmp_path: Path) -> None:
 def test_bytes_that_are_not_text_in_a_list_are_named_without_an_option_that_does_not_apply(tmp_path: Path) -> None:
     (tmp_path / "dict.txt").write_bytes(b"the\nb\xff\n")
     with pytest.raises(DataError, match=r"dict\.txt:2: bytes that are not UTF-8") as caught:
-        tokenizers.build(WordsConfig()).given(tmp_path / "dict.txt")
+        tokenizers.build(WordsConfig()).from_file(tmp_path / "dict.txt")
     assert "--on-invalid-utf8" not in str(caught.value)
 
 

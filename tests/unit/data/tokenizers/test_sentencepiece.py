@@ -151,7 +151,7 @@ def test_a_model_with_other_ids_is_given_ours(options: dict[str, Any], size: int
     path = tmp_path / "their.model"
     path.write_bytes(foreign_model(**options))
     theirs = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    ours = tokenizers.build(BpeConfig()).given(path)
+    ours = tokenizers.build(BpeConfig()).from_file(path)
     assert len(ours.vocabulary) == size
     assert ours.vocabulary.pieces[:4] == SPECIALS
     for line in [TEXT[0], TEXT[-1], "a<sep>b", "</s> <2de>"]:
@@ -177,7 +177,7 @@ def test_a_damaged_model_is_refused(content: bytes, how: str, tmp_path: Path) ->
     (tmp_path / "bad.model").write_bytes(content)
     builder = tokenizers.build(BpeConfig())
     readers: dict[str, Callable[[], Tokenizer]] = {
-        "given": lambda: builder.given(tmp_path / "bad.model"),
+        "given": lambda: builder.from_file(tmp_path / "bad.model"),
         "load": lambda: builder.load(tmp_path, "bad"),
     }
     with pytest.raises(DataError, match=r"bad\.model is damaged"):
@@ -194,7 +194,7 @@ def test_a_model_with_a_piece_that_is_no_text_is_refused(how: str, tmp_path: Pat
     path.write_bytes(model.replace(piece, b"\xe2\x16\x81" + piece[3:], 1))
     builder = tokenizers.build(BpeConfig())
     with pytest.raises(DataError, match=r"bad\.model is damaged"):
-        builder.given(path) if how == "given" else builder.load(tmp_path, "bad")
+        builder.from_file(path) if how == "given" else builder.load(tmp_path, "bad")
 
 
 def test_every_truncation_of_a_model_is_refused(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_models_that_treat_spaces_otherwise_cut_as_before(options: dict[str, Any
         **options,
     )
     (tmp_path / "given.model").write_bytes(model.getvalue())
-    tokenizer = tokenizers.build(BpeConfig()).given(tmp_path / "given.model")
+    tokenizer = tokenizers.build(BpeConfig()).from_file(tmp_path / "given.model")
     lines = [*TEXT, *STRANGE, "AA A aA", "ein Mein M", "ein  Mann", "x ein Mann"]
     assert flat(tokenizer, lines) == line_by_line(tokenizer, lines)
     for line in lines:

@@ -197,7 +197,7 @@ def test_training_twice_writes_the_same_bytes(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("config", [SentencePieceListConfig(), BpeCodesConfig()])
 def test_a_tokenizer_of_imported_models_is_neither_trained_nor_given(config: Any, tmp_path: Path) -> None:
-    for make in (lambda: train(config), lambda: tokenizers.build(config).given(tmp_path / "codes")):
+    for make in (lambda: train(config), lambda: tokenizers.build(config).from_file(tmp_path / "codes")):
         with pytest.raises(UsageError, match="comes with an imported model; .*--srcdict FOLDER"):
             make()
 

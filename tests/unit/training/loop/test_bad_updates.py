@@ -75,7 +75,7 @@ class Half(World):
         self.rank = rank
         self._others = others
 
-    def held(self, tensor: Tensor) -> Tensor:
+    def local_part(self, tensor: Tensor) -> Tensor:
         return tensor.chunk(2)[self.rank]
 
     def gather(self, value: Any) -> list[Any]:

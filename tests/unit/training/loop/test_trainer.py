@@ -264,13 +264,13 @@ def test_minutes_between_checkpoints_count_from_the_last_one_for_minutes(make_tr
 
 def test_what_is_due_is_decided_once_an_update(make_trainer: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     decided: list[int] = []
-    due = Trainer._due
+    decide = Trainer._decide
 
     def counted(trainer: Trainer, *arguments: Any) -> Any:
         decided.append(trainer.state.update)
-        return due(trainer, *arguments)
+        return decide(trainer, *arguments)
 
-    monkeypatch.setattr(Trainer, "_due", counted)
+    monkeypatch.setattr(Trainer, "_decide", counted)
     make_trainer(
         validators=[Scripted(3.0, 2.0, 1.0, 0.5)],
         validation=ValidationConfig(interval=None, interval_updates=1),

@@ -19,8 +19,8 @@ from torch import Tensor
 from nmt.config.choices import Precision
 from nmt.config.sections import CheckpointConfig, TrainingConfig, ValidationConfig
 from nmt.data.batching.batch import Batch
+from nmt.distributed.replicated import Replicated
 from nmt.distributed.sharding import Sharded
-from nmt.distributed.together import Together
 from nmt.distributed.world import World
 from nmt.errors import NMTError
 from nmt.interface import LossReport
@@ -291,7 +291,7 @@ def test_what_runs_ahead(make_step: Make, device: str, precision: Precision, cha
     optimizer = MovingAverage(rule, 0.9) if changes == "average" else rule
     world = World()
     world.divides = changes == "divided"
-    assert Sharded.divides and not Together.divides and not World.divides
+    assert Sharded.divides and not Replicated.divides and not World.divides
     assert runs_ahead(optimizer, Arithmetic(torch.device(device), precision), world) == ahead
 
 

@@ -162,7 +162,7 @@ def test_a_run_is_the_same_with_and_without_a_forecast(
 ) -> None:
     ends = []
     for least in (1, 10**9):
-        monkeypatch.setattr("nmt.training.assemble.LEAST_UPDATES", least)
+        monkeypatch.setattr("nmt.training.setup.forecast.LEAST_UPDATES", least)
         config = tiny_run()
         folder = tmp_path / str(least)
         config = dataclasses.replace(config, checkpoint=dataclasses.replace(config.checkpoint, save_dir=str(folder)))
@@ -177,7 +177,7 @@ def test_a_run_is_the_same_with_and_without_a_forecast(
 def test_a_model_that_cannot_be_copied_has_no_forecast_and_is_trained(
     tiny_run: MakeConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("nmt.training.assemble.LEAST_UPDATES", 1)
+    monkeypatch.setattr("nmt.training.setup.forecast.LEAST_UPDATES", 1)
 
     def fail(*arguments: object) -> None:
         raise RuntimeError("cannot be copied")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nmt.distributed.peers import Peers
-from nmt.distributed.world import Called, World
+from nmt.distributed.world import World, WrappedStep
 from nmt.errors import NMTError
 from nmt.reporting.stopwatch import WAITING
 
@@ -25,7 +25,7 @@ def digest(tensors: Iterable[Tensor]) -> float:
     return sum(float(tensor.detach().double().sum()) for tensor in tensors)
 
 
-class Together(World):
+class Replicated(World):
     """The ranks of a process group; torch's DistributedDataParallel averages their gradients."""
 
     def __init__(self, peers: Peers | None = None) -> None:
@@ -48,16 +48,16 @@ class Together(World):
         with self.stopwatch.during(WAITING):
             yield
 
-    def wrap(self, step: nn.Module) -> Called:
+    def wrap(self, step: nn.Module) -> WrappedStep:
         wrapped = DistributedDataParallel(step, gradient_as_bucket_view=True)
         wrapped.broadcast_buffers = (
             False  # buffers are constants; as an argument this has another name in some versions
         )
         return wrapped
 
-    def backward_of(self, called: Called, *, last: bool) -> AbstractContextManager[object]:
-        assert isinstance(called, DistributedDataParallel)
-        return contextlib.nullcontext() if last else called.no_sync()
+    def backward_of(self, wrapped: WrappedStep, *, last: bool) -> AbstractContextManager[object]:
+        assert isinstance(wrapped, DistributedDataParallel)
+        return contextlib.nullcontext() if last else wrapped.no_sync()
 
     def meets(self, *, last: bool) -> Sequence[str]:
         return ("backward",) if last else ()  # where gradients are exchanged
@@ -77,15 +77,15 @@ class Together(World):
         return gathered
 
     def on_main(self, work: Callable[[], T]) -> T:
-        told: list[Any] = [None, None]
+        outcome: list[Any] = [None, None]
         if self.main:
             try:
-                told[0] = work()
+                outcome[0] = work()
             except NMTError as error:
-                told[1] = error
+                outcome[1] = error
         with self._meeting():
-            dist.broadcast_object_list(told, src=0)
-        if told[1] is not None:
-            raise told[1]
-        result: T = told[0]
+            dist.broadcast_object_list(outcome, src=0)
+        if outcome[1] is not None:
+            raise outcome[1]
+        result: T = outcome[0]
         return result
