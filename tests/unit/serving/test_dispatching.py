@@ -22,7 +22,7 @@ from nmt.serving.refusals import Refused
 from nmt.serving.rendering import Rendered
 from nmt.serving.request_forms import TranslationRequest
 from nmt.serving.translating import Window
-from nmt.serving.waiting import Outcome
+from nmt.serving.waiting import Item, Outcome, Waiting
 from nmt.serving.workers import models_of
 from nmt.translation import Line
 from nmt.workers import WorkerProcess
@@ -181,6 +181,16 @@ def test_a_cheap_request_interrupts_a_window_that_runs_for_long(monkeypatch: pyt
 
 def test_an_equally_long_request_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt.serving.dispatching._UNDISTURBED", 0.0)
+    attempts = list[list[Item]]()
+
+    class ObservedWaiting(Waiting):
+        def take(self, most: int, processes: int, budget: float, *, strictly: bool = False) -> list[Item]:
+            items = super().take(most, processes, budget, strictly=strictly)
+            if strictly:  # for an interruption
+                attempts.append(items)
+            return items
+
+    monkeypatch.setattr("nmt.serving.dispatching.Waiting", ObservedWaiting)
 
     async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
         tasks = [begun(dispatcher, letter * 9000)[0] for letter in "ab"]
@@ -188,8 +198,9 @@ def test_an_equally_long_request_waits_for_its_turn(monkeypatch: pytest.MonkeyPa
             await readable(played[0].there)
             window = played[0].window()
             assert [line.text[0] for line in window.lines] == [letter]
-            await asyncio.sleep(0.02)
-            assert not played[0].there.poll()
+            while not attempts:
+                await asyncio.sleep(0)
+            assert attempts == [[]] and not played[0].there.poll()
             played[0].answer(window, translated(window))
             await task
 
@@ -311,7 +322,7 @@ def test_a_queue_that_one_line_fills_is_told_in_the_singular() -> None:
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt.serving.dispatching._AGAIN", 0.01)
+    monkeypatch.setattr("nmt.serving.dispatching._RETRY_SECONDS", 0.01)
     answers = iter([DeviceError("no memory"), (MODEL,)])
 
     async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
@@ -330,7 +341,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.Mon
 
 def test_each_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """One is refused by the system, and one ends at its start."""
-    monkeypatch.setattr("nmt.serving.dispatching._AGAIN", 0.01)
+    monkeypatch.setattr("nmt.serving.dispatching._RETRY_SECONDS", 0.01)
     answers = iter([OSError("no process is free"), DeviceError("no memory"), (MODEL,), (MODEL,)])
 
     def later() -> Played:
@@ -349,7 +360,7 @@ def test_each_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.
 
 
 def test_no_process_is_started_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt.serving.dispatching._AGAIN", 0.01)
+    monkeypatch.setattr("nmt.serving.dispatching._RETRY_SECONDS", 0.0)
     tries = list[int]()
 
     def later() -> Played:
@@ -360,10 +371,11 @@ def test_no_process_is_started_after_the_end(monkeypatch: pytest.MonkeyPatch) ->
         for one in list(played):
             one.there.close()
         while dispatcher.workers or len(tries) < 2:
-            await asyncio.sleep(0.0001)
+            await asyncio.sleep(0)
         dispatcher.close()
-        before = len(tries)
-        await asyncio.sleep(0.03)
+        before, overdue = len(tries), asyncio.Event()
+        asyncio.get_running_loop().call_later(0.0, overdue.set)  # after every start that is still scheduled
+        await overdue.wait()
         assert len(tries) == before
 
     play(scene, workers=2, later=later)
