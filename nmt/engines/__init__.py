@@ -29,7 +29,7 @@ from nmt.registry import Registry
 
 if TYPE_CHECKING:
     from nmt.interface import EncoderDecoder
-    from nmt.models.stored import LoadedModel
+    from nmt.models.loading import LoadedModel
     from nmt.search.decoding import Engine
 
 logger = logging.getLogger("nmt.translation")

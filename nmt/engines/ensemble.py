@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt.data.vocabulary import Floats, Ids, Ints
 from nmt.engines.model_engine import scores_of, usual_tokens
 from nmt.errors import UsageError
-from nmt.search.decoding import Decoding, Engine, Scores, interleaves
+from nmt.search.decoding import Decoding, Engine, Scores
 
 
 class EnsembleEngine:
@@ -32,7 +32,7 @@ class EnsembleEngine:
         self.device = members[0].device
         self.usual_tokens = usual_tokens(self.device)
         self.longest_source = min((m.longest_source for m in members if m.longest_source is not None), default=None)
-        self.interleaves = all(map(interleaves, members))
+        self.interleaves = all(member.interleaves for member in members)
 
     def forget(self) -> None:
         for member in self.members:

@@ -18,11 +18,11 @@ from nmt.errors import DataError, NMTError, UsageError
 from nmt.formats import ExportComparison, PortableModel, Written, format_named, model_card
 from nmt.formats.export_manifest import KIND, write_export_manifest
 from nmt.formats.translating import NmtModel
-from nmt.models.stored import LoadedModel, load_model
+from nmt.models.loading import LoadedModel, load_model
 from nmt.models.transformer.config import PositionKind
 from nmt.models.transformer.own_weights import describe, undescribed
 from nmt.search.config import BeamConfig
-from nmt.search.stored import validated_search
+from nmt.search.validated_search import validated_search
 from nmt.storage.files import check_destination, new_folder
 from nmt.storage.lock import remove_leftovers_of
 

@@ -20,7 +20,7 @@ from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from nmt.errors import quantity
 from nmt.formats import ExportComparison, Format, PortableModel
 from nmt.layers.sinusoids import Sinusoids
-from nmt.models.stored import LoadedModel
+from nmt.models.loading import LoadedModel
 from nmt.models.transformer.weights import PositionsInHeads, StackWeights
 from nmt.pages.numbers import duration, figure, scientific
 from nmt.registry import registered_name

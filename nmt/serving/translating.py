@@ -13,7 +13,7 @@ from nmt.devices import device_named, make_current
 from nmt.engines.step_hook import StepHook
 from nmt.errors import DeviceError, NMTError, UsageError
 from nmt.search import searches
-from nmt.search.stored import described
+from nmt.search.validated_search import described
 from nmt.serving.config import ServeConfig
 from nmt.serving.costs import cost_of, hypotheses_of, window_cost
 from nmt.serving.models import ServedModel, names_of
