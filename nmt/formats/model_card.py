@@ -211,8 +211,8 @@ def _cost(loaded: LoadedModel, record: RunRecord | None) -> str:
 def _check(writer: Format, comparison: ExportComparison) -> str:
     return (
         f"Written by nmt {nmt.__version__} and read back from disk as {writer.name}: {comparison.equal} of "
-        f"{comparison.sentences} sentences translate the same as before, and log-probabilities differ by at most {comparison.difference:.2g} for a "
-        f"piece."
+        f"{comparison.sentences} sentences translate the same as before, and log-probabilities differ by at most "
+        f"{comparison.difference:.2g} for a piece."
     )
 
 
