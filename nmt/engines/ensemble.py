@@ -60,7 +60,7 @@ class EnsembleDecoding:
     def step(self, tokens: Ints, attention: bool = False) -> Scores:
         scores = [member.step(tokens, attention) for member in self._members]
         with torch.inference_mode():
-            weighted = [one.log_probabilities() + math.log(share) for one, share in zip(scores, self._shares)]
+            weighted = [step.log_probabilities() + math.log(share) for step, share in zip(scores, self._shares)]
             mean = torch.stack(weighted).logsumexp(0)
             return scores_of(mean, self._attention(scores), normalised=True)
 
@@ -70,7 +70,7 @@ class EnsembleDecoding:
 
     def _attention(self, scores: Sequence[Scores]) -> Floats | None:
         """[N, S]"""
-        known = [(share, one.attention) for share, one in zip(self._shares, scores) if one.attention is not None]
+        known = [(share, step.attention) for share, step in zip(self._shares, scores) if step.attention is not None]
         total = sum(share for share, _ in known)
         weighted: list[Tensor] = [torch.from_numpy(attention) * (share / total) for share, attention in known]
         return torch.stack(weighted).sum(0).numpy() if weighted else None

@@ -171,12 +171,12 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
 def _groups_of(rule: str, config: MuonConfig, groups: ParameterGroups) -> ParameterGroups:
     """Return the parameters of a rule in their groups, without empty groups."""
-    found: ParameterGroups = []
+    groups_of_rule: ParameterGroups = []
     for group in groups:
         named = [
             (name, parameter)
             for name, parameter in group["params"]
             if (group.get("rule") or config.rule_of(shown(name), tuple(parameter.shape), True)) == rule
         ]
-        found += [{**group, "params": named, "rule": rule}] if named else []
-    return found
+        groups_of_rule += [{**group, "params": named, "rule": rule}] if named else []
+    return groups_of_rule
