@@ -80,18 +80,18 @@ class Tally:
 
 
 def frequency_bands(
-    systems: Mapping[str, CutLines], references: Sequence[CutLines], known: Mapping[str, int]
+    systems: Mapping[str, CutLines], references: Sequence[CutLines], frequencies: Mapping[str, int]
 ) -> list[FrequencyBand]:
     """Return the bands that contain a word, least frequent first.
 
-    ``known``: the frequency of each word. Each translation is compared with its nearest reference (by F1 of words).
+    ``frequencies``: the frequency of each word. Each translation is compared with its nearest reference (by F1 of words).
     """
     totals = {name: _word_counts(lines, references) for name, lines in systems.items()}
     bands = []
     for least, following in zip(BANDS, [*BANDS[1:], None]):
         most = None if following is None else following - 1
         systems_of_band = {
-            name: WordCounts(*(_total(counts, known, least, most) for counts in counters))
+            name: WordCounts(*(_total(counts, frequencies, least, most) for counts in counters))
             for name, counters in totals.items()
         }
         if any(counts.expected or counts.produced for counts in systems_of_band.values()):
@@ -99,10 +99,10 @@ def frequency_bands(
     return bands
 
 
-def _total(counts: Counter[str], known: Mapping[str, int], least: int, most: int | None) -> int:
+def _total(counts: Counter[str], frequencies: Mapping[str, int], least: int, most: int | None) -> int:
     """Sum the counts of the words of a band."""
     limit = math.inf if most is None else most
-    return sum(count for word, count in counts.items() if least <= known.get(word, 0) <= limit)
+    return sum(count for word, count in counts.items() if least <= frequencies.get(word, 0) <= limit)
 
 
 def _word_counts(lines: CutLines, references: Sequence[CutLines]) -> tuple[Counter[str], Counter[str], Counter[str]]:

@@ -106,17 +106,17 @@ class FixedBeamHistory(BeamHistory):
 class FixedKeyValueCache(KeyValueCache):
     """A cache with room for ``length`` steps. Attention computes all of them; the mask forbids future ones."""
 
-    written: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))  # [B] steps
+    num_steps: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))  # [B] steps
 
     def rows(self, index: Tensor) -> FixedKeyValueCache:
         moved = super().rows(index)
-        return self if moved is self else replace(moved, written=self.written[: moved.keys.size(0)])
+        return self if moved is self else replace(moved, num_steps=self.num_steps[: moved.keys.size(0)])
 
     def append(self, keys: Tensor, values: Tensor) -> FixedKeyValueCache:
-        column = self.written[:1]
+        column = self.num_steps[:1]
         self.keys.index_copy_(2, column, keys.unsqueeze(2))
         self.values.index_copy_(2, column, values.unsqueeze(2))
-        return replace(self, written=self.written + 1)
+        return replace(self, num_steps=self.num_steps + 1)
 
 
 def with_room(node: Tree, room: int) -> Tree:
