@@ -52,7 +52,7 @@ def read_gold(line: str) -> tuple[Links, Links]:
 
 def _statistics(hypothesis: str, references: Sequence[str]) -> list[float]:
     links, (sure, possible) = read_links(hypothesis), read_gold(only(references, "aer"))
-    return [float(len(links)) for links in (links & sure, links & possible, links, sure)]
+    return [float(len(selected)) for selected in (links & sure, links & possible, links, sure)]
 
 
 def _summary(sums: Sequence[float]) -> tuple[float, str]:

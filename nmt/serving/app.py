@@ -159,15 +159,17 @@ class Service:
         self.active += 1
         try:
             body = await read_body(request, self.config)
-            gone: asyncio.Future[object] = asyncio.ensure_future(request.receive())  # the next message is its end
+            disconnection: asyncio.Future[object] = asyncio.ensure_future(
+                request.receive()
+            )  # the next message is its end
             try:
-                yield await self._turns.parse(body, read, gone), gone
+                yield await self._turns.parse(body, read, disconnection), disconnection
             except asyncio.CancelledError:
-                if gone.done() and not gone.cancelled():
+                if disconnection.done() and not disconnection.cancelled():
                     raise ClientGone from None
                 raise
             finally:
-                gone.cancel()
+                disconnection.cancel()
         finally:
             self.active -= 1
 
@@ -175,8 +177,8 @@ class Service:
         self, request: Request, read: Callable[[bytes], TranslationRequest]
     ) -> tuple[TranslationRequest, list[Rendered]]:
         """Return the request, parsed by ``read``, and its translations."""
-        async with self._parsed(request, read) as (parsed, gone):
-            return parsed, await self.dispatcher.translate(parsed, gone)
+        async with self._parsed(request, read) as (parsed, disconnection):
+            return parsed, await self.dispatcher.translate(parsed, disconnection)
 
     async def translate(self, request: Request) -> Response:
         parsed, translations = await self._translated(request, self._parser.own)

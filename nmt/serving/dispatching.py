@@ -117,11 +117,11 @@ class Dispatcher:
             self._loop.remove_reader(worker.pipe.fileno())
             worker.close()
 
-    async def translate(self, request: TranslationRequest, gone: asyncio.Future[object]) -> list[Rendered]:
-        """Return the translations of each line. If the client is ``gone``, its lines are dropped (``CancelledError``)."""
+    async def translate(self, request: TranslationRequest, disconnection: asyncio.Future[object]) -> list[Rendered]:
+        """Return the translations of each line. The ``disconnection`` of the client drops its lines (``CancelledError``)."""
         self._require_room(len(request.lines))
         job = QueuedRequest(request, self._loop.create_future(), self._config.max_answer_bytes)
-        gone.add_done_callback(lambda future: job.translations.cancel())
+        disconnection.add_done_callback(lambda future: job.translations.cancel())
         self._waiting.add(job)
         self._last = self._jobs[job] = self._loop.time()
         self._first = self._first or self._last
@@ -155,7 +155,7 @@ class Dispatcher:
     def _dispatch(self) -> None:
         """Send full windows to free workers, and schedule the others."""
         while self._free and self._waiting.lines >= self._config.buffer_size * len(self._free):
-            self._give_to_free()
+            self._send_to_free()
         if self._free and self._waiting.lines and self._timer is None:
             delay = self._config.gather_ms / 1000
             self._timer = self._loop.call_later(delay, self._gathered)
@@ -170,7 +170,7 @@ class Dispatcher:
             return
         self._first = 0.0
         while self._free and self._waiting.lines:
-            self._give_to_free()
+            self._send_to_free()
         self._look_for_interruptions(now)
 
     def _look_for_interruptions(self, after: float, *, tried: bool = False) -> None:
@@ -196,15 +196,15 @@ class Dispatcher:
             items = self._waiting.take(self._config.buffer_size, 1, budget, strictly=True)
             if items:
                 self._metrics.interruptions += 1
-                self._give(worker, items)
+                self._send(worker, items)
         self._look_for_interruptions(now, tried=True)
 
-    def _give_to_free(self) -> None:
+    def _send_to_free(self) -> None:
         size = self._config.buffer_size
         items = self._waiting.take(size, len(self._free), window_cost(size))
-        self._give(self._free.pop(0), items)
+        self._send(self._free.pop(0), items)
 
-    def _give(self, worker: WorkerProcess, items: list[Item]) -> None:
+    def _send(self, worker: WorkerProcess, items: list[Item]) -> None:
         request = items[0].job.request
         lines = [item.job.request.lines[item.index] for item in items]
         forms = [item.job.form for item in items]
