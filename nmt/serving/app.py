@@ -159,9 +159,8 @@ class Service:
         self.active += 1
         try:
             body = await read_body(request, self.config)
-            disconnection: asyncio.Future[object] = asyncio.ensure_future(
-                request.receive()
-            )  # the next message is its end
+            # The next message of a client is its end.
+            disconnection: asyncio.Future[object] = asyncio.ensure_future(request.receive())
             try:
                 yield await self._turns.parse(body, read, disconnection), disconnection
             except asyncio.CancelledError:
