@@ -25,7 +25,7 @@ from nmt.criterions import criterions
 from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.data.corpus.folder import open_corpora
 from nmt.data.text.lines import Reading
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.training.checkpoints.run_state import DataPosition
 from nmt.training.loop.batches import TrainingBatches
 from nmt.training.loop.learner import Step

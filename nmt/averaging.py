@@ -22,7 +22,7 @@ from nmt.devices import choose_device, make_current, set_threads
 from nmt.distributed.world import World
 from nmt.errors import DataError, DeviceError, MissingInputError, NMTError, OutputError, UsageError, quantity
 from nmt.keywords import configured
-from nmt.models.stored import architecture, load_model
+from nmt.models.loading import architecture, load_model
 from nmt.pages.numbers import figure
 from nmt.progress import in_lines
 from nmt.storage.checkpoints import (

@@ -36,7 +36,7 @@ from nmt.distributed.world import Chunks, World
 from nmt.errors import DataError, NMTError, UsageError, quantity
 from nmt.progress import Count, going_on, show_progress
 from nmt.scoring import TextOptions, scorers
-from nmt.search.stored import refused_for_scoring
+from nmt.search.validated_search import refused_for_scoring
 from nmt.translation import Translation, Translator
 from nmt.translation.choosing import ReverseModel, tag_of_reverse
 from nmt.translation.lines import LineOrPause

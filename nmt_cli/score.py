@@ -23,7 +23,7 @@ from nmt.scoring.systems import (
     plain_figures,
     sentence_scores,
 )
-from nmt.scoring.tables import drawn
+from nmt.scoring.tables import table_lines
 from nmt_cli.launch import launch
 from nmt_cli.scored_text import STDIN, Texts, read_texts, warn
 
@@ -86,7 +86,7 @@ def _print_sentences(config: ScoreConfig, chosen: Mapping[str, Scorer], texts: T
         if config.format is ScoreFormat.text:
             print(*("\t".join(row) for row in (["line", *heads], *table)), sep="\n")
         else:
-            print(*drawn(["line", *heads], table, config.format), sep="\n")
+            print(*table_lines(["line", *heads], table, config.format), sep="\n")
     first = next(iter(found.values()))
     return sum(first) / len(first)
 
@@ -114,7 +114,7 @@ def _as_table(
         for label, systems in found.items()
         for name, figures in systems.items()
     ]
-    lines = [*drawn(head, rows, config.format), ""]
+    lines = [*table_lines(head, rows, config.format), ""]
     lines += [f"{score.name}|{score.signature}" for score in metrics.values()]
     if config.paired is not PairedTest.none:
         lines.append(f"p: of a difference to {next(iter(every))} by chance; *: below {LIKELY}")
@@ -166,7 +166,7 @@ def _table_of_signs(config: ScoreConfig, trouble: Mapping[str, Signs]) -> list[s
     for sign in next(iter(trouble.values())).counts():
         counts = [(one.counts()[sign], one.lines) for one in trouble.values()]
         rows.append([LABELS[sign], *(f"{count} ({100 * count / lines:.1f} %)" for count, lines in counts)])
-    return drawn(["sign of trouble", *trouble], rows, config.format)
+    return table_lines(["sign of trouble", *trouble], rows, config.format)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ TORCH_FREE = (
     "nmt.data.corpus.shortlist",
     "nmt.scoring",
     "nmt.comparing",
-    "nmt.models.stored",
+    "nmt.models.loading",
     "nmt.search.beam",
     "nmt.search.greedy",
     "nmt.engines.native",

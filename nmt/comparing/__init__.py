@@ -11,7 +11,7 @@ from typing import Any
 
 from nmt.comparing.comparison import Comparison, LengthBand, Pair, Sentence, SystemTranslation, pairs_of
 from nmt.comparing.counting import Tally, counted, decisive, frequency_bands, nearest_of, tallies
-from nmt.comparing.words import Cutter, Words, apart
+from nmt.comparing.words import Cutter, Words, unmatched_words
 from nmt.config.choices import PairedTest
 from nmt.config.comparing import CompareConfig
 from nmt.config.composing.composition import from_keywords
@@ -162,9 +162,9 @@ def _length_bands(
         LengthBand(
             label,
             labels.count(label),
-            {name: {metric: figure.value for metric, figure in metrics.items()} for name, metrics in found.items()},
+            {name: {metric: figure.value for metric, figure in metrics.items()} for name, metrics in by_system.items()},
         )
-        for label, found in by_label.items()
+        for label, by_system in by_label.items()
     ]
 
 
@@ -210,13 +210,13 @@ def _sentence(
     cut = dict(zip(systems, pieces[len(references) :]))
     differing: dict[str, dict[str, tuple[int, ...]]] = {name: {} for name in systems}
     for first, second in pairs_of(list(systems)):
-        differing[first][second], differing[second][first] = apart(cut[first][0], cut[second][0])
+        differing[first][second], differing[second][first] = unmatched_words(cut[first][0], cut[second][0])
     translations = {
         name: SystemTranslation(
             text=lines[row],
             scores={metric: values[row] for metric, values in scores[name].items()},
             pieces=cut[name][1],
-            wrong=apart(cut[name][0], answers[nearest_of(cut[name][0], answers)])[0],
+            wrong=unmatched_words(cut[name][0], answers[nearest_of(cut[name][0], answers)])[0],
             differing=differing[name],
         )
         for name, lines in systems.items()

@@ -87,7 +87,14 @@ class Comparison:
         tree["signs"] = {name: plain_signs(signs) for name, signs in self.signs.items()}
         for band, plain in zip(self.frequencies, tree["frequencies"]):
             for name, counts in band.systems.items():
-                plain["systems"][name] |= {"precision": counts.precision, "recall": counts.recall, "f1": counts.f1}
+                plain["systems"][name] = {
+                    "wanted": counts.expected,
+                    "produced": counts.produced,
+                    "right": counts.right,
+                    "precision": counts.precision,
+                    "recall": counts.recall,
+                    "f1": counts.f1,
+                }
         return tree
 
     def page(self) -> str:
@@ -134,7 +141,7 @@ class Comparison:
 
     def _by_frequency(self) -> Bars:
         """Return the chart of F1 by frequency, without words that no reference has: their F1 is undefined."""
-        bands = [band for band in self.frequencies if any(counts.wanted for counts in band.systems.values())]
+        bands = [band for band in self.frequencies if any(counts.expected for counts in band.systems.values())]
 
         def values(name: str) -> list[float | None]:
             return [None if (f1 := band.systems[name].f1) is None else 100 * f1 for band in bands]

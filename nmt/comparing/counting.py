@@ -22,7 +22,7 @@ Counts = Counter[Words]
 class WordCounts:
     """Counts of the words of one frequency band, for one system."""
 
-    wanted: int  # words of the references
+    expected: int  # words of the references
     produced: int  # words of the translations
     right: int  # words of both
 
@@ -34,12 +34,12 @@ class WordCounts:
     @property
     def recall(self) -> float | None:
         """The share of reference words that were produced; None: the references have none."""
-        return self.right / self.wanted if self.wanted else None
+        return self.right / self.expected if self.expected else None
 
     @property
     def f1(self) -> float | None:
         """The harmonic mean of precision and recall; None: the references have no such word."""
-        return 2 * self.right / (self.wanted + self.produced) if self.wanted else None
+        return 2 * self.right / (self.expected + self.produced) if self.expected else None
 
 
 @dataclass(frozen=True)
@@ -80,40 +80,40 @@ class Tally:
 
 
 def frequency_bands(
-    systems: Mapping[str, CutLines], references: Sequence[CutLines], known: Mapping[str, int]
+    systems: Mapping[str, CutLines], references: Sequence[CutLines], frequencies: Mapping[str, int]
 ) -> list[FrequencyBand]:
     """Return the bands that contain a word, least frequent first.
 
-    ``known``: the frequency of each word. Each translation is compared with its nearest reference (by F1 of words).
+    ``frequencies``: the frequency of each word. Each translation is compared with its nearest reference (by F1 of words).
     """
     totals = {name: _word_counts(lines, references) for name, lines in systems.items()}
     bands = []
     for least, following in zip(BANDS, [*BANDS[1:], None]):
         most = None if following is None else following - 1
         systems_of_band = {
-            name: WordCounts(*(_total(counts, known, least, most) for counts in counters))
+            name: WordCounts(*(_total(counts, frequencies, least, most) for counts in counters))
             for name, counters in totals.items()
         }
-        if any(counts.wanted or counts.produced for counts in systems_of_band.values()):
+        if any(counts.expected or counts.produced for counts in systems_of_band.values()):
             bands.append(FrequencyBand(least, most, systems_of_band))
     return bands
 
 
-def _total(counts: Counter[str], known: Mapping[str, int], least: int, most: int | None) -> int:
+def _total(counts: Counter[str], frequencies: Mapping[str, int], least: int, most: int | None) -> int:
     """Sum the counts of the words of a band."""
     limit = math.inf if most is None else most
-    return sum(count for word, count in counts.items() if least <= known.get(word, 0) <= limit)
+    return sum(count for word, count in counts.items() if least <= frequencies.get(word, 0) <= limit)
 
 
 def _word_counts(lines: CutLines, references: Sequence[CutLines]) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """Count the wanted, produced and right words."""
-    wanted, produced, right = Counter[str](), Counter[str](), Counter[str]()
+    """Count the expected, produced and right words."""
+    expected, produced, right = Counter[str](), Counter[str](), Counter[str]()
     for words, several in zip(lines, zip(*references)):
         own, nearest = Counter(words), Counter(several[nearest_of(words, several)])
-        wanted.update(nearest)
+        expected.update(nearest)
         produced.update(own)
         right.update(own & nearest)
-    return wanted, produced, right
+    return expected, produced, right
 
 
 def nearest_of(words: Words, references: Sequence[Words]) -> int:

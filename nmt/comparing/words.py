@@ -68,7 +68,7 @@ def _cut(line: str, text: str, words: Sequence[str]) -> Words | None:
     return tuple(line[begin:end] for begin, end in zip([0, *ends[:-1]], [*ends[:-1], len(line)]) if words)
 
 
-def apart(first: Sequence[str], second: Sequence[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def unmatched_words(first: Sequence[str], second: Sequence[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the indices of each text's words that do not match the other text, as difflib aligns them."""
     shared = SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks()
     in_first = {index for block in shared for index in range(block.a, block.a + block.size)}

@@ -67,6 +67,10 @@ class SearchConfig:
         """Most hypotheses of a sentence; None: as many as it is asked for."""
         return None
 
+    def finds(self, hypotheses: int) -> bool:
+        """Whether the search can find this many hypotheses of a sentence."""
+        return self.finds_at_most is None or hypotheses <= self.finds_at_most
+
 
 class CommandConfig:
     """The options of a command."""

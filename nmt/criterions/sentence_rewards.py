@@ -62,10 +62,10 @@ def _matches_of_few(hypotheses: Tensor, lengths: Tensor, references: Tensor, ref
     for order in range(1, MAX_ORDER + 1):
         before = own.tril(-1).sum(2)  # [N, T] earlier equal n-grams
         counts.append((before < theirs.sum(2)).sum(1))
-        own, theirs = own & _ahead(own_words, order), theirs & _ahead(their_words, order)
+        own, theirs = own & _equal_later(own_words, order), theirs & _equal_later(their_words, order)
     return torch.stack(counts, 1).float()
 
 
-def _ahead(equal: Tensor, steps: int) -> Tensor:
+def _equal_later(equal: Tensor, steps: int) -> Tensor:
     """Whether the ids ``steps`` positions later are equal; past the end they are not."""
     return F.pad(equal[:, steps:, steps:], (0, min(steps, equal.size(2)), 0, min(steps, equal.size(1))))

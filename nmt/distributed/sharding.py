@@ -27,7 +27,7 @@ from nmt.distributed.world import WrappedStep, squares
 from nmt.errors import NMTError, UsageError
 from nmt.interface import Batch, LossReport
 from nmt.layers.stack import stacked_layers
-from nmt.optim.parameter_groups import shown
+from nmt.optim.parameter_groups import displayed_name
 
 
 def units(module: nn.Module) -> list[nn.Module]:
@@ -78,7 +78,7 @@ class Sharded(Replicated):
         scalar = next((name for name, parameter in step.named_parameters() if parameter.dim() == 0), None)
         if scalar is not None:
             raise UsageError(
-                f"distributed.strategy=fsdp cannot divide {shown(scalar)}, which is a single number; "
+                f"distributed.strategy=fsdp cannot divide {displayed_name(scalar)}, which is a single number; "
                 f"use --distributed-strategy ddp"
             )
         if len(set(self.gather(digest(step.parameters())))) > 1:

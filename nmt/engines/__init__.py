@@ -29,7 +29,7 @@ from nmt.registry import Registry
 
 if TYPE_CHECKING:
     from nmt.interface import EncoderDecoder
-    from nmt.models.stored import LoadedModel
+    from nmt.models.loading import LoadedModel
     from nmt.search.decoding import Engine
 
 logger = logging.getLogger("nmt.translation")
@@ -135,11 +135,9 @@ class NativeKind(EngineKind):
 def _other_heads(config: TransformerConfig) -> str | None:
     """Return the option that sets another width of keys or values; in C, all heads together are as wide as the model."""
     heads = config.head_sizes()
-    for name, width, together in (("d_k", heads.d_k, heads.keys), ("d_v", heads.d_v, heads.values)):
-        if together != config.d_model:
-            return (
-                f"model.{name}={width}, of which {config.num_heads} heads are {together} wide and not {config.d_model},"
-            )
+    for name, width, total in (("d_k", heads.d_k, heads.keys), ("d_v", heads.d_v, heads.values)):
+        if total != config.d_model:
+            return f"model.{name}={width}, of which {config.num_heads} heads are {total} wide and not {config.d_model},"
     return None
 
 
@@ -172,18 +170,18 @@ def engine_for(name: str, model: LoadedModel, spec: EngineSpec) -> Engine:
     return kind.make(model, spec)
 
 
-def choose_format(wanted: NumberFormat | None, precision: Precision, device: str) -> NumberFormat:
-    """Return ``wanted``, or the data type of ``precision``. Refuse one that the device does not support."""
-    if wanted is None:
+def choose_format(number_format: NumberFormat | None, precision: Precision, device: str) -> NumberFormat:
+    """Return ``number_format``, or the data type of ``precision``. Refuse one that the device does not support."""
+    if number_format is None:
         require_translating(device, precision)
         return {of: name for name, of in PRECISIONS.items()}.get(precision, NumberFormat.float32)
     if kind_of(device) != "cpu":
-        if wanted is NumberFormat.int8:
+        if number_format is NumberFormat.int8:
             raise UsageError("dtype int8 is for CPUs; on a GPU use --dtype bfloat16 or float16")
-        require_precision(device, PRECISIONS[wanted])
-    elif library() is None and wanted in (NumberFormat.int8, NumberFormat.float16):
+        require_precision(device, PRECISIONS[number_format])
+    elif library() is None and number_format in (NumberFormat.int8, NumberFormat.float16):
         raise UsageError(
-            f"dtype {wanted.value} on a CPU needs the C part of nmt, which was not built here or is switched off; "
+            f"dtype {number_format.value} on a CPU needs the C part of nmt, which was not built here or is switched off; "
             f"install nmt where there is a C compiler, or use --dtype float32"
         )
-    return wanted
+    return number_format

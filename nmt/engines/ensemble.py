@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt.data.vocabulary import Floats, Ids, Ints
 from nmt.engines.model_engine import scores_of, usual_tokens
 from nmt.errors import UsageError
-from nmt.search.decoding import Decoding, Engine, Scores, interleaves
+from nmt.search.decoding import Decoding, Engine, Scores
 
 
 class EnsembleEngine:
@@ -32,7 +32,7 @@ class EnsembleEngine:
         self.device = members[0].device
         self.usual_tokens = usual_tokens(self.device)
         self.longest_source = min((m.longest_source for m in members if m.longest_source is not None), default=None)
-        self.interleaves = all(map(interleaves, members))
+        self.interleaves = all(member.interleaves for member in members)
 
     def forget(self) -> None:
         for member in self.members:
@@ -60,7 +60,7 @@ class EnsembleDecoding:
     def step(self, tokens: Ints, attention: bool = False) -> Scores:
         scores = [member.step(tokens, attention) for member in self._members]
         with torch.inference_mode():
-            weighted = [one.log_probabilities() + math.log(share) for one, share in zip(scores, self._shares)]
+            weighted = [step.log_probabilities() + math.log(share) for step, share in zip(scores, self._shares)]
             mean = torch.stack(weighted).logsumexp(0)
             return scores_of(mean, self._attention(scores), normalised=True)
 
@@ -70,7 +70,7 @@ class EnsembleDecoding:
 
     def _attention(self, scores: Sequence[Scores]) -> Floats | None:
         """[N, S]"""
-        known = [(share, one.attention) for share, one in zip(self._shares, scores) if one.attention is not None]
+        known = [(share, step.attention) for share, step in zip(self._shares, scores) if step.attention is not None]
         total = sum(share for share, _ in known)
         weighted: list[Tensor] = [torch.from_numpy(attention) * (share / total) for share, attention in known]
         return torch.stack(weighted).sum(0).numpy() if weighted else None

@@ -106,17 +106,17 @@ class FixedBeamHistory(BeamHistory):
 class FixedKeyValueCache(KeyValueCache):
     """A cache with room for ``length`` steps. Attention computes all of them; the mask forbids future ones."""
 
-    written: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))  # [B] steps
+    num_steps: Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))  # [B] steps
 
     def rows(self, index: Tensor) -> FixedKeyValueCache:
         moved = super().rows(index)
-        return self if moved is self else replace(moved, written=self.written[: moved.keys.size(0)])
+        return self if moved is self else replace(moved, num_steps=self.num_steps[: moved.keys.size(0)])
 
     def append(self, keys: Tensor, values: Tensor) -> FixedKeyValueCache:
-        column = self.written[:1]
+        column = self.num_steps[:1]
         self.keys.index_copy_(2, column, keys.unsqueeze(2))
         self.values.index_copy_(2, column, values.unsqueeze(2))
-        return replace(self, written=self.written + 1)
+        return replace(self, num_steps=self.num_steps + 1)
 
 
 def with_room(node: Tree, room: int) -> Tree:
@@ -326,7 +326,10 @@ class Replayed:
             if len(step.tokens) == hypotheses:
                 copy(zip(step.kept, tensors(state.state)))
                 return step
-        shape = (hypotheses, *((one.dtype, one.size()) for part in (memory, state.state) for one in tensors(part)))
+        shape = (
+            hypotheses,
+            *((tensor.dtype, tensor.size()) for part in (memory, state.state) for tensor in tensors(part)),
+        )
         if shape not in self.steps:
             if len(self.steps) >= MOST_RECORDINGS:
                 self.steps.popitem(last=False)
@@ -366,11 +369,11 @@ def fixed_steps(model: EncoderDecoder, device: torch.device) -> bool:
     if model.shapes_depend_on_tokens:
         return False
     with torch.inference_mode():
-        one = torch.tensor([[EOS]], device=device)
-        memory, state = model.start(model.encode(one, torch.ones_like(one[0])), 1)
+        source = torch.tensor([[EOS]], device=device)
+        memory, state = model.start(model.encode(source, torch.ones_like(source[0])), 1)
         state = with_room(state, 2)
         before = shapes_of(state)
-        return bool(shapes_of(model.step(one[0], memory, state).state) == before)
+        return bool(shapes_of(model.step(source[0], memory, state).state) == before)
 
 
 def shapes_of(tree: Any) -> Any:

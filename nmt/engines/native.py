@@ -60,10 +60,10 @@ class PackedMatrix:
             raise DataError(
                 "the model's weights are not numbers (NaN or infinite): its checkpoint is damaged or diverged"
             )
-        found, number = built(), _NUMBERS[number_format]
+        library, number = built(), _NUMBERS[number_format]
         outputs, inputs = weight.shape
         room, whole = -(-outputs // PANEL) * PANEL, number_format is NumberFormat.int8
-        panels = aligned(found.packed_bytes(outputs, inputs, number))
+        panels = aligned(library.packed_bytes(outputs, inputs, number))
         scales = np.zeros(room, dtype=np.float32) if whole else None
         shifts = np.zeros(room, dtype=np.int32) if whole else None
         bias = None
@@ -71,7 +71,7 @@ class PackedMatrix:
             bias = np.zeros(room, dtype=np.float32)
             own = [np.zeros(len(part.weight)) if part.bias is None else part.bias for part in parts]
             bias[:outputs] = np.concatenate(own)
-        found.pack(address(weight), outputs, inputs, number, address(panels), address(scales), address(shifts))
+        library.pack(address(weight), outputs, inputs, number, address(panels), address(scales), address(shifts))
         self.matrix = Matrix(address(panels), address(scales), address(shifts), address(bias), outputs, inputs, number)
         self._kept = (panels, scales, shifts, bias)  # keeps arrays alive while C has their addresses
 
@@ -80,9 +80,9 @@ class ShortlistMatrices:
     """The output layer restricted to the vocabulary shortlist of each sentence: one matrix for each of B sentences."""
 
     def __init__(self, whole: PackedMatrix, lists: Sequence[Ids]) -> None:
-        found, m = built(), whole.matrix
+        library, m = built(), whole.matrix
         self.longest = max(map(len, lists))
-        size = found.packed_bytes(self.longest, m.inputs, m.format)
+        size = library.packed_bytes(self.longest, m.inputs, m.format)
         room, is_int8 = -(-self.longest // PANEL) * PANEL, bool(m.scales)
         panels = aligned(size * len(lists)).reshape(len(lists), size)
         scales = np.zeros((len(lists), room), dtype=np.float32) if is_int8 else None
@@ -90,11 +90,11 @@ class ShortlistMatrices:
         bias = np.zeros((len(lists), room), dtype=np.float32)
         self.matrices = (Matrix * len(lists))()
         for b, outputs in enumerate(lists):
-            wanted = np.zeros(self.longest, dtype=np.int64)
-            wanted[: len(outputs)] = outputs
+            padded = np.zeros(self.longest, dtype=np.int64)
+            padded[: len(outputs)] = outputs
             absent = (np.arange(self.longest) >= len(outputs)).astype(np.uint8)
             own = [None if part is None else address(part[b]) for part in (panels, scales, shifts, bias)]
-            found.select_outputs(ctypes.addressof(m), address(wanted), address(absent), self.longest, *own)
+            library.select_outputs(ctypes.addressof(m), address(padded), address(absent), self.longest, *own)
             self.matrices[b] = Matrix(*own, self.longest, m.inputs, m.format)
         self._kept = (panels, scales, shifts, bias, whole)
 
@@ -169,7 +169,7 @@ class NativeModel:
             stack.positions = address(self._table)
 
     def _stack(self, weights: StackWeights) -> _CStack:
-        layers = (_CLayer * len(weights.layers))(*(self._layer(one, weights.norm_first) for one in weights.layers))
+        layers = (_CLayer * len(weights.layers))(*(self._layer(layer, weights.norm_first) for layer in weights.layers))
         self._kept.append(layers)
         positions = self._numbers(weights.positions) if self._table is None else self._table
         embedding, places = address(self._numbers(weights.embedding)), address(positions)
@@ -256,7 +256,7 @@ class NativeDecoding:
 
     def __init__(self, model: NativeModel, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None) -> None:
         self._handle: int | None = None
-        self._found, self._model = built(), model
+        self._library, self._model = built(), model
         lengths = np.array([len(source) for source in sources])
         offsets = np.concatenate([[0], lengths.cumsum()])
         ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
@@ -268,14 +268,14 @@ class NativeDecoding:
         self.pieces = model.output.matrix.outputs if self._own is None else self._own.longest
         own = None if self._own is None else ctypes.addressof(self._own.matrices)
         self.beam, self.sentences, self._steps = beam, len(sources), 0
-        self._handle = self._found.begin_decoding(
+        self._handle = self._library.begin_decoding(
             model.address, len(sources), beam, address(ids), address(positions), address(offsets), own, self.pieces
         )
         if not self._handle:
             raise MemoryError(f"no memory for {quantity(len(sources), 'sentence')}")
         rows = len(sources) * beam
-        self._scores = _numbers_at(self._found.decoding_scores(self._handle), (rows, self.pieces))
-        self._normaliser = _numbers_at(self._found.decoding_normaliser(self._handle), (rows,))
+        self._scores = _numbers_at(self._library.decoding_scores(self._handle), (rows, self.pieces))
+        self._normaliser = _numbers_at(self._library.decoding_normaliser(self._handle), (rows,))
 
     def step(self, tokens: Ints, attention: bool = False) -> NativeScores:
         if self._lists is not None:
@@ -285,13 +285,13 @@ class NativeDecoding:
         self._steps += 1
         self._model.reach(self._steps)
         weights = np.zeros((len(tokens), self._longest), dtype=np.float32) if attention else None
-        if not self._found.decoding_step(self._handle, address(tokens), address(weights), self._longest):
+        if not self._library.decoding_step(self._handle, address(tokens), address(weights), self._longest):
             raise MemoryError(f"no memory for {self._steps} steps")
         return NativeScores(self, weights)
 
     def follow(self, parents: Ints, staying: Ints) -> None:
         parents = np.ascontiguousarray(parents)  # keep a reference: an address does not
-        self._found.decoding_follow(self._handle, address(parents), address(staying), len(staying))
+        self._library.decoding_follow(self._handle, address(parents), address(staying), len(staying))
         if self._lists is not None and len(staying) < self.sentences:
             self._lists = self._lists[staying]
         self.sentences = len(staying)
@@ -300,10 +300,10 @@ class NativeDecoding:
         """Return the best ``count`` continuations of each sentence (ranking.c). ``banned``: a flag for each low id."""
         floats = np.empty((2, len(totals), count), dtype=np.float32)
         ints = np.empty((2, len(totals), count), dtype=np.int64)
-        found = Candidates(floats[0], ints[0], ints[1], floats[1])
-        places = address(found.totals), address(found.parents), address(found.tokens), address(found.log_probabilities)
-        self._found.decoding_best(self._handle, address(totals), count, banned, len(banned), *places)
-        return found
+        candidates = Candidates(floats[0], ints[0], ints[1], floats[1])
+        places = (address(array) for array in candidates)
+        self._library.decoding_best(self._handle, address(totals), count, banned, len(banned), *places)
+        return candidates
 
     @property
     def scores(self) -> Floats:
@@ -317,7 +317,7 @@ class NativeDecoding:
 
     def __del__(self) -> None:
         if self._handle:
-            self._found.end_decoding(self._handle)
+            self._library.end_decoding(self._handle)
             self._handle = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nmt.data.vocabulary import Floats, Ids, Ints
-from nmt.search.decoding import Decoding, Engine, Scores, interleaves
+from nmt.search.decoding import Decoding, Engine, Scores
 
 StepHook = Callable[[], None]
 
@@ -19,7 +19,7 @@ class HookedEngine:
         self.device = engine.device
         self.longest_source = engine.longest_source
         self.usual_tokens = engine.usual_tokens
-        self.interleaves = interleaves(engine)
+        self.interleaves = engine.interleaves
 
     def forget(self) -> None:
         self._engine.forget()

@@ -79,8 +79,8 @@ class TorchScores:
         maxima = (self._maxima.view(batch, beam, blocks) + base[:, :, None]).flatten(1)  # [B, K * C]
         order = torch.arange(maxima.size(1), device=base.device)
         # A banned token may raise the maximum of the first block of each row: hence `beam` blocks more.
-        found = _keys(maxima, order).topk(min(count + beam, maxima.size(1))).indices  # [B, n]
-        row, begin = found // blocks, found % blocks * _WIDTH
+        best_blocks = _keys(maxima, order).topk(min(count + beam, maxima.size(1))).indices  # [B, n]
+        row, begin = best_blocks // blocks, best_blocks % blocks * _WIDTH
         tokens = begin[:, :, None] + torch.arange(_WIDTH, device=base.device)  # [B, n, W]
         index = row[:, :, None] * vocabulary + tokens.clamp(max=vocabulary - 1)  # in the sentence's K * V
         values = (

@@ -33,8 +33,8 @@ class PortableModel:
     search: Mapping[str, Any] = field(default_factory=dict)  # options of the beam search in the other toolkit
 
 
-class Written(ABC):
-    """An export as the other toolkit reads it from disk, for the comparison. Sentences are lists of tokens."""
+class ComparedModel(ABC):
+    """A model in the comparison of an export: ours, or the export. Sentences are lists of tokens."""
 
     @abstractmethod
     def log_probabilities(self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> list[float]:
@@ -60,7 +60,7 @@ class Format:
     name = ""  # in the registry
     library = ""  # name of the library that reads it on Hugging Face's hub, if there is one
     quantizes = False  # whether it can quantize weights
-    whole = False  # whether its folders hold vocabularies and tokenizers
+    has_tokenizers = False  # whether its folders hold vocabularies and tokenizers
 
     def __init__(self, config: Any) -> None:
         """``config``: its options. The formats in this package have none."""
@@ -84,11 +84,9 @@ class Format:
                 f"{self.library} is not installed, and this format needs it: pip install '{DISTRIBUTION}[{self.name}]'"
             )
 
-    def written(self, folder: Path) -> Written:
-        """Read an export with the other toolkit. The default reads it as an import does."""
-        from nmt.formats.translating import imported_in_memory
-
-        return imported_in_memory(self, folder)
+    def read_export(self, folder: Path) -> ComparedModel | None:
+        """Read an export with the other toolkit; None: it is read as an import does."""
+        return None
 
     def usage(self, model: PortableModel) -> str:
         """Return an example for the model card in Markdown; its code runs in the folder of the export."""

@@ -15,14 +15,14 @@ from nmt.data.text.lines import Reading
 from nmt.data.vocabulary import SPECIALS, Ids, Vocabulary
 from nmt.devices import device_named, set_threads
 from nmt.errors import DataError, NMTError, UsageError
-from nmt.formats import ExportComparison, PortableModel, Written, format_named, model_card
+from nmt.formats import ComparedModel, ExportComparison, PortableModel, format_named, model_card
 from nmt.formats.export_manifest import KIND, write_export_manifest
-from nmt.formats.translating import NmtModel
-from nmt.models.stored import LoadedModel, load_model
+from nmt.formats.translating import NmtModel, imported_in_memory
+from nmt.models.loading import LoadedModel, load_model
 from nmt.models.transformer.config import PositionKind
 from nmt.models.transformer.own_weights import describe, undescribed
 from nmt.search.config import BeamConfig
-from nmt.search.stored import validated_search
+from nmt.search.validated_search import validated_search
 from nmt.storage.files import check_destination, new_folder
 from nmt.storage.lock import remove_leftovers_of
 
@@ -52,23 +52,23 @@ def export_model(config: ExportConfig) -> ExportComparison:
     set_threads(config.threads)
     with new_folder(output, overwrite=config.overwrite) as folder:
         writer.write(model, folder, config)
-        found = _compare(loaded, writer.written(folder), config)
-        if not found.difference <= config.allowed():
+        comparison = _compare(loaded, writer.read_export(folder) or imported_in_memory(writer, folder), config)
+        if not comparison.difference <= config.allowed():
             raise DataError(
-                f"the model that was written says something else: log-probabilities differ by {found.difference:.2g} for a "
-                f"piece, more than --tolerance {config.allowed():g}; nothing was left in {output}"
+                f"the model that was written says something else: log-probabilities differ by {comparison.difference:.2g} "
+                f"for a piece, more than --tolerance {config.allowed():g}; nothing was left in {output}"
             )
-        model_card.write(folder, loaded, model, writer, found)
+        model_card.write(folder, loaded, model, writer, comparison)
         write_export_manifest(folder, config.format)
     logger.info(
         "wrote %s; read back by %s, %d of %d sentences translate the same, and log-probabilities differ by at most %.2g",
         output,
         config.format,
-        found.equal,
-        found.sentences,
-        found.difference,
+        comparison.equal,
+        comparison.sentences,
+        comparison.difference,
     )
-    return found
+    return comparison
 
 
 def _of_training(loaded: LoadedModel) -> dict[str, Any]:
@@ -85,20 +85,19 @@ def _of_search(loaded: LoadedModel) -> dict[str, Any]:
     return {}
 
 
-def _compare(loaded: LoadedModel, export: Written, config: ExportConfig) -> ExportComparison:
+def _compare(loaded: LoadedModel, export: ComparedModel, config: ExportConfig) -> ExportComparison:
     limit = (
         min([config.longest, *_learned_positions(loaded)]) - 2
     )  # tokens; the end has a position too, and some models take one more step
-    sources = [_spelt(one, loaded.pair.source.vocabulary) for one in _sources(loaded, config, limit)]
+    sources = [_spelt(ids, loaded.pair.source.vocabulary) for ids in _sources(loaded, config, limit)]
     ours = NmtModel(loaded.module, loaded.pair)
     longest = min(max(map(len, sources)) + _MORE, limit)
     translations = ours.translate(sources, longest)
     exported, expected = (model.log_probabilities(sources, translations) for model in (export, ours))
-    lengths = [len(one) + 1 for one in translations]
-    difference = max(abs(one - other) / length for one, other, length in zip(exported, expected, lengths))
-    found = export.translate(sources, longest)
+    lengths = [len(translation) + 1 for translation in translations]
+    difference = max(abs(theirs - own) / length for theirs, own, length in zip(exported, expected, lengths))
     most = longest - 2  # tokens; toolkits end a truncated translation differently
-    equal = sum(one[:most] == other[:most] for one, other in zip(found, translations))
+    equal = sum(theirs[:most] == own[:most] for theirs, own in zip(export.translate(sources, longest), translations))
     return ExportComparison(len(sources), difference, equal)
 
 

@@ -48,7 +48,7 @@ EPSILON = 1e-5  # of torch's norms; fairseq and Hugging Face keep it
 _OUTPUTS = (f"{LAYOUT.output}.weight", "decoder.embed_out")  # the second up to version 0.9
 _PAD, _UNK, _BOS, _EOS = 1, 3, 0, 2  # by their ids there
 _FIRST_POSITION = _PAD + 1
-_ACTIVATIONS = {one.value: one for one in (Activation.relu, Activation.gelu, Activation.swish)}
+_ACTIVATIONS = {activation.value: activation for activation in (Activation.relu, Activation.gelu, Activation.swish)}
 # Options of fairseq that our Transformer lacks. Their values that mean "off" are in _UNSET.
 _OTHERS = (
     "adaptive_softmax_cutoff layernorm_embedding no_token_positional_embeddings no_cross_attention cross_self_attention "
@@ -98,7 +98,7 @@ class Fairseq(Format):
 
     def read(self, options: ImportConfig) -> list[PortableModel]:
         pair, orders = self._vocabularies(options)
-        return [self._one(path, orders, pair) for path in split_paths(options.path)]
+        return [self._read_checkpoint(path, orders, pair) for path in split_paths(options.path)]
 
     def _vocabularies(self, options: ImportConfig) -> tuple[LanguagePair, list[VocabularyOrder]]:
         """Return the tokenizers, and the order of the source and the target dictionary."""
@@ -113,7 +113,7 @@ class Fairseq(Format):
         pair = pair_of(options, orders[0].pieces, orders[1].pieces, shared=same)
         return pair, [orders[0], orders[0]] if same else orders
 
-    def _one(self, path: str, orders: list[VocabularyOrder], pair: LanguagePair) -> PortableModel:
+    def _read_checkpoint(self, path: str, orders: list[VocabularyOrder], pair: LanguagePair) -> PortableModel:
         checkpoint = read_torch_file(Path(path), skip=("last_optimizer_state",))
         if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
             raise DataError(f"{path} holds no model of fairseq; give a checkpoint that fairseq-train wrote")

@@ -22,6 +22,7 @@ from nmt.data.vocabulary import VocabularySizes
 from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.formats import PortableModel, format_named
 from nmt.formats.export_manifest import require_unchanged_export
+from nmt.formats.vocabulary_order import require_equal_vocabularies
 from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.models.transformer.config import TransformerConfig
@@ -54,18 +55,17 @@ def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[P
     reader = format_named(config.from_format, "--from")
     for path in split_paths(config.path):
         require_unchanged_export(Path(path))
-    if reader.whole:
+    if reader.has_tokenizers:
         refuse(*_options_of_incomplete_models(config))
     if reader.import_corpus(config, progress):
         logger.info("wrote the corpus %s", output)
         return [output]
-    read = reader.read(config)
-    folders = _destinations(output, len(read), overwrite=config.overwrite)
-    if any(one.pair.digest() != read[0].pair.digest() for one in read):
-        raise UsageError(f"{config.path}: the models have different vocabularies, and cannot be an ensemble")
-    found = [Converted.of(one) for one in read]  # convert all before writing one
-    for one, folder in zip(found, folders):
-        write_model(one, folder, config.from_format, overwrite=config.overwrite)
+    imported = reader.read(config)
+    folders = _destinations(output, len(imported), overwrite=config.overwrite)
+    require_equal_vocabularies({model.pair.digest() for model in imported}, config.path)
+    converted = [Converted.of(model) for model in imported]  # convert all before writing one
+    for model, folder in zip(converted, folders):
+        write_model(model, folder, config.from_format, overwrite=config.overwrite)
     if len(folders) > 1:
         logger.info("together they translate with --path %s", ":".join(map(str, folders)))
     return folders
@@ -146,29 +146,29 @@ def of_one_length(weights: TransformerWeights) -> TransformerWeights:
     )
 
 
-def write_model(one: Converted, folder: Path, origin: str, *, overwrite: bool = False) -> None:
+def write_model(converted: Converted, folder: Path, origin: str, *, overwrite: bool = False) -> None:
     """Write a model folder, usable like one from training."""
     import torch
 
-    pair = one.model.pair
-    tensors = {name: torch.from_numpy(array) for name, array in one.arrays.items()}
+    pair = converted.model.pair
+    tensors = {name: torch.from_numpy(array) for name, array in converted.arrays.items()}
     info = CheckpointInfo(0, 0, ("import",), {}, {"vocabularies": pair.digest(), "imported_from": origin})
     tokenizer = temporary(folder)  # a sibling, because that disk needs the space anyway
     try:
         with explained_os_errors(tokenizer):
             tokenizer.mkdir(parents=True)
         pair.save(tokenizer)
-        config = _tree(one.options, one.model.search)
+        config = _tree(converted.options, converted.model.search)
         write_checkpoint(folder, model=tensors, config=config, info=info, tokenizer=tokenizer, overwrite=overwrite)
     finally:
         shutil.rmtree(tokenizer, ignore_errors=True)
     logger.info(
         "wrote %s: %s parameters, %s source and %s target pieces; %d arrays were read, and read back they are the same",
         folder,
-        f"{sum(array.size for array in one.arrays.values()):,}",
-        f"{one.sizes.source:,}",
-        f"{one.sizes.target:,}",
-        one.compared,
+        f"{sum(array.size for array in converted.arrays.values()):,}",
+        f"{converted.sizes.source:,}",
+        f"{converted.sizes.target:,}",
+        converted.compared,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from nmt.config.choices import Segmentation
 from nmt.config.exchange import ImportConfig
-from nmt.data.imported.tokenizers import sentencepiece_of, tokenizer_of
+from nmt.data.imported.tokenizers import require_languages, sentencepiece_of, tokenizer_of
 from nmt.data.imported.vocabularies import is_sentencepiece, read_marian_vocabulary
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import Tokenizer
@@ -24,7 +24,7 @@ from nmt.formats import Format, PortableModel, formats
 from nmt.formats.layout import FormatLayout, LayoutReader, require_whole_heads
 from nmt.formats.stored_options import count_of, number_of
 from nmt.formats.tensors import Tensors
-from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order
+from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order, require_equal_vocabularies
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.transformer.weights import Activation, LinearWeights, TransformerWeights
 from nmt.search.config import LARGEST_FACTOR, WIDEST_BEAM, LengthPenalty, StopRule
@@ -86,20 +86,19 @@ class Marian(Format):
     name = "marian"
 
     def read(self, options: ImportConfig) -> list[PortableModel]:
-        found = _Files.of(options)
-        for path in found.vocabularies:
+        files = _Files.of(options)
+        for path in files.vocabularies:
             if path.suffix == _FACTORED:
                 raise DataError(f"{path} is a vocabulary of factors, which no model of ours has")
-        vocabularies = [read_marian_vocabulary(path) for path in found.vocabularies]
-        models = [_read_model(path, [len(symbols) for symbols in vocabularies]) for path in found.models]
-        sizes = {(len(one.source.embedding), len(one.target.embedding)) for one in models}
-        if len(sizes) > 1:
-            raise UsageError(f"{options.path}: the models have different vocabularies, and cannot be an ensemble")
-        orders = [_order(symbols[:size], path) for symbols, size, path in zip(vocabularies, *sizes, found.vocabularies)]
+        vocabularies = [read_marian_vocabulary(path) for path in files.vocabularies]
+        models = [_read_model(path, [len(symbols) for symbols in vocabularies]) for path in files.models]
+        sizes = {(len(weights.source.embedding), len(weights.target.embedding)) for weights in models}
+        require_equal_vocabularies(sizes, options.path)
+        orders = [_order(symbols[:size], path) for symbols, size, path in zip(vocabularies, *sizes, files.vocabularies)]
         same = orders[0] == orders[1]
-        pair = found.pair(orders, same=same)
+        pair = files.pair(orders, same=same)
         orders = [orders[0], orders[0]] if same else orders
-        return [PortableModel(in_our_order(one, *orders), pair, {}, found.search()) for one in models]
+        return [PortableModel(in_our_order(weights, *orders), pair, {}, files.search()) for weights in models]
 
 
 def _order(symbols: list[str], path: Path) -> VocabularyOrder:
@@ -122,8 +121,7 @@ class _Files:
     @classmethod
     def of(cls, options: ImportConfig) -> _Files:
         """``options.path``: models, a folder with a decoder.yml, or such a file."""
-        if not (options.source_lang and options.target_lang):
-            raise UsageError("name the languages of the model: --source-lang en --target-lang de")
+        require_languages(options.source_lang, options.target_lang)
         paths = [Path(path) for path in split_paths(options.path)]
         list_of = paths[0] / _DECODER if paths[0].is_dir() else paths[0]
         if list_of.suffix not in (".yml", ".yaml"):
@@ -183,10 +181,10 @@ class _Files:
 def _listed(listed: Mapping[str, Any], name: str, list_of: Path) -> list[Path]:
     """Return the files in a list. A file that does not exist there is expected in the folder of the list."""
     names = listed.get(name)
-    if not isinstance(names, list) or not names or not all(isinstance(one, str) for one in names):
+    if not isinstance(names, list) or not names or not all(isinstance(entry, str) for entry in names):
         raise DataError(f"{list_of} names no {name}; name them on the command line")
     folder = list_of.parent if listed.get("relative-paths") else Path()
-    paths = [folder / one for one in names]
+    paths = [folder / entry for entry in names]
     return [path if path.is_file() else list_of.parent / path.name for path in paths]
 
 

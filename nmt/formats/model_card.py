@@ -20,7 +20,7 @@ from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from nmt.errors import quantity
 from nmt.formats import ExportComparison, Format, PortableModel
 from nmt.layers.sinusoids import Sinusoids
-from nmt.models.stored import LoadedModel
+from nmt.models.loading import LoadedModel
 from nmt.models.transformer.weights import PositionsInHeads, StackWeights
 from nmt.pages.numbers import duration, figure, scientific
 from nmt.registry import registered_name
@@ -32,8 +32,10 @@ NAME, TEXT = "README.md", "A sentence to translate."
 _DROPPED_FROM_SIGNATURE = re.compile(r"\|version:[^|]*")
 
 
-def write(folder: Path, loaded: LoadedModel, model: PortableModel, writer: Format, found: ExportComparison) -> None:
-    """Write the model card. ``found``: the comparison of the export with the model."""
+def write(
+    folder: Path, loaded: LoadedModel, model: PortableModel, writer: Format, comparison: ExportComparison
+) -> None:
+    """Write the model card. ``comparison``: of the export with the model."""
     record = _record(loaded)
     sections = {
         "Model": _model(loaded, model),
@@ -41,7 +43,7 @@ def write(folder: Path, loaded: LoadedModel, model: PortableModel, writer: Forma
         "Scores": _scores(loaded, model, record),
         "Cost": _cost(loaded, record),
         "Use": writer.usage(model),
-        "Check": _check(writer, found),
+        "Check": _check(writer, comparison),
     }
     pair = model.pair
     head = yaml.safe_dump(_front(writer, model), sort_keys=False, allow_unicode=True)
@@ -196,8 +198,8 @@ def _cost(loaded: LoadedModel, record: RunRecord | None) -> str:
     device = _at(environment, "gpu") or _at(environment, "device")
     count = start.get("devices") or 1
     parts = [f"{quantity(record.update, 'update')} in {quantity(epochs, 'epoch')}", f"{record.tokens:,} target pieces"]
-    spent = f"{duration(record.seconds)} (h:mm:ss)"
-    parts.append(spent + (f" on {f'{count} x ' if count > 1 else ''}{device}" if device else ""))
+    duration_text = f"{duration(record.seconds)} (h:mm:ss)"
+    parts.append(duration_text + (f" on {f'{count} x ' if count > 1 else ''}{device}" if device else ""))
     counted = end.get("flops_counted")
     parts += [f"{scientific(counted)} floating-point operations"] if counted else []
     text = f"The run: {', '.join(parts)}."
@@ -206,11 +208,11 @@ def _cost(loaded: LoadedModel, record: RunRecord | None) -> str:
     return f"{text} The model is of update {info.update:,}."
 
 
-def _check(writer: Format, found: ExportComparison) -> str:
+def _check(writer: Format, comparison: ExportComparison) -> str:
     return (
-        f"Written by nmt {nmt.__version__} and read back from disk as {writer.name}: {found.equal} of {found.sentences} "
-        f"sentences translate the same as before, and log-probabilities differ by at most {found.difference:.2g} for a "
-        f"piece."
+        f"Written by nmt {nmt.__version__} and read back from disk as {writer.name}: {comparison.equal} of "
+        f"{comparison.sentences} sentences translate the same as before, and log-probabilities differ by at most "
+        f"{comparison.difference:.2g} for a piece."
     )
 
 

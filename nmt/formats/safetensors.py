@@ -95,7 +95,7 @@ class Safetensors(Format):
     """Stores every Transformer that has a plain description."""
 
     name = "safetensors"
-    whole = True
+    has_tokenizers = True
 
     def read(self, options: ImportConfig) -> list[PortableModel]:
         return [_read(Path(path), options) for path in split_paths(options.path)]
@@ -175,7 +175,7 @@ def _read(folder: Path, options: ImportConfig) -> PortableModel:
     except TypeError as error:  # of the dataclass: a field is missing
         raise DataError(f"{path} is damaged: {error}") from None
     _require_sense(description, path)
-    stored: dict[str, Array] = {name: np.asarray(one) for name, one in mapped_tensors(folder / _ARRAYS).items()}
+    stored: dict[str, Array] = {name: np.asarray(tensor) for name, tensor in mapped_tensors(folder / _ARRAYS).items()}
     for name, first in description.same.items():
         if first not in stored or name in stored:
             raise DataError(f"{path}: {name!r} is to be the same as {first!r}, which cannot be")
@@ -201,7 +201,7 @@ def _require_sense(description: Description, path: Path) -> None:
         raise DataError(f"{path}: start={description.start} should be {PAD}, {BOS} or {EOS}: padding, beginning or end")
     for name, mapping in (("same", description.same), ("training", description.training)):
         if not isinstance(mapping, dict) or (
-            name == "same" and not all(isinstance(one, str) for one in mapping.values())
+            name == "same" and not all(isinstance(value, str) for value in mapping.values())
         ):
             raise DataError(f"{path}: {name}={shown(mapping)} should be a mapping of names")
 

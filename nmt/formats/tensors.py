@@ -34,10 +34,10 @@ class Tensors:
         array = np.asarray(self._tensors[name])
         if not np.issubdtype(array.dtype, np.floating):
             raise DataError(f"{self.origin}: tensor '{name}' holds {array.dtype}, not floating-point numbers")
-        fits = [wanted in (None, size) and size > 0 for wanted, size in zip(shape, array.shape)]
+        fits = [expected in (None, size) and size > 0 for expected, size in zip(shape, array.shape)]
         if len(shape) != array.ndim or not all(fits):
-            wanted = ", ".join("any" if size is None else str(size) for size in shape)
-            raise DataError(f"{self.origin}: tensor '{name}' has the shape {array.shape}, and should have ({wanted})")
+            expected = ", ".join("any" if size is None else str(size) for size in shape)
+            raise DataError(f"{self.origin}: tensor '{name}' has the shape {array.shape}, and should have ({expected})")
         return array
 
     def optional(self, name: str, *shape: int | None) -> Array | None:

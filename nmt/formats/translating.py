@@ -10,14 +10,15 @@ import numpy as np
 from nmt.config.exchange import ImportConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import EOS
-from nmt.formats import Format, Written
+from nmt.formats import ComparedModel, Format
+from nmt.formats.importing import Converted
 from nmt.interface import EncoderDecoder
 from nmt.search import searches
 from nmt.search.config import GreedyConfig, LengthPenalty
 from nmt.search.requests import Request, Sentences
 
 
-class NmtModel(Written):
+class NmtModel(ComparedModel):
     """Translates with nmt, on a CPU in float32."""
 
     def __init__(self, module: EncoderDecoder, pair: LanguagePair) -> None:
@@ -41,7 +42,8 @@ class NmtModel(Written):
     def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
         search = searches.build(GreedyConfig(max_len_a=0.0, max_len_b=longest), 1)
         best = [hypotheses[0] for hypotheses in search.find(self._engine, self._sentences(sources))]
-        return [[self._pieces[token] for token in one.tokens[: -1 if one.finished else None]] for one in best]
+        tokens = [hypothesis.tokens[: -1 if hypothesis.finished else None] for hypothesis in best]
+        return [[self._pieces[token] for token in of_sentence] for of_sentence in tokens]
 
     def _sentences(self, sources: Sequence[Sequence[str]], requests: Sequence[Request] | None = None) -> Sentences:
         ids = [np.array([*(self._ids[0][piece] for piece in source), EOS]) for source in sources]
@@ -50,7 +52,5 @@ class NmtModel(Written):
 
 def imported_in_memory(reader: Format, folder: Path) -> NmtModel:
     """Import a folder without writing the model."""
-    from nmt.formats.importing import Converted
-
     (model,) = reader.read(ImportConfig(path=str(folder)))
     return NmtModel(Converted.of(model).module(), model.pair)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nmt.errors import DataError
+from nmt.errors import DataError, UsageError
 from nmt.models.transformer.weights import Array, LinearWeights, TransformerWeights
 
 # Output bias of a piece that the other toolkit lacks: probability zero in float32, but finite for training.
@@ -25,10 +25,10 @@ class VocabularyOrder:
     def of(cls, symbols: Sequence[str], specials: Sequence[int | None], origin: str) -> VocabularyOrder:
         """``symbols``: the other vocabulary; ``specials``: its ids of pad, unk, bos and eos."""
         there = [number for number in specials if number is not None]
-        taken = set(there)
-        if len(taken) != len(there) or any(number >= len(symbols) for number in there):
+        special_ids = set(there)
+        if len(special_ids) != len(there) or any(number >= len(symbols) for number in there):
             raise DataError(f"{origin}: its special symbols have the ids {there} among {len(symbols)} pieces")
-        others = [number for number in range(len(symbols)) if number not in taken]
+        others = [number for number in range(len(symbols)) if number not in special_ids]
         pieces = tuple(symbols[number] for number in others)
         if len(set(pieces)) != len(pieces):
             twice = next(piece for number, piece in enumerate(pieces) if piece in pieces[:number])
@@ -49,6 +49,12 @@ class VocabularyOrder:
             return LinearWeights(weight)
         bias = np.zeros(len(linear.weight), dtype=np.float32) if linear.bias is None else linear.bias
         return LinearWeights(weight, self.arrange(bias, absent=ABSENT))
+
+
+def require_equal_vocabularies(vocabularies: Set[object], path: str) -> None:
+    """Refuse an ensemble of models with different vocabularies, which may be represented by their digests or sizes."""
+    if len(vocabularies) > 1:
+        raise UsageError(f"{path}: the models have different vocabularies, and cannot be an ensemble")
 
 
 def require_vocabulary_sizes(

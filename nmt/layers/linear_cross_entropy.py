@@ -80,10 +80,10 @@ def _losses(
     autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     dtype = product_type or autocast or passes.dtype
     with torch.autocast(device, enabled=False):
-        found: tuple[Tensor, Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        losses: tuple[Tensor, Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
             passes, weight, bias, targets, label_smoothing, divergence_weight, dtype, torch.is_grad_enabled()
         )
-    return found
+    return losses
 
 
 def _divergence_and_gradient_(log_probabilities: Tensor, weight: float) -> Tensor:

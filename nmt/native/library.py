@@ -44,13 +44,13 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 @functools.cache
-def _found() -> tuple[ctypes.CDLL, str] | None:
+def _load() -> tuple[ctypes.CDLL, str] | None:
     """Return the library with its functions declared, and the processor whose instructions it uses."""
-    wanted = os.environ.get(SWITCH, PROCESSORS[-1])
-    if wanted == "off":
+    limit = os.environ.get(SWITCH, PROCESSORS[-1])
+    if limit == "off":
         return None
-    if wanted not in PROCESSORS:
-        raise UsageError(f"{SWITCH}={wanted} is unknown; choose one of off, {', '.join(PROCESSORS)}")
+    if limit not in PROCESSORS:
+        raise UsageError(f"{SWITCH}={limit} is unknown; choose one of off, {', '.join(PROCESSORS)}")
     path = FOLDER / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
     if not path.exists():
         return None
@@ -63,7 +63,7 @@ def _found() -> tuple[ctypes.CDLL, str] | None:
     if built_from != sources():
         logger.warning(f"{path.name} was built from other sources and is ignored; install nmt again (pip install -e .)")
         return None
-    return _limited(loaded, wanted)
+    return _limited(loaded, limit)
 
 
 def _limited(library: ctypes.CDLL, processor: str) -> tuple[ctypes.CDLL, str]:
@@ -76,26 +76,26 @@ def _limited(library: ctypes.CDLL, processor: str) -> tuple[ctypes.CDLL, str]:
 
 def library() -> ctypes.CDLL | None:
     """Return the library; None if it was not built or is switched off."""
-    found = _found()
-    return None if found is None else found[0]
+    loaded = _load()
+    return None if loaded is None else loaded[0]
 
 
 def built() -> ctypes.CDLL:
     """Return the library. The caller knows that it was built."""
-    found = library()
-    assert found is not None
-    return found
+    loaded = library()
+    assert loaded is not None
+    return loaded
 
 
 def processor() -> str | None:
     """Return the processor whose instructions are used; None without the library."""
-    found = _found()
-    return None if found is None else found[1]
+    loaded = _load()
+    return None if loaded is None else loaded[1]
 
 
 def forget() -> None:
     """Load the library again on the next call, after a change of the environment."""
-    _found.cache_clear()
+    _load.cache_clear()
 
 
 def sources() -> str:

@@ -34,7 +34,7 @@ class _Named:
     maps: bool = True  # maps hidden vectors, as a parameter of each module that has it
 
     def matches(self, pattern: str) -> bool:
-        return any(fnmatchcase(shown(name), pattern) for name in self.names)
+        return any(fnmatchcase(displayed_name(name), pattern) for name in self.names)
 
 
 def freeze(step: nn.Module, patterns: Sequence[str]) -> None:
@@ -64,7 +64,7 @@ def parameter_groups(step: nn.Module, parameters: ParametersConfig, optimizer: O
     for named in trained:
         factor = next((factor for pattern, factor in reversed(factors) if named.matches(pattern)), 1.0)
         no_decay = splits and named.no_decay
-        rule = optimizer.rule_of(shown(named.names[0]), tuple(named.parameter.shape), named.maps)
+        rule = optimizer.rule_of(displayed_name(named.names[0]), tuple(named.parameter.shape), named.maps)
         options: dict[str, Any] = {"lr": optimizer.base_rate * factor} if factor != 1.0 else {}
         options |= {"weight_decay": 0.0} if no_decay else {}
         options |= {"rule": rule} if rule else {}
@@ -94,7 +94,7 @@ def maps_hidden_vectors(owner: nn.Module, name: str) -> bool:
     return not declared and not is_spared(owner, name)
 
 
-def shown(name: str) -> str:
+def displayed_name(name: str) -> str:
     """Return the name of a training step's parameter that users see."""
     return name.removeprefix("model.")
 
@@ -118,7 +118,7 @@ def _trained(step: nn.Module) -> list[_Named]:
 def _check_patterns(option: str, flag: str, patterns: Sequence[str], trained: Sequence[_Named]) -> None:
     for pattern in patterns:
         if not any(named.matches(pattern) for named in trained):
-            names = [shown(named.names[0]) for named in trained]
+            names = [displayed_name(named.names[0]) for named in trained]
             beginnings = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
             raise UsageError(
                 f"{option}: {pattern} matches no parameter that is trained; names begin with {beginnings}, for example "

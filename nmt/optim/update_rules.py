@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nmt.optim import APPLIED_RATE, ParameterGroups, optimizers
 from nmt.optim.config import AdamThenSgdConfig, LionConfig, MuonConfig, RmspropConfig
-from nmt.optim.parameter_groups import shown
+from nmt.optim.parameter_groups import displayed_name
 from nmt.optim.torch_optimizers import options_of_adam, runs_fused
 
 
@@ -171,12 +171,12 @@ class MuonWithAdamW(torch.optim.Optimizer):
 
 def _groups_of(rule: str, config: MuonConfig, groups: ParameterGroups) -> ParameterGroups:
     """Return the parameters of a rule in their groups, without empty groups."""
-    found: ParameterGroups = []
+    groups_of_rule: ParameterGroups = []
     for group in groups:
         named = [
             (name, parameter)
             for name, parameter in group["params"]
-            if (group.get("rule") or config.rule_of(shown(name), tuple(parameter.shape), True)) == rule
+            if (group.get("rule") or config.rule_of(displayed_name(name), tuple(parameter.shape), True)) == rule
         ]
-        found += [{**group, "params": named, "rule": rule}] if named else []
-    return found
+        groups_of_rule += [{**group, "params": named, "rule": rule}] if named else []
+    return groups_of_rule

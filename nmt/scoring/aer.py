@@ -40,23 +40,23 @@ def read_gold(line: str) -> tuple[Links, Links]:
     """Return the sure links of a reference, and its possible links, which include the sure ones."""
     sure, possible = set(), set()
     for word in line.split():
-        found = _LINK.fullmatch(word)
-        if found is None:
+        match = _LINK.fullmatch(word)
+        if match is None:
             raise DataError(f"'{word}' is not a link; write 0-0 (in a reference, a possible link: 0?0 or 0p0)")
-        link = int(found[1]), int(found[3])
+        link = int(match[1]), int(match[3])
         possible.add(link)
-        if found[2] == "-":
+        if match[2] == "-":
             sure.add(link)
     return frozenset(sure), frozenset(possible)
 
 
 def _statistics(hypothesis: str, references: Sequence[str]) -> list[float]:
-    found, (sure, possible) = read_links(hypothesis), read_gold(only(references, "aer"))
-    return [float(len(links)) for links in (found & sure, found & possible, found, sure)]
+    links, (sure, possible) = read_links(hypothesis), read_gold(only(references, "aer"))
+    return [float(len(selected)) for selected in (links & sure, links & possible, links, sure)]
 
 
 def _summary(sums: Sequence[float]) -> tuple[float, str]:
-    found_sure, found_possible, found, sure = sums
-    rate = 100.0 - per_cent(found_sure + found_possible, found + sure) if found + sure else 0.0
-    precision, recall = per_cent(found_possible, found), per_cent(found_sure, sure)
-    return rate, f"(precision = {precision:.2f} recall = {recall:.2f} found = {found:.0f} sure = {sure:.0f})"
+    right_sure, right_possible, links, sure = sums
+    rate = 100.0 - per_cent(right_sure + right_possible, links + sure) if links + sure else 0.0
+    precision, recall = per_cent(right_possible, links), per_cent(right_sure, sure)
+    return rate, f"(precision = {precision:.2f} recall = {recall:.2f} found = {links:.0f} sure = {sure:.0f})"

@@ -86,17 +86,17 @@ def _statistics(hypothesis: str, references: Sequence[str]) -> list[float]:
 
 def _compared(hypothesis: str, gold: Brackets) -> tuple[int, ...]:
     try:
-        found = read_tree(hypothesis)
+        parse = read_tree(hypothesis)
     except DataError:
         return 1, 1, *[0] * (len(_FIGURES) - 2)
-    if not found.words:
+    if not parse.words:
         return 1, 0, 1, *[0] * (len(_FIGURES) - 3)
-    if found.words != gold.words:
+    if parse.words != gold.words:
         return 1, 1, *[0] * (len(_FIGURES) - 2)
-    matched, of_gold, of_found = (spans.total() for spans in (gold.spans & found.spans, gold.spans, found.spans))
-    complete = matched == of_gold == of_found
-    tags = sum(one == other for one, other in zip(found.tags, gold.tags))
-    return 1, 0, 0, complete, of_gold, of_found, matched, len(gold.words), tags
+    matched, of_gold, of_parse = (spans.total() for spans in (gold.spans & parse.spans, gold.spans, parse.spans))
+    complete = matched == of_gold == of_parse
+    tags = sum(tag == gold_tag for tag, gold_tag in zip(parse.tags, gold.tags))
+    return 1, 0, 0, complete, of_gold, of_parse, matched, len(gold.words), tags
 
 
 def _summary(sums: Sequence[float]) -> tuple[float, str]:

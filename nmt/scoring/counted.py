@@ -21,8 +21,8 @@ def share(sums: Sequence[float]) -> tuple[float, str]:
     return per_cent(*sums), ""
 
 
-def per_cent(found: float, of: float) -> float:
-    return 100.0 * found / of if of else 0.0
+def per_cent(count: float, total: float) -> float:
+    return 100.0 * count / total if total else 0.0
 
 
 def counted(
@@ -96,12 +96,12 @@ def only(references: Sequence[str], metric: str) -> str:
     return references[0]
 
 
-def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
+def longest_common(first: Sequence[str], second: Sequence[str]) -> int:
     """Return the length of the longest common subsequence."""
-    row = [0] * (len(other) + 1)
-    for word in one:
+    row = [0] * (len(second) + 1)
+    for word in first:
         before = 0
-        for place, candidate in enumerate(other, start=1):
+        for place, candidate in enumerate(second, start=1):
             above = row[place]
             row[place] = before + 1 if word == candidate else max(above, row[place - 1])
             before = above

@@ -38,15 +38,15 @@ class Learned(SacreScorer):
 
 def with_sources(chosen: Mapping[str, Scorer], sources: Sequence[str] | None) -> dict[str, Scorer]:
     """Return scorers for lines with these sources. Without sources, refuse scorers that read them."""
-    found: dict[str, Scorer] = {}
+    by_name: dict[str, Scorer] = {}
     for name, scorer in chosen.items():
         if not isinstance(scorer, Learned):
-            found[name] = scorer
+            by_name[name] = scorer
         elif sources is None:
             raise UsageError(f"the metric '{name}' needs the sources: --src FILE, or sources=lines")
         else:
-            found[name] = replace(scorer, metric=scorer.metric.with_sources(sources))
-    return found
+            by_name[name] = replace(scorer, metric=scorer.metric.with_sources(sources))
+    return by_name
 
 
 @scorers.register("comet", make_dataclass("CometConfig", ()))
@@ -124,23 +124,23 @@ def _by_metricx(command: Sequence[str], triples: Sequence[Triple]) -> list[float
 def _run(command: Sequence[str], output: Path) -> str:
     """Run a command and return the content of its output file. The error has the last line that it printed."""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except OSError as error:
         raise NMTError(f"{command[0]} cannot be started: {error.strerror}") from None
-    if done.returncode or not output.is_file():
-        printed = (done.stdout + b"\n" + done.stderr).decode(errors="replace").split("\n")
+    if process.returncode or not output.is_file():
+        printed = (process.stdout + b"\n" + process.stderr).decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(printed) if line.strip()), "no output")
-        what = f"ended with status {done.returncode}" if done.returncode else "wrote no scores"
+        what = f"ended with status {process.returncode}" if process.returncode else "wrote no scores"
         raise NMTError(f"{command[0]} {what}: {last}")
     return output.read_text(encoding="utf-8")
 
 
 def _read(command: Sequence[str], scores: Callable[[], list[float]]) -> list[float]:
     try:
-        found = scores()
-        if not all(map(math.isfinite, found)):
+        values = scores()
+        if not all(map(math.isfinite, values)):
             raise ValueError("one of them is not finite")
-        return found
+        return values
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NMTError(f"cannot read the scores that {command[0]} wrote: {error!r}") from None
 
@@ -155,7 +155,7 @@ def _metric_class() -> Any:
         def __init__(
             self, name: str, metric: str, network: Network, signature: dict[str, str], summary: Summary
         ) -> None:
-            super().__init__(name, _alone, signature, str, summary)
+            super().__init__(name, _refuse_single_line, signature, str, summary)
             self._metric, self._network = metric, network
             self._sources: Sequence[str] | None = None
             self._known: dict[Triple, float] = {}  # shared by copies
@@ -189,5 +189,5 @@ def _metric_class() -> Any:
     return OfTriples
 
 
-def _alone(hypothesis: str, references: Sequence[str]) -> list[float]:
+def _refuse_single_line(hypothesis: str, references: Sequence[str]) -> list[float]:
     raise AssertionError("lines are scored together")

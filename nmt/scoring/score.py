@@ -68,5 +68,5 @@ def score(
     chosen = chosen_scorers(config.metrics, TextOptions(config.tokenize, config.lowercase, config.language))
     check_readable(chosen, systems, named_references(reference_lists))
     certainty = Certainty(config.confidence, config.paired, config.resamples or 0)
-    found = figures(with_sources(chosen, sources), systems, reference_lists, certainty)
-    return found if isinstance(hypotheses, Mapping) else found["hypotheses"]
+    scores = figures(with_sources(chosen, sources), systems, reference_lists, certainty)
+    return scores if isinstance(hypotheses, Mapping) else scores["hypotheses"]

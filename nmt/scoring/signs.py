@@ -50,7 +50,7 @@ def signs(
     reference_lengths = [[len(line.split()) for line in lines] for lines in references]
     longest = [max(several) for several in zip(*reference_lengths)]
     total = sum(reference_lengths[0])
-    found = Signs(
+    signs_of_lines = Signs(
         lines=len(words),
         length_ratio=sum(lengths) / total if total else None,
         empty=sum(not length and bool(most) for length, most in zip(lengths, longest)),
@@ -60,10 +60,10 @@ def signs(
         repeated=sum(map(is_repetitive, words)),
     )
     if sources is None:
-        return found
+        return signs_of_lines
     of_sources = [len(line.split()) for line in sources]
     return replace(
-        found,
+        signs_of_lines,
         copies=sum(
             bool(line) and line == source.split() and source.split() not in (text.split() for text in several)
             for line, source, several in zip(words, sources, zip(*references))
@@ -72,10 +72,10 @@ def signs(
     )
 
 
-def plain_signs(found: Signs) -> dict[str, Any]:
+def plain_signs(signs: Signs) -> dict[str, Any]:
     """Return the signs for JSON."""
-    counts = {sign: {"count": count, "share": count / found.lines} for sign, count in found.counts().items()}
-    return {"length_ratio": found.length_ratio, **counts}
+    counts = {sign: {"count": count, "share": count / signs.lines} for sign, count in signs.counts().items()}
+    return {"length_ratio": signs.length_ratio, **counts}
 
 
 def is_repetitive(words: Sequence[str]) -> bool:

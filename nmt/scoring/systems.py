@@ -113,9 +113,9 @@ def _read_all(read: Callable[[str], object] | None, texts: Mapping[str, Lines], 
 
 def lists_of_lines(references: Sequence[Lines] | Lines, function: str) -> list[list[str]]:
     """Return references as lists of lines. A single list is also accepted."""
-    if references and all(isinstance(one, str) for one in references):
+    if references and all(isinstance(lines, str) for lines in references):
         return [list_of_lines(cast(Lines, references), function)]
-    return [list_of_lines(one, function) for one in references]
+    return [list_of_lines(lines, function) for lines in references]
 
 
 def list_of_lines(lines: Lines, function: str) -> list[str]:
@@ -175,9 +175,9 @@ def _with_interval(scorer: SacreScorer, hypotheses: Lines, references: Sequence[
     plain = scorer(hypotheses, references)
     metric = scorer.metric
     counted = metric._extract_corpus_statistics(list(hypotheses), [list(lines) for lines in references])
-    metric.seed, drawn = _bootstrap_resample(counted, metric, count)
+    metric.seed, resampled_scores = _bootstrap_resample(counted, metric, count)
     # corpus_score(n_bootstrap=...) fails if some of the scores are Python's numbers and others are numpy's.
-    mean, interval = estimate_ci(np.array([float(one.score) for one in drawn]))
+    mean, interval = estimate_ci(np.array([float(resampled.score) for resampled in resampled_scores]))
     metric.n_bootstrap = count
     signature = str(metric.get_signature())
     metric.n_bootstrap = metric.seed = None  # later scores are not resampled
@@ -195,7 +195,7 @@ def _tested(
     results = {name: dict[str, Figure]() for name in systems}
     for metric, scorer in scorers.items():
         # One metric at a time: sacreBLEU identifies metrics by the names of their scores, which may be equal.
-        signatures, found = Test(
+        signatures, results_by_name = Test(
             [(name, list(lines)) for name, lines in systems.items()],
             {metric: scorer.metric},
             [list(lines) for lines in references],
@@ -206,22 +206,22 @@ def _tested(
         trials_only = options.intervals and options.test is PairedTest.randomization
         if trials_only:
             signature.update("bs", RESAMPLES)
-        for result, (name, lines) in zip(found[called], systems.items()):
-            drawn: Any = result
+        for result, (name, lines) in zip(results_by_name[called], systems.items()):
+            test_result: Any = result
             figure = (
                 _with_interval(scorer, lines, references, options) if trials_only else Figure(scorer(lines, references))
             )
             if options.intervals and not trials_only:  # the test drew the same texts
-                figure = replace(figure, mean=float(drawn.mean), interval=float(drawn.ci))
+                figure = replace(figure, mean=float(test_result.mean), interval=float(test_result.ci))
             score = replace(figure.score, signature=str(signature))
-            p_value = None if drawn.p_value is None else float(drawn.p_value)
+            p_value = None if test_result.p_value is None else float(test_result.p_value)
             if p_value is not None and score.value == next(iter(results.values()))[metric].score.value:
                 p_value = 1.0  # sacreBLEU calls the difference of a system to itself significant
             results[name][metric] = replace(figure, score=score, p_value=p_value)
     return results
 
 
-def plain_figures(found: Mapping[str, Figure]) -> list[dict[str, Any]]:
+def plain_figures(figures: Mapping[str, Figure]) -> list[dict[str, Any]]:
     """Return figures for JSON, one dict for each metric."""
     return [
         {
@@ -234,7 +234,7 @@ def plain_figures(found: Mapping[str, Figure]) -> list[dict[str, Any]]:
             **({"mean": figure.mean, "interval": figure.interval} if figure.interval is not None else {}),
             **({"p_value": figure.p_value} if figure.p_value is not None else {}),
         }
-        for metric, figure in found.items()
+        for metric, figure in figures.items()
     ]
 
 
@@ -260,9 +260,9 @@ def _band(words: int) -> str:
 
 def _sorted_labels(labels: Iterable[str]) -> list[str]:
     """Return each label once: bands of lengths by length, others in order of appearance."""
-    found = list(dict.fromkeys(labels))
+    distinct = list(dict.fromkeys(labels))
     bands = [_band(words) for words in (0, *BANDS)]
-    return sorted(found, key=bands.index) if set(found) <= set(bands) else found
+    return sorted(distinct, key=bands.index) if set(distinct) <= set(bands) else distinct
 
 
 def figures_by_label(

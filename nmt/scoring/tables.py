@@ -10,7 +10,7 @@ _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
 _SPECIAL |= {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"±": r"$\pm$"}
 
 
-def drawn(head: Sequence[str], rows: Sequence[Sequence[str]], style: ScoreFormat) -> list[str]:
+def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]], style: ScoreFormat) -> list[str]:
     """Return the lines of a table."""
     if style is ScoreFormat.latex:
         return _latex(head, rows)

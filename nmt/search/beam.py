@@ -52,20 +52,20 @@ class BeamSearch:
             finished, history = self._search(decoding, batch, forced)
         endings = [finished.best_endings(lane) for lane in range(len(lengths) * self.groups)]
         every, lengths = list(itertools.chain(*endings)), lengths.repeat(self.groups)
-        found = iter(history.hypotheses(every, lengths, ranked_by_model=self.config.repetition_penalty == 1.0))
-        of_lanes = [list(itertools.islice(found, len(of_lane))) for of_lane in endings]
-        return of_lanes if self.groups == 1 else self._together(of_lanes)
+        hypotheses = iter(history.hypotheses(every, lengths, ranked_by_model=self.config.repetition_penalty == 1.0))
+        of_lanes = [list(itertools.islice(hypotheses, len(of_lane))) for of_lane in endings]
+        return of_lanes if self.groups == 1 else self._merged(of_lanes)
 
-    def _together(self, of_lanes: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    def _merged(self, of_lanes: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """Rank the hypotheses of all groups of a sentence together; equal translations count once."""
-        found = []
+        merged = []
         for first in range(0, len(of_lanes), self.groups):
             distinct: dict[bytes, Hypothesis] = {}
             of_sentence = itertools.chain(*of_lanes[first : first + self.groups])
-            for hypothesis in sorted(of_sentence, key=lambda one: -one.score):
+            for hypothesis in sorted(of_sentence, key=lambda hypothesis: -hypothesis.score):
                 distinct.setdefault(hypothesis.tokens.tobytes(), hypothesis)
-            found.append(list(distinct.values())[: self.nbest])
-        return found
+            merged.append(list(distinct.values())[: self.nbest])
+        return merged
 
     def _search(self, decoding: Decoding, batch: Sentences, forced: Forced) -> tuple[Finished, History]:
         config, groups, count, beam = self.config, np.arange(self.groups), len(batch.sources), self.config.beam_size
@@ -89,13 +89,13 @@ class BeamSearch:
             lanes = (sentences[:, None] * self.groups + groups).ravel()  # [b * G]
             placeless = finished.without_place(lanes) if shrinks.any() else None
             required = forced.tokens(sentences, length)
-            found = self._candidates(scores, totals, required, length, rules, inclusion, placeless)
-            ends = (found.tokens == EOS) & (found.totals != -_INFINITY)  # [b * G, 2k]
+            candidates = self._candidates(scores, totals, required, length, rules, inclusion, placeless)
+            ends = (candidates.tokens == EOS) & (candidates.totals != -_INFINITY)  # [b * G, 2k]
             ends[:, width:] = False
             if ends.any():
-                finished.add(found, ends, lanes, length, coverage)
-                found = found.emptied(ends & shrinks[lanes, None]).without_eos()
-            chosen = found.first(width)
+                finished.add(candidates, ends, lanes, length, coverage)
+                candidates = candidates.emptied(ends & shrinks[lanes, None]).without_eos()
+            chosen = candidates.first(width)
             history.append(lanes, chosen, scores.attention if batch.attention else None)
             settled = np.all(finished.settled(lanes, chosen.totals.max(1)).reshape(-1, self.groups), axis=1)
             staying = _remaining(settled, freely=decoding.leave_freely)
@@ -129,28 +129,28 @@ class BeamSearch:
     ) -> Candidates:
         """Return the 2k best continuations of each lane, group after group. ``tokens`` [b]: forced tokens, -1 for none.
         ``placeless`` [b * G, 2k]: candidates without a slot."""
-        banned, found = [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS], list[Candidates]()
+        banned, of_groups = [PAD, BOS] if length > rules.min_len else [PAD, BOS, EOS], list[Candidates]()
         sentences, beam = totals.shape
         for first in range(0, beam, beam // self.groups):
             slots = np.arange(first, first + beam // self.groups)
-            own, given = self._best(scores, totals, slots, found, banned), tokens
+            own, forced = self._best(scores, totals, slots, of_groups, banned), tokens
             if inclusion.any:
                 own = inclusion.choose(own, scores, totals, eos_allowed=EOS not in banned)
             if rules.any or inclusion.any:
-                given = or_eos(given, own.totals[:, 0] == -_INFINITY)
-            if given is not None:
+                forced = or_eos(forced, own.totals[:, 0] == -_INFINITY)
+            if forced is not None:
                 rows = np.arange(sentences)[:, None] * beam + slots  # [b, k]
-                logarithms = scores.log_probability(given.clip(min=0)[:, None].repeat(len(slots), 1), rows)
+                logarithms = scores.log_probability(forced.clip(min=0)[:, None].repeat(len(slots), 1), rows)
                 after = totals[:, slots] + logarithms
                 if inclusion.any:
-                    after = np.where((given == EOS)[:, None], inclusion.endings(after), after)
-                own = own.replace(given >= 0, Candidates.forced(after, given, logarithms))
+                    after = np.where((forced == EOS)[:, None], inclusion.endings(after), after)
+                own = own.replace(forced >= 0, Candidates.forced(after, forced, logarithms))
             if placeless is not None:
-                own = own.emptied(placeless[len(found) :: self.groups])
-            found.append(own)
-        if len(found) == 1:
-            return found[0]
-        return Candidates(*(np.stack(parts, 1).reshape(-1, 2 * beam // self.groups) for parts in zip(*found)))
+                own = own.emptied(placeless[len(of_groups) :: self.groups])
+            of_groups.append(own)
+        if len(of_groups) == 1:
+            return of_groups[0]
+        return Candidates(*(np.stack(parts, 1).reshape(-1, 2 * beam // self.groups) for parts in zip(*of_groups)))
 
     def _best(
         self, scores: Scores, totals: Floats, slots: Ints, earlier: Sequence[Candidates], banned: Sequence[int]
@@ -179,16 +179,16 @@ class DiverseBeamSearch(BeamSearch):
     ) -> Candidates:
         """Return the best continuations after a penalty for the tokens that ``earlier`` groups chose. The penalty lowers at
         most that many continuations of each of the k hypotheses, so enough are ranked for the best to be among them."""
-        continuing = [one.without_eos().first(len(slots)) for one in earlier]
-        ended = [(one.totals == -_INFINITY) | (one.tokens == EOS) for one in continuing]
-        chosen = [np.where(over, -1, one.tokens) for one, over in zip(continuing, ended)]  # [b, k] each
-        times, alone = np.zeros((len(totals), 1), dtype=np.float32), np.full_like(totals, -_INFINITY)
-        alone[:, slots] = totals[:, slots]
-        found = scores.best(alone, len(slots) * (2 + sum(one.shape[1] for one in chosen)), banned)
-        for one in chosen:
-            times = times + (found.tokens[:, :, None] == one[:, None, :]).sum(2, dtype=np.float32)
-        order = np.argsort(-(found.totals - self._strength * times), axis=1, kind="stable")[:, : 2 * len(slots)]
-        best = found.ordered(order)
+        continuing = [group.without_eos().first(len(slots)) for group in earlier]
+        ended = [(group.totals == -_INFINITY) | (group.tokens == EOS) for group in continuing]
+        chosen = [np.where(over, -1, group.tokens) for group, over in zip(continuing, ended)]  # [b, k] each
+        times, own_totals = np.zeros((len(totals), 1), dtype=np.float32), np.full_like(totals, -_INFINITY)
+        own_totals[:, slots] = totals[:, slots]
+        candidates = scores.best(own_totals, len(slots) * (2 + sum(tokens.shape[1] for tokens in chosen)), banned)
+        for tokens in chosen:
+            times = times + (candidates.tokens[:, :, None] == tokens[:, None, :]).sum(2, dtype=np.float32)
+        order = np.argsort(-(candidates.totals - self._strength * times), axis=1, kind="stable")[:, : 2 * len(slots)]
+        best = candidates.ordered(order)
         return best._replace(parents=(best.parents - slots[0]).clip(0, len(slots) - 1))
 
 

@@ -139,7 +139,7 @@ class BeamConfig(CommonSearchConfig):
 
     def require_slots(self, nbest: int) -> None:
         """Refuse an n-best list that is longer than the beam is wide."""
-        if nbest > self.beam_size:
+        if not self.finds(nbest):
             raise UsageError(
                 f"nbest={nbest} is more than the beam of {self.beam_size} finds; "
                 f"lower --nbest or raise search.beam_size (--beam {nbest})"

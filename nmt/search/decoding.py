@@ -9,7 +9,7 @@ candidates of each sentence, V vocabulary, S source positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -35,9 +35,11 @@ class Candidates(NamedTuple):
         """Continue each of K hypotheses with the token [B] of its sentence. ``totals`` [B, K] include the token, which has
         these ``log_probabilities`` [B, K]; n = 2K, the second half is empty."""
         slots, every = (np.broadcast_to(part, totals.shape) for part in (np.arange(totals.shape[1]), tokens[:, None]))
-        found = Candidates(totals, slots, every, log_probabilities).ordered(np.argsort(-totals, axis=1, kind="stable"))
+        candidates = Candidates(totals, slots, every, log_probabilities).ordered(
+            np.argsort(-totals, axis=1, kind="stable")
+        )
         nothing = (-_INFINITY, 0, PAD, 0.0)
-        return found.each(lambda part, empty: np.hstack([part, np.full_like(part, empty)]), nothing)
+        return candidates.each(lambda part, empty: np.hstack([part, np.full_like(part, empty)]), nothing)
 
     def each(self, change: Callable[..., Any], *others: Iterable[Any]) -> Candidates:
         """Apply ``change`` to every field, with the same field of ``others``."""
@@ -97,13 +99,14 @@ class Decoding(Protocol):
         """Keep the sentences ``staying`` (positions in b, ascending); the slots continue ``parents`` [b, K]."""
 
 
+@runtime_checkable
 class Engine(Protocol):
-    """A model, or an ensemble, that is ready to translate."""
+    """A model, or an ensemble, that is ready to translate. A subclass inherits the defaults."""
 
     device: str  # where it computes: "cpu", "cuda" or "cuda:1"
     longest_source: int | None  # longest source that the model can read, eos included; None: no limit
     usual_tokens: int  # default batch size in source tokens, padding included
-    # An engine may also declare ``interleaves = True``: another search may run between two steps of a search.
+    interleaves: bool = False  # whether another search may run between two steps of a search
 
     def forget(self) -> None:
         """Free what is kept for later batches: memory is short."""
@@ -119,8 +122,3 @@ class Engine(Protocol):
     def target_scores(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[Floats] | None:
         """Return the log-probability of each token of ``targets`` (ids ending in eos), read in one pass; None: this engine
         scores targets step by step."""
-
-
-def interleaves(engine: Engine) -> bool:
-    """Whether another search may run between two steps of a search; False for engines that do not declare it."""
-    return bool(getattr(engine, "interleaves", False))

@@ -36,14 +36,14 @@ class ForcedSearch:
         scores, maps = None if batch.attention else engine.target_scores(batch.sources, targets), None
         if scores is None:
             scores, maps = score_targets(engine, batch.sources, targets, attention=batch.attention)
-        found = []
+        hypotheses = []
         for row, (target, of_tokens, width) in enumerate(zip(targets, scores, batch.lengths.tolist())):
             total, length = float(torch.from_numpy(of_tokens).sum()), len(target)
             score = total / self.length_penalty(float(length), self.lenpen)
             attention = None if maps is None else maps[row, :length, :width]
             finished = length > len(batch.requests[row].target)
-            found.append([Hypothesis(target, score, total, of_tokens, attention, finished)])
-        return found
+            hypotheses.append([Hypothesis(target, score, total, of_tokens, attention, finished)])
+        return hypotheses
 
 
 def score_targets(
@@ -68,5 +68,5 @@ def score_targets(
             maps.append(scores.attention)
         decoding.follow(same, everyone)
     stacked = torch.stack(steps, 1).cpu().numpy()  # [B, T]
-    found = [row[:length].copy() for row, length in zip(stacked, lengths.tolist())]
-    return found, np.stack(maps, 1) if maps else None
+    token_scores = [row[:length].copy() for row, length in zip(stacked, lengths.tolist())]
+    return token_scores, np.stack(maps, 1) if maps else None

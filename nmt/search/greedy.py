@@ -28,7 +28,7 @@ class GreedySearch:
     """Greedy search. The score of a hypothesis is its log-probability, without a length penalty."""
 
     def __init__(self, config: GreedyConfig, nbest: int = 1) -> None:
-        if nbest > 1:
+        if not config.finds(nbest):
             raise UsageError(f"nbest={nbest}, but greedy search finds one translation; use --search beam")
         self.config = config
 
@@ -40,15 +40,15 @@ class GreedySearch:
         decoding = engine.begin(batch.sources, 1, batch.lists)
         tokens, scores, attended = self._search(decoding, len(lengths), forced, rules, batch.attention)
         ends = (tokens == EOS).argmax(1) + 1  # [B] eos included
-        found = []
+        hypotheses = []
         for row, (end, width, limit) in enumerate(zip(ends.tolist(), lengths.tolist(), forced.limits.tolist())):
             total = float(scores[row, :end].sum())
             if math.isnan(total):
                 raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
             weights = None if attended is None else attended[row, :end, :width].copy()
             own = tokens[row, :end].copy(), total, total, scores[row, :end].copy(), weights
-            found.append([Hypothesis(*own, finished=end < limit)])
-        return found
+            hypotheses.append([Hypothesis(*own, finished=end < limit)])
+        return hypotheses
 
     def _search(
         self, decoding: Decoding, batch: int, forced: Forced, rules: Rules, attention: bool
@@ -75,8 +75,8 @@ class GreedySearch:
                 rules.follow(tokens, staying, staying)
         return np.stack(ids, 1), np.stack(logarithms, 1), np.stack(weights, 1) if weights else None
 
-    def _chosen(self, scores: Scores, given: Ints | None, count: int, *, eos: bool) -> Ints:
+    def _chosen(self, scores: Scores, forced: Ints | None, count: int, *, eos: bool) -> Ints:
         """[b] the most probable token; of equal ones the first. If rules forbid all, eos."""
         best = scores.best(np.zeros((count, 1), dtype=np.float32), 1, [PAD, BOS] if eos else [PAD, BOS, EOS])
-        given = or_eos(given, best.totals[:, 0] == -math.inf)
-        return best.tokens[:, 0] if given is None else np.where(given >= 0, given, best.tokens[:, 0])
+        forced = or_eos(forced, best.totals[:, 0] == -math.inf)
+        return best.tokens[:, 0] if forced is None else np.where(forced >= 0, forced, best.tokens[:, 0])

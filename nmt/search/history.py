@@ -122,8 +122,8 @@ class Coverage:
     def penalties(self, rows: Ints) -> Floats:
         """Return cp of these rows, if they end here; never above zero."""
         logarithms = np.log(self._attended[rows].clip(_LEAST, 1.0))
-        found: Floats = self._weight * (logarithms * self._real[rows]).sum(1)
-        return found
+        penalties: Floats = self._weight * (logarithms * self._real[rows]).sum(1)
+        return penalties
 
 
 class Finished:
@@ -139,20 +139,20 @@ class Finished:
         self._limits = limits.tolist()
         self._endings: list[list[Ending]] = [[] for _ in self._limits]
         self._to_beat = np.full(len(limits), -_INFINITY, dtype=np.float32)  # [B]
-        self._taken = np.zeros(len(limits), dtype=np.int64)  # [B] slots of finished hypotheses
+        self._occupied = np.zeros(len(limits), dtype=np.int64)  # [B] slots of finished hypotheses
         with np.errstate(over="ignore"):  # an infinite penalty makes every score smaller
             self._longest_penalty = config.length_penalty(limits.astype(np.float32), config.lenpen)  # [B]
 
     def without_place(self, sentences: Ints) -> Flags:
         """[b, 2k] True for candidates that have no slot, because finished hypotheses take it."""
         rank: Ints = np.arange(2 * self._width)
-        return (rank >= (self._width - self._taken[sentences])[:, None]) & self._shrinks[sentences, None]
+        return (rank >= (self._width - self._occupied[sentences])[:, None]) & self._shrinks[sentences, None]
 
-    def add(self, found: Candidates, ends: Flags, sentences: Ints, length: int, coverage: Coverage | None) -> None:
+    def add(self, candidates: Candidates, ends: Flags, sentences: Ints, length: int, coverage: Coverage | None) -> None:
         """Store the candidates ``ends`` [b, n] of ``sentences`` [b], each ``length`` tokens long, in their order."""
         rows, columns = ends.nonzero()
-        self._taken[sentences] += ends.sum(1) * self._shrinks[sentences]
-        totals, parents, _, eos_scores = found.each(lambda part: part[rows, columns])
+        self._occupied[sentences] += ends.sum(1) * self._shrinks[sentences]
+        totals, parents, _, eos_scores = candidates.each(lambda part: part[rows, columns])
         penalty = self._config.length_penalty(float(length), self._config.lenpen)
         covered = np.zeros_like(totals) if coverage is None else coverage.penalties(rows * self._width + parents)
         events = zip(sentences[rows].tolist(), parents.tolist(), totals.tolist(), covered.tolist(), eos_scores.tolist())
@@ -170,7 +170,7 @@ class Finished:
                 endings.append(ending)
             return _INFINITY if len(endings) == self._needed_by_first else -_INFINITY
         endings.append(ending)
-        endings.sort(key=lambda one: -one.score)
+        endings.sort(key=lambda ending: -ending.score)
         del endings[self._nbest :]
         decided = self._config.stop is StopRule.bound and len(endings) == self._nbest
         return endings[-1].score if decided else -_INFINITY
@@ -184,13 +184,13 @@ class Finished:
         settled: Flags = (largest == -_INFINITY) | (reachable <= self._to_beat[sentences])
         return settled
 
-    def found(self, sentence: int) -> bool:
+    def has_hypothesis(self, sentence: int) -> bool:
         """Return whether the sentence has a finished hypothesis."""
         return bool(self._endings[sentence])
 
     def best_endings(self, sentence: int) -> list[Ending]:
         """Return the endings of the ``nbest`` hypotheses with the best scores, best first."""
-        endings = sorted(self._endings[sentence], key=lambda one: -one.score)[: self._nbest]
+        endings = sorted(self._endings[sentence], key=lambda ending: -ending.score)[: self._nbest]
         if not endings:
             raise DataError("the model gives every translation of a sentence the probability zero")
         return endings

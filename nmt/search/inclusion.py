@@ -29,8 +29,8 @@ _INFINITY = float("inf")
 class PhraseProgress:
     """The phrases of its sentence that a hypothesis has written or begun."""
 
-    written: tuple[int, ...]  # how often each phrase stands in it
-    begun: frozenset[tuple[int, int]] = frozenset()  # (phrase, tokens of it) that its last tokens begin
+    occurrences: tuple[int, ...]  # how often each phrase stands in it
+    partial: frozenset[tuple[int, int]] = frozenset()  # (phrase, tokens of it) that its last tokens begin
 
 
 class Phrases:
@@ -38,39 +38,41 @@ class Phrases:
 
     def __init__(self, phrases: Iterable[Phrase]) -> None:
         counts = Counter(phrases)
-        self.phrases, self.wanted = list(counts), list(counts.values())
-        self.bank_of_all = sum(len(phrase) * wanted for phrase, wanted in counts.items())
+        self.phrases, self.required = list(counts), list(counts.values())
+        self.bank_of_all = sum(len(phrase) * required for phrase, required in counts.items())
 
     def start(self) -> PhraseProgress:
         return PhraseProgress((0,) * len(self.phrases))
 
-    def after(self, progress: PhraseProgress, token: int) -> PhraseProgress:
-        written, begun = list(progress.written), set()
-        for phrase, length in [*progress.begun, *((phrase, 0) for phrase in range(len(self.phrases)))]:
+    def advance(self, progress: PhraseProgress, token: int) -> PhraseProgress:
+        occurrences, partial = list(progress.occurrences), set()
+        for phrase, length in [*progress.partial, *((phrase, 0) for phrase in range(len(self.phrases)))]:
             if self.phrases[phrase][length] != token:
                 continue
             if length + 1 == len(self.phrases[phrase]):
-                written[phrase] += 1
+                occurrences[phrase] += 1
             else:
-                begun.add((phrase, length + 1))
-        return PhraseProgress(tuple(written), frozenset(begun))
+                partial.add((phrase, length + 1))
+        return PhraseProgress(tuple(occurrences), frozenset(partial))
 
     def bank(self, progress: PhraseProgress) -> int:
         """Return the number of tokens of complete phrases, and of the longest phrase that is begun."""
         whole = sum(
-            min(written, wanted) * len(phrase)
-            for written, wanted, phrase in zip(progress.written, self.wanted, self.phrases)
+            min(occurrences, required) * len(phrase)
+            for occurrences, required, phrase in zip(progress.occurrences, self.required, self.phrases)
         )
-        begun = (length for phrase, length in progress.begun if progress.written[phrase] < self.wanted[phrase])
-        return whole + max(begun, default=0)
+        partial = (
+            length for phrase, length in progress.partial if progress.occurrences[phrase] < self.required[phrase]
+        )
+        return whole + max(partial, default=0)
 
     def complete(self, progress: PhraseProgress) -> bool:
-        return all(written >= wanted for written, wanted in zip(progress.written, self.wanted))
+        return all(occurrences >= required for occurrences, required in zip(progress.occurrences, self.required))
 
     def next_tokens(self, progress: PhraseProgress) -> set[int]:
         """Return the tokens that begin or continue a phrase that is still missing."""
-        missing = {n for n, wanted in enumerate(self.wanted) if progress.written[n] < wanted}
-        continuing = {self.phrases[phrase][length] for phrase, length in progress.begun if phrase in missing}
+        missing = {n for n, required in enumerate(self.required) if progress.occurrences[n] < required}
+        continuing = {self.phrases[phrase][length] for phrase, length in progress.partial if phrase in missing}
         return continuing | {self.phrases[phrase][0] for phrase in missing}
 
 
@@ -94,15 +96,14 @@ class Inclusion:
         self._sentences = list(range(len(self._phrases)))
         self.any = any(request.include for request in requests or ())
 
-    def choose(self, found: Candidates, scores: Scores, totals: Floats, *, eos_allowed: bool) -> Candidates:
-        """Return candidates [b, 2K]: those of ``found``, replaced for sentences with phrases. ``totals`` [b, K]: before the
-        step."""
+    def choose(self, candidates: Candidates, scores: Scores, totals: Floats, *, eos_allowed: bool) -> Candidates:
+        """Replace the candidates [b, 2K] of sentences with phrases. ``totals`` [b, K]: before the step."""
         places = [place for place, sentence in enumerate(self._sentences) if self._phrases[sentence].phrases]
         if not places:
-            return found
-        chosen = found.each(np.copy)
+            return candidates
+        chosen = candidates.each(np.copy)
         for place in places:
-            row = _two_beams(self._options(place, found, scores, totals[place], eos_allowed), self._width)
+            row = _two_beams(self._options(place, candidates, scores, totals[place], eos_allowed), self._width)
             row += [_Continuation(_INFINITY, 0, PAD, 0)] * (2 * self._width - len(row))
             costs, chosen.parents[place], chosen.tokens[place], _ = zip(*row)
             chosen.totals[place] = np.negative(costs)
@@ -119,9 +120,9 @@ class Inclusion:
             if not phrases.phrases:
                 continue
             complete = [phrases.complete(progress) for progress in self._progress[place]]
-            alive = [done and total > -_INFINITY for done, total in zip(complete, totals[place].tolist())]
-            if self._finished.found(sentence) or any(alive):
-                kept[place, [slot for slot, done in enumerate(complete) if not done]] = -_INFINITY
+            alive = [is_complete and total > -_INFINITY for is_complete, total in zip(complete, totals[place].tolist())]
+            if self._finished.has_hypothesis(sentence) or any(alive):
+                kept[place, [slot for slot, is_complete in enumerate(complete) if not is_complete]] = -_INFINITY
         return kept
 
     def follow(self, chosen: Candidates, staying: Ints) -> None:
@@ -130,18 +131,18 @@ class Inclusion:
         for place in staying.tolist():
             phrases, progress = self._phrases[self._sentences[place]], before[place]
             pairs = zip(chosen.parents[place].tolist(), chosen.tokens[place].tolist())
-            self._progress.append([phrases.after(progress[parent], token) for parent, token in pairs])
+            self._progress.append([phrases.advance(progress[parent], token) for parent, token in pairs])
         self._sentences = [self._sentences[place] for place in staying.tolist()]
 
     def _options(
-        self, place: int, found: Candidates, scores: Scores, totals: Floats, eos_allowed: bool
+        self, place: int, candidates: Candidates, scores: Scores, totals: Floats, eos_allowed: bool
     ) -> list[_Continuation]:
         """Return, best first, the candidates of the search, the best continuation of each hypothesis, and the tokens of
         phrases."""
         phrases, progress = self._phrases[self._sentences[place]], self._progress[place]
-        pairs = set(zip(found.parents[place].tolist(), found.tokens[place].tolist()))
+        pairs = set(zip(candidates.parents[place].tolist(), candidates.tokens[place].tolist()))
         rows = scores.ranked(place * self._width, (place + 1) * self._width)  # [K, V]
-        may_end = [eos_allowed and phrases.complete(one) for one in progress]
+        may_end = [eos_allowed and phrases.complete(hypothesis) for hypothesis in progress]
         allowed = rows.copy()
         allowed[:, [PAD, BOS]] = -_INFINITY
         allowed[np.logical_not(may_end), EOS] = -_INFINITY
@@ -154,7 +155,7 @@ class Inclusion:
         for cost, (parent, token) in zip(costs, ordered):
             if cost == _INFINITY or token in (PAD, BOS) or (token == EOS and not may_end[parent]):
                 continue
-            bank = phrases.bank(phrases.after(progress[parent], token))
+            bank = phrases.bank(phrases.advance(progress[parent], token))
             options.append(_Continuation(cost, parent, token, min(bank, phrases.bank_of_all)))
         return sorted(options)
 
@@ -162,8 +163,8 @@ class Inclusion:
 def _two_beams(options: Sequence[_Continuation], width: int) -> list[_Continuation]:
     """Return the choice of a beam, then its choice among the rest: unfinished hypotheses for the slots of finished ones."""
     first = _allocate(options, width)
-    taken = set(first)
-    return first + _allocate([option for option in options if option not in taken and option.token != EOS], width)
+    chosen = set(first)
+    return first + _allocate([option for option in options if option not in chosen and option.token != EOS], width)
 
 
 def _allocate(options: Sequence[_Continuation], width: int) -> list[_Continuation]:
@@ -174,9 +175,9 @@ def _allocate(options: Sequence[_Continuation], width: int) -> list[_Continuatio
         banks.setdefault(option.bank, []).append(option)
     fullest_first = [banks[bank] for bank in sorted(banks, reverse=True)]
     share = max(1, width // max(1, len(banks)))
-    taken: list[_Continuation] = []
+    chosen: list[_Continuation] = []
     for of_bank in fullest_first:
-        taken += of_bank[: min(share, width - len(taken))]
+        chosen += of_bank[: min(share, width - len(chosen))]
     for of_bank in fullest_first:
-        taken += of_bank[share : share + width - len(taken)]
-    return sorted(taken)
+        chosen += of_bank[share : share + width - len(chosen)]
+    return sorted(chosen)

@@ -65,7 +65,7 @@ class Sentences:
         """[B] whether a translation must contain phrases."""
         if self.requests is None:
             return np.zeros(len(self.sources), dtype=np.bool_)
-        return np.array([bool(one.include) for one in self.requests], dtype=np.bool_)
+        return np.array([bool(request.include) for request in self.requests], dtype=np.bool_)
 
 
 def refuse_inclusion(requests: Sequence[Request] | None, search: str) -> None:
@@ -94,8 +94,8 @@ class Forced:
         pieces = (source_lengths - 1).astype(np.float64) * config.max_len_a + config.max_len_b
         limits = np.floor(pieces).clip(0, _UNLIMITED).astype(np.int64) + 1
         if own_requests:
-            own = np.array([0 if one.max_length is None else one.max_length + 1 for one in own_requests])
-            least = np.array([max(len(one.prefix), one.min_length or 0) + 1 for one in own_requests])
+            own = np.array([0 if request.max_length is None else request.max_length + 1 for request in own_requests])
+            least = np.array([max(len(request.prefix), request.min_length or 0) + 1 for request in own_requests])
             limits = np.maximum(np.where(own > 0, own, limits), least)
         self.limits = limits if of_model is None else np.minimum(limits, of_model)  # [B] most tokens, eos included
         self.lowest = int(self.limits.min())
@@ -131,31 +131,34 @@ def in_places(requests: Sequence[Request] | None, lists: Sequence[Ids]) -> list[
 def in_ids(hypotheses: list[list[Hypothesis]], lists: Sequence[Ids]) -> list[list[Hypothesis]]:
     """Return hypotheses whose tokens are ids of the model."""
     return [
-        [dataclasses.replace(one, tokens=np.asarray(pieces, dtype=np.int64)[one.tokens]) for one in of_sentence]
+        [
+            dataclasses.replace(hypothesis, tokens=np.asarray(pieces, dtype=np.int64)[hypothesis.tokens])
+            for hypothesis in of_sentence
+        ]
         for of_sentence, pieces in zip(hypotheses, lists)
     ]
 
 
 def _own(request: Request, pieces: Ids) -> Request:
-    known = {int(number): place for place, number in enumerate(pieces)}
+    places = {int(number): place for place, number in enumerate(pieces)}
 
     def of(phrases: Iterable[Phrase]) -> tuple[Phrase, ...]:
-        return tuple(tuple(known[number] for number in phrase) for phrase in phrases)
+        return tuple(tuple(places[number] for number in phrase) for phrase in phrases)
 
-    possible = [phrase for phrase in request.exclude if all(number in known for number in phrase)]
+    possible = [phrase for phrase in request.exclude if all(number in places for number in phrase)]
     prefix, include = of([request.prefix])[0], of(request.include)
     return dataclasses.replace(request, prefix=prefix, include=include, exclude=of(possible))
 
 
-def clash(one: Phrase, other: Phrase, n: int) -> bool:
+def clash(first: Phrase, second: Phrase, n: int) -> bool:
     """Return whether every text that contains both phrases, overlapping or not, repeats an n-gram."""
-    grams, others = ([phrase[at : at + n] for at in range(len(phrase) - n + 1)] for phrase in (one, other))
+    grams, others = ([phrase[at : at + n] for at in range(len(phrase) - n + 1)] for phrase in (first, second))
     shifts = {here - there for here, gram in enumerate(grams) for there, same in enumerate(others) if gram == same}
     return len(shifts) > 1 or any(  # they overlap in the shared n-gram, and so in all that is side by side then
-        token != other[place - shift]
+        token != second[place - shift]
         for shift in shifts
-        for place, token in enumerate(one)
-        if 0 <= place - shift < len(other)
+        for place, token in enumerate(first)
+        if 0 <= place - shift < len(second)
     )
 
 

@@ -49,7 +49,7 @@ class Draws:
 
     def hypotheses(self, sentence: int, width: int) -> list[Hypothesis]:
         """Return the samples of a sentence with ``width`` source positions, the most probable first."""
-        found = []
+        samples = []
         for sample, length in enumerate(self.lengths[sentence].tolist()):
             tokens, scores = (
                 self.tokens[sentence, sample, :length].copy(),
@@ -59,8 +59,8 @@ class Draws:
             if self.attention is not None:
                 weights = self.attention[sentence, sample, :length, :width].copy()
             total, finished = float(torch.from_numpy(scores).sum()), bool(self.finished[sentence, sample])
-            found.append(Hypothesis(tokens, total, total, scores, weights, finished))
-        return sorted(found, key=lambda hypothesis: -hypothesis.score)
+            samples.append(Hypothesis(tokens, total, total, scores, weights, finished))
+        return sorted(samples, key=lambda hypothesis: -hypothesis.score)
 
 
 @searches.register("sampling", SamplingConfig)
@@ -96,7 +96,7 @@ class SamplingSearch:
         keys = sample_keys(sentence_keys(batch.sources, self.config.seed if seed is None else seed), count)
         decoding = engine.begin(batch.sources, count, batch.lists)
         sentences, tokens = np.arange(len(lengths)), np.full(len(lengths) * count, BOS)  # [b], [N]
-        done, steps = np.zeros(keys.shape, dtype=np.bool_), list[_DrawnTokens]()  # [b, K]
+        finished, steps = np.zeros(keys.shape, dtype=np.bool_), list[_DrawnTokens]()  # [b, K]
         for length in itertools.count(1):
             scores = decoding.step(tokens, batch.attention)
             with torch.inference_mode():
@@ -107,17 +107,17 @@ class SamplingSearch:
                 if prescribed is not None:
                     each = prescribed.repeat(count)
                     tokens = np.where(each >= 0, each, tokens)
-                waiting = done.ravel()
-                tokens = np.where(waiting, EOS, tokens)
+                padding = finished.ravel()
+                tokens = np.where(padding, EOS, tokens)
                 own = logarithms.gather(1, torch.from_numpy(tokens)[:, None].to(logarithms.device)).squeeze(1)
-            steps.append(_DrawnTokens(sentences, np.where(waiting, PAD, tokens), own, waiting, scores.attention))
-            done = (tokens == EOS).reshape(done.shape)
-            staying = np.flatnonzero(~done.all(1))
+            steps.append(_DrawnTokens(sentences, np.where(padding, PAD, tokens), own, padding, scores.attention))
+            finished = (tokens == EOS).reshape(finished.shape)
+            staying = np.flatnonzero(~finished.all(1))
             if len(staying) == 0:
                 break
             rows = (staying[:, None] * count + np.arange(count)).ravel()  # [N'] drawn further
-            decoding.follow(np.tile(np.arange(count), (len(done), 1)), staying)
-            sentences, keys, done, tokens = sentences[staying], keys[staying], done[staying], tokens[rows]
+            decoding.follow(np.tile(np.arange(count), (len(finished), 1)), staying)
+            sentences, keys, finished, tokens = sentences[staying], keys[staying], finished[staying], tokens[rows]
             if rules.any:
                 rules.follow(tokens, rows, staying)
         return _collected(steps, len(lengths), count, forced.limits)
@@ -152,7 +152,7 @@ class _DrawnTokens(NamedTuple):
     sentences: Ints  # [b] still in the batch
     tokens: Ints  # [N] pad for a finished sample
     scores: Tensor  # [N] on the device
-    waiting: Flags  # [N] whether the sample was finished before
+    padding: Flags  # [N] whether the sample was finished before
     attention: Floats | None  # [N, S]
 
 
@@ -163,11 +163,11 @@ def _collected(steps: Sequence[_DrawnTokens], batch: int, count: int, limits: In
         """[N, ...] -> [B, K, ...]"""
         return spread(rows.reshape(len(sentences), count, *rows.shape[1:]), sentences, batch)
 
-    scores = [np.where(one.waiting, np.float32(0.0), one.scores.cpu().numpy()) for one in steps]
-    maps = [of_all(one.sentences, one.attention) for one in steps if one.attention is not None]
-    tokens = np.stack([of_all(one.sentences, one.tokens) for one in steps], 2)  # [B, K, T]
+    scores = [np.where(step.padding, np.float32(0.0), step.scores.cpu().numpy()) for step in steps]
+    maps = [of_all(step.sentences, step.attention) for step in steps if step.attention is not None]
+    tokens = np.stack([of_all(step.sentences, step.tokens) for step in steps], 2)  # [B, K, T]
     lengths = (tokens != PAD).sum(2)
-    logarithms = np.stack([of_all(one.sentences, of_tokens) for one, of_tokens in zip(steps, scores)], 2)
+    logarithms = np.stack([of_all(step.sentences, of_tokens) for step, of_tokens in zip(steps, scores)], 2)
     return Draws(tokens, logarithms, lengths, lengths < limits[:, None], np.stack(maps, 2) if maps else None)
 
 
@@ -213,12 +213,12 @@ def _first_beyond(weights: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
     """Return the first column at which the running sum of weights [N, n] exceeds the share ``chance`` [N] of their total,
     and the position within the weight of that column, as a share of [0, 1)."""
     sums = weights.cumsum(1)
-    wanted = chance[:, None] * sums[:, -1:]
-    found = torch.searchsorted(sums, wanted, right=True)
-    found = found.clamp(max=weights.size(1) - 1)  # weights that are not numbers
-    weight = weights.gather(1, found)
-    share = (wanted - sums.gather(1, found) + weight) / weight
-    return found.squeeze(1), share.squeeze(1).clamp(0.0, _BELOW_ONE)
+    thresholds = chance[:, None] * sums[:, -1:]
+    columns = torch.searchsorted(sums, thresholds, right=True)
+    columns = columns.clamp(max=weights.size(1) - 1)  # weights that are not numbers
+    weight = weights.gather(1, columns)
+    share = (thresholds - sums.gather(1, columns) + weight) / weight
+    return columns.squeeze(1), share.squeeze(1).clamp(0.0, _BELOW_ONE)
 
 
 # A random number is a hash of (seed, source sentence, sample, step). With a generator, the numbers of a sentence would

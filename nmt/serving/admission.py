@@ -45,7 +45,7 @@ class ApiKeys:
         if not isinstance(key, str) or not key:
             sentence = "an API key is needed: send the header 'Authorization: Bearer KEY'"
             raise Refused(HTTPStatus.UNAUTHORIZED, sentence)
-        if not any(hmac.compare_digest(_digest(key), one) for one in self.digests):
+        if not any(hmac.compare_digest(_digest(key), digest) for digest in self.digests):
             raise Refused(HTTPStatus.FORBIDDEN, "the API key is not valid")
 
 
@@ -74,7 +74,7 @@ def check_headers(headers: Headers, config: ServeConfig) -> None:
 
 
 def _is_ours(name: str, config: ServeConfig) -> bool:
-    allowed = [one.lower() for one in config.allowed_hosts]
+    allowed = [host.lower() for host in config.allowed_hosts]
     if ANY_HOST in allowed or (not allowed and not _is_loopback(config.host)):
         return True
     return name in allowed or name == config.host.lower() or _is_loopback(name)

@@ -76,7 +76,7 @@ class Service:
         self._turns = Turns()
         self._routes: dict[str, tuple[str, Callable[[Request], Awaitable[Response]]]] = {
             "/v1/translate": ("POST", self.translate),
-            "/v1/models": ("GET", self.tell_models),
+            "/v1/models": ("GET", self.list_models),
             "/translate": ("POST", self.libretranslate),
             "/detect": ("POST", self.detect),
             "/languages": ("GET", self.languages),
@@ -86,7 +86,7 @@ class Service:
             "/api/ready": ("GET", self.health),
             "/translator/translate": ("POST", self.opennmt),
             "/health": ("GET", self.health),
-            "/metrics": ("GET", self.tell_metrics),
+            "/metrics": ("GET", self.show_metrics),
         }
         if self.config.web_page:
             self._routes["/"] = ("GET", self.page)
@@ -159,15 +159,16 @@ class Service:
         self.active += 1
         try:
             body = await read_body(request, self.config)
-            gone: asyncio.Future[object] = asyncio.ensure_future(request.receive())  # the next message is its end
+            # The next message of a client is its end.
+            disconnection: asyncio.Future[object] = asyncio.ensure_future(request.receive())
             try:
-                yield await self._turns.parse(body, read, gone), gone
+                yield await self._turns.parse(body, read, disconnection), disconnection
             except asyncio.CancelledError:
-                if gone.done() and not gone.cancelled():
+                if disconnection.done() and not disconnection.cancelled():
                     raise ClientGone from None
                 raise
             finally:
-                gone.cancel()
+                disconnection.cancel()
         finally:
             self.active -= 1
 
@@ -175,12 +176,12 @@ class Service:
         self, request: Request, read: Callable[[bytes], TranslationRequest]
     ) -> tuple[TranslationRequest, list[Rendered]]:
         """Return the request, parsed by ``read``, and its translations."""
-        async with self._parsed(request, read) as (asked, gone):
-            return asked, await self.dispatcher.translate(asked, gone)
+        async with self._parsed(request, read) as (parsed, disconnection):
+            return parsed, await self.dispatcher.translate(parsed, disconnection)
 
     async def translate(self, request: Request) -> Response:
-        asked, found = await self._translated(request, self._parser.own)
-        return Response(answering.own(asked, found), media_type="application/json")
+        parsed, translations = await self._translated(request, self._parser.own)
+        return Response(answering.own(parsed, translations), media_type="application/json")
 
     async def libretranslate(self, request: Request) -> Response:
         detected: list[str] = []
@@ -188,12 +189,12 @@ class Service:
         def read(body: bytes) -> TranslationRequest:
             fields = fields_of(body, request.headers.get("content-type", ""))
             self._check_key(request, fields)
-            asked, auto = self._parser.libretranslate(fields)
-            detected.extend([asked.model.source] if auto else [])
-            return asked
+            parsed, auto = self._parser.libretranslate(fields)
+            detected.extend([parsed.model.source] if auto else [])
+            return parsed
 
-        asked, found = await self._translated(request, read)
-        return as_json(answering.libretranslate(asked, found, detected=detected[0] if detected else None))
+        parsed, translations = await self._translated(request, read)
+        return as_json(answering.libretranslate(parsed, translations, detected=detected[0] if detected else None))
 
     async def opus(self, request: Request) -> Response:
         return as_json(answering.opus(*await self._translated(request, self._parser.opus)))
@@ -211,16 +212,16 @@ class Service:
             return as_json([{"language": language, "confidence": 100.0}])
 
     async def languages(self, request: Request) -> Response:
-        found = [
+        languages = [
             {"code": source, "name": LANGUAGES.get(source, source), "targets": targets}
             for source, targets in self.models.languages().items()
         ]
-        named = {tree["code"] for tree in found}
-        targets = dict.fromkeys(target for tree in found for target in tree["targets"])
-        found += [
+        named = {tree["code"] for tree in languages}
+        targets = dict.fromkeys(target for tree in languages for target in tree["targets"])
+        languages += [
             {"code": code, "name": LANGUAGES.get(code, code), "targets": []} for code in targets if code not in named
         ]
-        return as_json(found)
+        return as_json(languages)
 
     async def settings(self, request: Request) -> Response:
         """Settings that the web page of LibreTranslate reads first."""
@@ -244,7 +245,7 @@ class Service:
     async def opus_languages(self, request: Request) -> Response:
         return as_json({"languages": self.models.languages()})
 
-    async def tell_models(self, request: Request) -> Response:
+    async def list_models(self, request: Request) -> Response:
         limits = ("max_beam", "max_body_bytes", "max_line_chars", "max_line_tokens", "max_lines")
         models = [
             {"name": model.name, "source": model.source, "target": model.target, "search": model.search}
@@ -268,7 +269,7 @@ class Service:
         }
         return as_json(tree, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
-    async def tell_metrics(self, request: Request) -> Response:
+    async def show_metrics(self, request: Request) -> Response:
         dispatcher = self.dispatcher
         text = self.metrics.text(
             waiting_lines=dispatcher.waiting_lines,

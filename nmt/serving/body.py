@@ -69,14 +69,14 @@ class Turns:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
-    async def parse(self, body: bytes, read: Callable[[bytes], T], gone: asyncio.Future[object]) -> T:
+    async def parse(self, body: bytes, read: Callable[[bytes], T], disconnection: asyncio.Future[object]) -> T:
         """Return the body, parsed by ``read``. Raises ``ClientGone`` if the client left before its turn."""
         if len(body) <= _SMALL:
             return read(body)
         await self._turn.acquire()
         begin = time.perf_counter()
         try:
-            if gone.done():
+            if disconnection.done():
                 raise ClientGone
             return read(body)
         finally:

@@ -38,7 +38,7 @@ class ServedSearch(_SearchOptions):  # type: ignore[misc]
     """The search, if a request does not set it: its name, and the options of beam search. An option that is null is as each
     model was validated."""
 
-    def given(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """Return the options that are not null, under the names that ``Translator`` knows them by."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         values["search"] = values.pop("name")

@@ -31,8 +31,8 @@ def estimated_tokens(text: str) -> float:
 def cost_of(line: Line, options: Mapping[str, Any], tokens: float | None = None) -> float:
     """Return the cost of a line in units. ``tokens``: number of source tokens; None: estimated from bytes."""
     source = estimated_tokens(line.text) if tokens is None else tokens
-    wanted = sum(map(estimated_tokens, (line.prefix, *line.include)))
-    steps = _EACH + max(source, wanted, line.min_length or 0)
+    target = sum(map(estimated_tokens, (line.prefix, *line.include)))
+    steps = _EACH + max(source, target, line.min_length or 0)
     return steps * hypotheses_of(options) * (1 + (len(line.include) + len(line.exclude)) / _PHRASES)
 
 

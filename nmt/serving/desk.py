@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 
 from nmt.serving.refusals import Refused
 from nmt.serving.rendering import Rendered
-from nmt.serving.translating import Loaded, Window
+from nmt.serving.translating import LoadedModels, Window
 from nmt.serving.waiting import Outcome
 from nmt.translation import Translation
 
@@ -41,7 +41,7 @@ class Outcomes:
     """Message of a worker: outcomes of lines of a window, by position. ``last``: the window is finished."""
 
     number: int
-    of: tuple[tuple[int, Outcome], ...]
+    outcomes: tuple[tuple[int, Outcome], ...]
     last: bool = False
 
 
@@ -65,7 +65,7 @@ class ActiveWindow:
 class Desk:
     """Translate windows one by one, and windows that interrupt them."""
 
-    def __init__(self, connection: Connection, loaded: Loaded) -> None:
+    def __init__(self, connection: Connection, loaded: LoadedModels) -> None:
         self._connection = connection
         self._loaded = loaded.with_step_hook(self.before_step)
         self._active: list[ActiveWindow] = []  # each interrupts the one before

@@ -32,7 +32,7 @@ from nmt.workers import WorkerEnded, WorkerProcess
 logger = logging.getLogger("nmt.serving")
 
 _PATIENCE = 5  # maximum time that lines wait for others, as a multiple of ``gather_ms``
-_AGAIN = 1.0  # seconds until another attempt to start a process
+_RETRY_SECONDS = 1.0  # seconds until another attempt to start a process
 _UNDISTURBED = 0.25  # seconds that a window runs at least before another one interrupts it
 _CHEAP = 0.25  # largest cost of a window that interrupts, as a share of the interrupted one, so nesting is bounded
 # Largest cost of such a window. Its text has at most 64 KB, which a socket holds: the server never waits for a busy worker.
@@ -45,7 +45,7 @@ class RunningWindow:
 
     number: int
     items: dict[int, Item]
-    since: float  # when it began to run, or resumed
+    start: float  # when it began to run, or resumed
     undisturbed: float = _UNDISTURBED  # seconds that it then runs before another one may interrupt it
 
     @property
@@ -55,19 +55,23 @@ class RunningWindow:
     @property
     def interruptible(self) -> float:
         """Time from which another window may interrupt it."""
-        return self.since + self.undisturbed
+        return self.start + self.undisturbed
 
 
 class Dispatcher:
     """Distribute the lines of requests to workers, and their outcomes to requests."""
 
     def __init__(
-        self, config: ServeConfig, workers: list[WorkerProcess], another: Callable[[], WorkerProcess], metrics: Metrics
+        self,
+        config: ServeConfig,
+        workers: list[WorkerProcess],
+        start_worker: Callable[[], WorkerProcess],
+        metrics: Metrics,
     ) -> None:
-        """``another`` starts one more worker."""
+        """``start_worker`` starts one more worker."""
         self._loop = asyncio.get_running_loop()
         self._config = config
-        self._another = another
+        self._start_worker = start_worker
         self._metrics = metrics
         self._waiting = Waiting()
         self._jobs: dict[QueuedRequest, float] = {}  # and the time of its arrival
@@ -113,17 +117,17 @@ class Dispatcher:
             self._loop.remove_reader(worker.pipe.fileno())
             worker.close()
 
-    async def translate(self, asked: TranslationRequest, gone: asyncio.Future[object]) -> list[Rendered]:
-        """Return the translations of each line. If the client is ``gone``, its lines are dropped (``CancelledError``)."""
-        self._require_room(len(asked.lines))
-        job = QueuedRequest(asked, self._loop.create_future(), self._config.max_answer_bytes)
-        gone.add_done_callback(lambda future: job.done.cancel())
+    async def translate(self, request: TranslationRequest, disconnection: asyncio.Future[object]) -> list[Rendered]:
+        """Return the translations of each line. The ``disconnection`` of the client drops its lines (``CancelledError``)."""
+        self._require_room(len(request.lines))
+        job = QueuedRequest(request, self._loop.create_future(), self._config.max_answer_bytes)
+        disconnection.add_done_callback(lambda future: job.translations.cancel())
         self._waiting.add(job)
         self._last = self._jobs[job] = self._loop.time()
         self._first = self._first or self._last
-        self._look()
+        self._dispatch()
         try:
-            return await asyncio.wait_for(job.done, self._config.timeout)
+            return await asyncio.wait_for(job.translations, self._config.timeout)
         except asyncio.TimeoutError:
             limit = quantity(self._config.timeout, "second")
             raise Refused(HTTPStatus.GATEWAY_TIMEOUT, f"not translated within {limit}") from None
@@ -148,10 +152,10 @@ class Dispatcher:
                     with contextlib.suppress(WorkerEnded):  # its end is noticed elsewhere
                         worker.send(Abandon(running.number, places))
 
-    def _look(self) -> None:
+    def _dispatch(self) -> None:
         """Send full windows to free workers, and schedule the others."""
         while self._free and self._waiting.lines >= self._config.buffer_size * len(self._free):
-            self._give_to_free()
+            self._send_to_free()
         if self._free and self._waiting.lines and self._timer is None:
             delay = self._config.gather_ms / 1000
             self._timer = self._loop.call_later(delay, self._gathered)
@@ -166,7 +170,7 @@ class Dispatcher:
             return
         self._first = 0.0
         while self._free and self._waiting.lines:
-            self._give_to_free()
+            self._send_to_free()
         self._look_for_interruptions(now)
 
     def _look_for_interruptions(self, after: float, *, tried: bool = False) -> None:
@@ -192,26 +196,26 @@ class Dispatcher:
             items = self._waiting.take(self._config.buffer_size, 1, budget, strictly=True)
             if items:
                 self._metrics.interruptions += 1
-                self._give(worker, items)
+                self._send(worker, items)
         self._look_for_interruptions(now, tried=True)
 
-    def _give_to_free(self) -> None:
+    def _send_to_free(self) -> None:
         size = self._config.buffer_size
         items = self._waiting.take(size, len(self._free), window_cost(size))
-        self._give(self._free.pop(0), items)
+        self._send(self._free.pop(0), items)
 
-    def _give(self, worker: WorkerProcess, items: list[Item]) -> None:
-        asked = items[0].job.asked
-        lines = [item.job.asked.lines[item.index] for item in items]
+    def _send(self, worker: WorkerProcess, items: list[Item]) -> None:
+        request = items[0].job.request
+        lines = [item.job.request.lines[item.index] for item in items]
         forms = [item.job.form for item in items]
         running = RunningWindow(next(self._numbers), dict(enumerate(items)), self._loop.time())
         numbers = [item.index for item in items]
-        window = Window(running.number, asked.model.name, asked.options, asked.alignment, lines, numbers, forms)
+        window = Window(running.number, request.model.name, request.options, request.alignment, lines, numbers, forms)
         self._metrics.window_lines.add(len(items))
         try:
             worker.send(window)
         except WorkerEnded:  # it ended before this window, which is therefore not the reason
-            self._waiting.add_again(items)
+            self._waiting.retry(items)
             self._ended(worker)
         else:
             self._windows[worker].append(running)
@@ -222,20 +226,20 @@ class Dispatcher:
             self._started(worker)
             return
         try:
-            found = worker.receive()
-            running = next(one for one in self._windows[worker] if one.number == found.number)
+            message = worker.receive()
+            running = next(window for window in self._windows[worker] if window.number == message.number)
         except Exception:  # the worker has ended, or sent a message that cannot be read, which counts as its end
             self._ended(worker)
-            self._look()
+            self._dispatch()
             return
-        for place, outcome in found.of:
+        for place, outcome in message.outcomes:
             item = running.items.pop(place)
             item.job.settle(item.index, outcome)
             if isinstance(outcome, Rendered):
-                self._metrics.lines[item.job.asked.model.name] += 1
-        if found.last:
+                self._metrics.lines[item.job.request.model.name] += 1
+        if message.last:
             self._finished(worker, running)
-        self._look()
+        self._dispatch()
 
     def _finished(self, worker: WorkerProcess, running: RunningWindow) -> None:
         """Free the worker, or let it resume the interrupted window for at least as long as the interruption took."""
@@ -243,8 +247,8 @@ class Dispatcher:
         windows, now = self._windows[worker], self._loop.time()
         windows.remove(running)
         if windows:
-            windows[-1].undisturbed = max(_UNDISTURBED, now - running.since)
-            windows[-1].since = now
+            windows[-1].undisturbed = max(_UNDISTURBED, now - running.start)
+            windows[-1].start = now
         else:
             self._free.append(worker)
 
@@ -259,13 +263,13 @@ class Dispatcher:
         logger.error("a process that translates has ended (%s); another one replaces it", worker.ending())
         worker.close()
         for running in windows:
-            self._waiting.add_again([*self._worth_another_try(running, ran=running is windows[-1])])
+            self._waiting.retry([*self._retriable(running, ran=running is windows[-1])])
         self._start()
 
-    def _worth_another_try(self, running: RunningWindow, *, ran: bool) -> Iterator[Item]:
+    def _retriable(self, running: RunningWindow, *, ran: bool) -> Iterator[Item]:
         for item in running.items.values():
             key = (id(item.job), item.index)
-            if item.job.done.done():
+            if item.job.translations.done():
                 continue
             if ran and key in self._tried:
                 sentence = "the process that translates ended twice at this line; it may need more memory than there is"
@@ -273,16 +277,16 @@ class Dispatcher:
                 continue
             if ran:
                 self._tried.add(key)
-                item.job.done.add_done_callback(functools.partial(self._forget, key))
+                item.job.translations.add_done_callback(functools.partial(self._forget, key))
             yield item
 
-    def _forget(self, key: tuple[int, int], done: asyncio.Future[list[Rendered]]) -> None:
+    def _forget(self, key: tuple[int, int], translations: asyncio.Future[list[Rendered]]) -> None:
         self._tried.discard(key)
 
     def _start(self) -> None:
         """Start one more worker, which may take a while to load."""
         try:
-            worker = self._another()
+            worker = self._start_worker()
         except OSError as error:  # no memory, or no free process
             self._start_later(f"a process that translates cannot be started ({error})")
             return
@@ -290,13 +294,13 @@ class Dispatcher:
         self._listen(worker)
 
     def _start_later(self, reason: str) -> None:
-        logger.error("%s; it is tried again in %g seconds", reason, _AGAIN)
+        logger.error("%s; it is tried again in %g seconds", reason, _RETRY_SECONDS)
 
         def start() -> None:
             self._restarts.discard(timer)
             self._start()
 
-        timer = self._loop.call_later(_AGAIN, start)
+        timer = self._loop.call_later(_RETRY_SECONDS, start)
         self._restarts.add(timer)
 
     def _started(self, worker: WorkerProcess) -> None:
@@ -310,4 +314,4 @@ class Dispatcher:
             return
         self._windows[worker] = []
         self._free.append(worker)
-        self._look()
+        self._dispatch()

@@ -22,11 +22,11 @@ class Histogram:
         self._sum += value
 
     def lines(self, name: str) -> list[str]:
-        found, total = [], 0
+        lines, total = [], 0
         for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts):
             total += count
-            found.append(f'{name}_bucket{{le="{bound}"}} {total}')
-        return [*found, f"{name}_sum {self._sum:.6f}", f"{name}_count {total}"]
+            lines.append(f'{name}_bucket{{le="{bound}"}} {total}')
+        return [*lines, f"{name}_sum {self._sum:.6f}", f"{name}_count {total}"]
 
 
 class Metrics:
@@ -44,10 +44,10 @@ class Metrics:
 
     def text(self, **gauges: float) -> str:
         """Return the page. ``gauges``: current values by name."""
-        found: list[str] = []
+        page: list[str] = []
 
         def section(name: str, kind: str, meaning: str, lines: list[str]) -> None:
-            found.extend([f"# HELP nmt_{name} {meaning}", f"# TYPE nmt_{name} {kind}", *lines])
+            page.extend([f"# HELP nmt_{name} {meaning}", f"# TYPE nmt_{name} {kind}", *lines])
 
         of_requests = [
             f'nmt_requests_total{{route="{route}",status="{status}"}} {count}'
@@ -80,7 +80,7 @@ class Metrics:
             section(f"{name}_total", "counter", meaning, [f"nmt_{name}_total {getattr(self, name)}"])
         for name, value in gauges.items():
             section(name, "gauge", f"{name.replace('_', ' ').capitalize()} now.", [f"nmt_{name} {value:g}"])
-        return "\n".join(found) + "\n"
+        return "\n".join(page) + "\n"
 
 
 def _escaped(label: str) -> str:

@@ -32,7 +32,7 @@ def names_of(paths: Sequence[str]) -> dict[str, str]:
     if len(set(paths)) < len(paths):
         twice = next(path for path, count in Counter(paths).items() if count > 1)
         raise UsageError(f"--path names {twice} twice; once is enough")
-    last = {path: ":".join(Path(one).resolve().name for one in split_paths(path)) for path in paths}
+    last = {path: ":".join(Path(checkpoint).resolve().name for checkpoint in split_paths(path)) for path in paths}
     counts = Counter(last.values())
     return {path if counts[name] > 1 else name: path for path, name in last.items()}
 
@@ -45,12 +45,12 @@ class Models:
 
     def languages(self) -> dict[str, list[str]]:
         """Return the target languages of each source language."""
-        found: dict[str, list[str]] = {}
+        targets_of: dict[str, list[str]] = {}
         for model in self.all:
-            targets = found.setdefault(model.source, [])
+            targets = targets_of.setdefault(model.source, [])
             if model.target not in targets:
                 targets.append(model.target)
-        return found
+        return targets_of
 
     def find(self, source: str | None = None, target: str | None = None, name: str | None = None) -> ServedModel:
         """Return the model that a request means; None and "auto" match any."""
@@ -65,9 +65,11 @@ class Models:
             if name in (None, model.name) and source in (None, model.source) and target in (None, model.target)
         ]
         if not fitting:
-            asked = f"from {source or 'any language'} to {target or 'any language'}"
+            direction = f"from {source or 'any language'} to {target or 'any language'}"
             of_model = "" if name is None else f" by model '{name}'"
-            raise Refused(HTTPStatus.NOT_FOUND, f"nothing translates {asked}{of_model}; there are: {self.directions()}")
+            raise Refused(
+                HTTPStatus.NOT_FOUND, f"nothing translates {direction}{of_model}; there are: {self.directions()}"
+            )
         if len({(model.source, model.target) for model in fitting}) > 1:
             raise wrong(f"give the source and the target language; there are: {self.directions()}")
         return fitting[0]

@@ -22,8 +22,8 @@ class Refused(Exception):
             HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": str(RETRY_SECONDS)},
             HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
         }
-        found = of_status.get(self.status, {})
-        return found | ({"Connection": "close"} if self.closes else {})
+        headers = of_status.get(self.status, {})
+        return headers | ({"Connection": "close"} if self.closes else {})
 
 
 def wrong(sentence: str) -> Refused:

@@ -60,7 +60,7 @@ def rendered(translation: Translation, form: Form, limit: int, pause: Callable[[
     """
     hypotheses = translation.hypotheses[: form.nbest]
     if not form.own:
-        return Rendered(tuple(one.text for one in hypotheses), hypotheses[0].score)
+        return Rendered(tuple(hypothesis.text for hypothesis in hypotheses), hypotheses[0].score)
     pieces, size = list[bytes](), 0
     for piece in _own_pieces(translation, hypotheses, form):
         pieces.append(piece)
@@ -87,26 +87,26 @@ def _own_pieces(translation: Translation, hypotheses: list[TranslatedText], form
         yield json_bytes(tree)
         return
     yield json_bytes(tree)[:-1] + b',"hypotheses":'
-    for number, one in enumerate(hypotheses):
-        yield (b"," if number else b"[") + json_bytes(_hypothesis(one, form))[:-1]
+    for number, hypothesis in enumerate(hypotheses):
+        yield (b"," if number else b"[") + json_bytes(_hypothesis(hypothesis, form))[:-1]
         if form.alignment is AlignmentKind.soft:
             yield b',"attention":['
-            if one.attention is not None:
-                yield from _rows(one.attention)
+            if hypothesis.attention is not None:
+                yield from _rows(hypothesis.attention)
             yield b"]"
         yield b"}"
     yield b"]}"
 
 
-def _hypothesis(one: TranslatedText, form: Form) -> dict[str, Any]:
+def _hypothesis(hypothesis: TranslatedText, form: Form) -> dict[str, Any]:
     """Return the fields of a hypothesis, without attention weights."""
-    tree: dict[str, Any] = {"text": one.text, "score": one.score}
+    tree: dict[str, Any] = {"text": hypothesis.text, "score": hypothesis.score}
     if form.scores:
-        tree |= {"log_probability": one.log_probability, "token_scores": one.token_scores}
+        tree |= {"log_probability": hypothesis.log_probability, "token_scores": hypothesis.token_scores}
     if form.scores or form.alignment is not AlignmentKind.none:
-        tree["tokens"] = one.pieces
+        tree["tokens"] = hypothesis.pieces
     if form.alignment is AlignmentKind.hard:
-        tree["alignment"] = one.alignment
+        tree["alignment"] = hypothesis.alignment
     return tree
 
 

@@ -86,12 +86,12 @@ class RequestParser:
         scores = tree.get("scores", False)
         if not isinstance(scores, bool):
             raise wrong('"scores" must be true or false')
-        given = tree.get("text")
-        single = not isinstance(given, list)
+        value = tree.get("text")
+        single = not isinstance(value, list)
         of_text = {key: tree[key] for key in _OF_A_TEXT if key in tree}
         if of_text and not single:
             raise wrong(f'"{next(iter(of_text))}" is for a single text; of several, give objects: {{"text": ..., ...}}')
-        texts = given if isinstance(given, list) else [given]
+        texts = value if isinstance(value, list) else [value]
         self._check_count(len(texts))
         lines = [self._line(text, of_text, f"text {number}") for number, text in enumerate(texts, 1)]
         self._check_lengths(lines)
@@ -99,8 +99,8 @@ class RequestParser:
             model, tuple(lines), self._options(tree), AlignmentKind[kind], scores, single, own=True
         )
 
-    def _line(self, given: object, more: Mapping[str, object], where: str) -> Line:
-        tree = {"text": given} if isinstance(given, str) else given
+    def _line(self, value: object, more: Mapping[str, object], where: str) -> Line:
+        tree = {"text": value} if isinstance(value, str) else value
         try:
             line = line_of({**tree, **more} if isinstance(tree, dict) else tree, where)
         except DataError as error:
@@ -158,29 +158,29 @@ class RequestParser:
     def opennmt(self, body: bytes) -> TranslationRequest:
         """Parse the form of OpenNMT: a list of ``src``, with the ``id`` of a model, its name or its number."""
         tree = _parsed(body)
-        if not isinstance(tree, list) or not tree or not all(isinstance(one, dict) for one in tree):
+        if not isinstance(tree, list) or not tree or not all(isinstance(item, dict) for item in tree):
             raise malformed('the request must be a list of objects: [{"src": "..."}]')
-        if not all(isinstance(one.get("src"), str) for one in tree):
+        if not all(isinstance(item.get("src"), str) for item in tree):
             raise malformed("each object needs a 'src', the text")
-        ids = {json.dumps(one["id"]) for one in tree if "id" in one}
+        ids = {json.dumps(item["id"]) for item in tree if "id" in item}
         if len(ids) > 1:
             raise malformed("all texts of a request must have the same 'id'")
         name = json.loads(ids.pop()) if ids else None
         if type(name) is int and 0 <= name < len(self.models.all):
             name = self.models.all[name].name
         model = self.models.find(name=None if name is None else str(name))
-        return self._of_texts(model, [one["src"] for one in tree], "src", {})
+        return self._of_texts(model, [item["src"] for item in tree], "src", {})
 
-    def _of_texts(self, model: ServedModel, given: object, key: str, options: Mapping[str, Any]) -> TranslationRequest:
+    def _of_texts(self, model: ServedModel, value: object, key: str, options: Mapping[str, Any]) -> TranslationRequest:
         """Return a request for texts of several lines, each of which is translated."""
-        texts: list[Any] = given if isinstance(given, list) else [given]
+        texts: list[Any] = value if isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
             raise malformed(f"'{key}' must be a text or a list of texts")
         counts = tuple(text.count("\n") + 1 for text in texts)
         self._check_count(sum(counts))
         lines = tuple(Line(_clean(line)) for text in texts for line in text.split("\n"))
         self._check_lengths(lines)
-        return TranslationRequest(model, lines, options, single=not isinstance(given, list), counts=counts)
+        return TranslationRequest(model, lines, options, single=not isinstance(value, list), counts=counts)
 
     def _check_count(self, lines: int) -> None:
         """Call it before any work on single lines: a body may have hundreds of thousands."""
@@ -192,11 +192,13 @@ class RequestParser:
     def _check_lengths(self, lines: Sequence[Line]) -> None:
         limit = self.config.max_line_chars
         for number, line in enumerate(lines, 1):
-            wishes = (line.prefix, *line.include, *line.exclude)
-            if max(len(line.text), sum(map(len, wishes))) > limit:
+            constraints = (line.prefix, *line.include, *line.exclude)
+            if max(len(line.text), sum(map(len, constraints))) > limit:
                 raise too_large(f"text {number} has more than {limit:,} characters; send its sentences one by one")
-            if len(wishes) - 1 > MOST_PHRASES:
-                raise too_large(f"text {number} has {len(wishes) - 1} phrases, more than {MOST_PHRASES}; send fewer")
+            if len(constraints) - 1 > MOST_PHRASES:
+                raise too_large(
+                    f"text {number} has {len(constraints) - 1} phrases, more than {MOST_PHRASES}; send fewer"
+                )
 
 
 def _converted(key: str, hint: Any, value: object) -> Any:
@@ -253,12 +255,12 @@ def fields_of(body: bytes, kind: str) -> dict[str, Any]:
         fields = parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=100)
     except ValueError as error:
         raise malformed(f"the form cannot be read ({error})") from None
-    found: dict[str, Any] = {name: values[-1] for name, values in fields.items()}
+    tree: dict[str, Any] = {name: values[-1] for name, values in fields.items()}
     if len(fields.get("q", ())) > 1:
-        found["q"] = fields["q"]
-    if isinstance(found.get("q"), str):
-        found["q"] = found["q"].replace("\r\n", "\n")
-    return found
+        tree["q"] = fields["q"]
+    if isinstance(tree.get("q"), str):
+        tree["q"] = tree["q"].replace("\r\n", "\n")
+    return tree
 
 
 def _text_or_none(tree: Mapping[str, Any], key: str) -> str | None:

@@ -22,7 +22,7 @@ from nmt.serving.config import ServeConfig
 from nmt.serving.dispatching import Dispatcher
 from nmt.serving.metrics import Metrics
 from nmt.serving.models import Models, names_of
-from nmt.serving.workers import start_worker, started
+from nmt.serving.workers import start_worker, start_workers
 
 logger = logging.getLogger("nmt.serving")
 
@@ -37,7 +37,7 @@ def serve(config: ServeConfig) -> None:
     with _bound(config.host, config.port) as listener:  # its errors are reported before a model is loaded
         on_cpu = kind_of(device_named(config.device.name)) == "cpu"
         count = config.workers or (count_threads(config.device.threads) if on_cpu else 1)
-        workers, loaded, models = started(config, count)
+        workers, loaded, models = start_workers(config, count)
         for model in models:
             logger.info("model %s translates from %s to %s: %s", model.name, model.source, model.target, model.search)
 

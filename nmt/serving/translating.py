@@ -13,7 +13,7 @@ from nmt.devices import device_named, make_current
 from nmt.engines.step_hook import StepHook
 from nmt.errors import DeviceError, NMTError, UsageError
 from nmt.search import searches
-from nmt.search.stored import described
+from nmt.search.validated_search import described
 from nmt.serving.config import ServeConfig
 from nmt.serving.costs import cost_of, hypotheses_of, window_cost
 from nmt.serving.models import ServedModel, names_of
@@ -44,7 +44,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModels:
     """The models of a server, ready to translate."""
 
     translators: Mapping[str, Translator]
@@ -52,7 +52,7 @@ class Loaded:
     common: Mapping[str, Any]  # options of every translation that its window does not set
 
     @classmethod
-    def load(cls, config: ServeConfig) -> Loaded:
+    def load(cls, config: ServeConfig) -> LoadedModels:
         device = config.device
         make_current(device_named(device.name))
         translators = {
@@ -61,7 +61,7 @@ class Loaded:
             )
             for name, path in names_of(config.path).items()
         }
-        common = config.search.given() | {"max_source_length": config.max_source_length}
+        common = config.search.options() | {"max_source_length": config.max_source_length}
         common |= {name: getattr(config, name) for name in ("batch_size", "max_tokens") if getattr(config, name)}
         for name, translator in translators.items():
             try:
@@ -70,16 +70,18 @@ class Loaded:
                 raise UsageError(f"model {name}: {error}") from None
         return cls(translators, config, common)
 
-    def with_step_hook(self, hook: StepHook) -> Loaded:
+    def with_step_hook(self, hook: StepHook) -> LoadedModels:
         """Return the same models, with ``hook`` called before each search step."""
-        return replace(self, translators={name: one.with_step_hook(hook) for name, one in self.translators.items()})
+        return replace(
+            self, translators={name: translator.with_step_hook(hook) for name, translator in self.translators.items()}
+        )
 
     def models(self) -> tuple[ServedModel, ...]:
-        found = []
+        models = []
         for name, translator in self.translators.items():
             search = described(translator.options(self.common).search)
-            found.append(ServedModel(name, translator.pair.source_lang, translator.pair.target_lang, search))
-        return tuple(found)
+            models.append(ServedModel(name, translator.pair.source_lang, translator.pair.target_lang, search))
+        return tuple(models)
 
     def source_tokens(self, window: Window) -> list[int]:
         """Count the source tokens of each line."""
@@ -88,7 +90,7 @@ class Loaded:
     def refused(self, window: Window, source_tokens: Sequence[int]) -> dict[int, Outcome]:
         """Return a refusal for each line with too many tokens, by position in the window."""
         target = self.translators[window.model].pair.target
-        found: dict[int, Outcome] = {}
+        refusals: dict[int, Outcome] = {}
         sides = (
             ("the text", self.config.max_line_tokens, source_tokens),
             ("the prefix", MAX_REQUESTED_LENGTH, _token_counts(target, [line.prefix for line in window.lines])),
@@ -97,8 +99,8 @@ class Loaded:
             for place, tokens in enumerate(counts):
                 if tokens > limit:
                     where = f"text {window.numbers[place] + 1}: {name} has {tokens:,} tokens"
-                    found[place] = too_large(f"{where}, more than {limit:,}; send its sentences one by one")
-        return found
+                    refusals[place] = too_large(f"{where}, more than {limit:,}; send its sentences one by one")
+        return refusals
 
     def slices(self, window: Window, places: Sequence[int], source_tokens: Sequence[int]) -> Iterator[list[int]]:
         """Divide the lines at these positions into slices that are answered one after another, the cheapest lines first."""
@@ -127,20 +129,20 @@ class Loaded:
         except NMTError as error:
             if len(lines) == 1:
                 return [_refusal(error)]
-        alone = list[Translation | Refused]()
+        outcomes = list[Translation | Refused]()
         for line, number in zip(lines, numbers):
             try:
-                alone.extend(self._translate(window, [line], [number]))
+                outcomes.extend(self._translate(window, [line], [number]))
             except NMTError as error:
-                alone.append(_refusal(error))
-        return alone
+                outcomes.append(_refusal(error))
+        return outcomes
 
-    def render(self, form: Form, found: Translation | Refused, pause: Callable[[], None]) -> Outcome:
+    def render(self, form: Form, translation: Translation | Refused, pause: Callable[[], None]) -> Outcome:
         """Return the outcome of a line. ``pause`` is called repeatedly; its errors end the rendering."""
-        if isinstance(found, Refused):
-            return found
+        if isinstance(translation, Refused):
+            return translation
         try:
-            return rendered(found, form, self.config.max_answer_bytes, pause)
+            return rendered(translation, form, self.config.max_answer_bytes, pause)
         except Refused as error:
             return error
 
@@ -150,11 +152,13 @@ class Loaded:
         if len(lines) <= SMALL_WINDOW:
             keywords = {"max_tokens": 2 * translator.usual_tokens, **keywords}
         options = translator.options(keywords, print_alignment=window.alignment)
-        found = list(translator.hypotheses(lines, options, numbers=numbers))
+        translations = list(translator.hypotheses(lines, options, numbers=numbers))
         aligned = window.alignment is not AlignmentKind.none
-        if aligned and any(one.source_pieces and one.hypotheses[0].attention is None for one in found):
+        if aligned and any(
+            translation.source_pieces and translation.hypotheses[0].attention is None for translation in translations
+        ):
             raise UsageError("the model has no attention to derive alignments from; leave out alignment")
-        return found
+        return translations
 
     def _keywords(self, requested: Mapping[str, Any]) -> dict[str, Any]:
         """Combine the options of a request with those of the server that apply to its search. If neither chooses a search,

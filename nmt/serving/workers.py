@@ -17,13 +17,13 @@ from nmt.errors import DeviceError, NMTError
 from nmt.serving.config import ServeConfig
 from nmt.serving.desk import Desk
 from nmt.serving.models import ServedModel
-from nmt.serving.translating import Loaded
+from nmt.serving.translating import LoadedModels
 from nmt.workers import WorkerEnded, WorkerProcess, possible, use_one_thread
 
 OPEN_FILES = Path("/proc/self/fd")
 
 
-def start_worker(config: ServeConfig, loaded: Loaded | None) -> WorkerProcess:
+def start_worker(config: ServeConfig, loaded: LoadedModels | None) -> WorkerProcess:
     """Start a process. ``loaded``: models to copy with this process; None: it loads them itself."""
     return WorkerProcess(_serve, config, loaded, copied=loaded is not None)
 
@@ -31,20 +31,22 @@ def start_worker(config: ServeConfig, loaded: Loaded | None) -> WorkerProcess:
 def models_of(worker: WorkerProcess) -> tuple[ServedModel, ...]:
     """Wait until a worker is ready, and return its models."""
     try:
-        found = worker.receive()
+        message = worker.receive()
     except WorkerEnded as end:
         raise DeviceError(f"a process that translates has ended at its start ({end})") from None
-    if isinstance(found, BaseException):
-        raise found
-    models: tuple[ServedModel, ...] = found
+    if isinstance(message, BaseException):
+        raise message
+    models: tuple[ServedModel, ...] = message
     return models
 
 
-def started(config: ServeConfig, count: int) -> tuple[list[WorkerProcess], Loaded | None, tuple[ServedModel, ...]]:
+def start_workers(
+    config: ServeConfig, count: int
+) -> tuple[list[WorkerProcess], LoadedModels | None, tuple[ServedModel, ...]]:
     """Start workers and wait until they are ready. Return them, the models to copy into later ones, and their names."""
     loaded = None
     if _on_cpu(config) and possible():
-        loaded = Loaded.load(config)
+        loaded = LoadedModels.load(config)
         gc.freeze()  # the garbage collector need not look through what stays
     workers = [start_worker(config, loaded) for _ in range(count)]
     models = [models_of(worker) for worker in workers]
@@ -65,13 +67,13 @@ def _close_others(connection: Connection) -> None:
                 os.close(number)
 
 
-def _serve(connection: Connection, config: ServeConfig, loaded: Loaded | None) -> None:
+def _serve(connection: Connection, config: ServeConfig, loaded: LoadedModels | None) -> None:
     """Run a worker until the server has ended."""
     if loaded is not None:
         _close_others(connection)
     logging.getLogger("nmt.translation").setLevel(logging.ERROR)  # answers say what became of a line
     try:
-        loaded = loaded or Loaded.load(config)
+        loaded = loaded or LoadedModels.load(config)
         first: object = loaded.models()
     except NMTError as error:
         first = error

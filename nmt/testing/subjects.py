@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -157,8 +157,7 @@ def ensemble_of(models: Sequence[Decodable], weights: Sequence[float] = ()) -> E
 
 def engine_of(model: Decodable | Engine) -> Engine:
     """Return an engine unchanged, or a model as an engine on a CPU."""
-    engine: Any = model if hasattr(model, "longest_targets") else ModelEngine(model, "cpu")
-    return cast(Engine, engine)
+    return model if isinstance(model, Engine) else ModelEngine(model, "cpu")
 
 
 def assert_close(actual: Tensor, expected: Tensor, what: str) -> None:

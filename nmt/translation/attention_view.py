@@ -17,7 +17,7 @@ from nmt.data.text.lines import visible_spaces
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.vocabulary import BOS, EOS, SPECIALS, UNK, Floats, Hypothesis, Ids
 from nmt.errors import DataError, UsageError, quantity
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.plugins import UserDir, load_plugins
 from nmt.reporting.attention_page import ShownAttention
 from nmt.reporting.sentence_attention import KINDS

@@ -16,7 +16,7 @@ from nmt.config.plain import to_plain
 from nmt.config.translation import TranslationOptions
 from nmt.search import Search, searches
 from nmt.search.config import BeamConfig, LengthPenalty
-from nmt.search.stored import on_validated_search
+from nmt.search.validated_search import on_validated_search
 from nmt.translation.lines import read_dictionary
 
 StoredConfigs = Mapping[str, Mapping[str, Any]]  # configurations as plain trees, by model

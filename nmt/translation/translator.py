@@ -27,11 +27,11 @@ from nmt.devices import device_named, kind_of
 from nmt.engines import AUTO, EngineSpec, choose_format, engine_for
 from nmt.engines.step_hook import HookedEngine, StepHook
 from nmt.errors import DeviceError, UsageError
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.plugins import UserDir, load_plugins
 from nmt.progress import Count
 from nmt.search.config import SamplingConfig
-from nmt.search.decoding import Engine, interleaves
+from nmt.search.decoding import Engine
 from nmt.search.requests import Request, Sentences, in_ids, in_places
 from nmt.storage.run_folder import split_paths
 from nmt.translation.choosing import minimum_bayes_risk
@@ -140,7 +140,7 @@ class Translator:
     @property
     def interleaves(self) -> bool:
         """Whether other lines may be translated between two search steps."""
-        return interleaves(self._engine)
+        return self._engine.interleaves
 
     def with_step_hook(self, hook: StepHook) -> Translator:
         """Return the same translator with ``hook`` called before each search step; its errors end the search."""

@@ -21,7 +21,7 @@ from nmt.config.composing.programs import command_of, program_of
 from nmt.config.plain import from_plain, put, to_plain
 from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError, closest
-from nmt.search.stored import described, for_scoring, on_validated_search
+from nmt.search.validated_search import described, for_scoring, on_validated_search
 from nmt.storage.reading import YAML_FAULTS, read_file, require_bounded_yaml, require_bounds
 from nmt.storage.run_folder import CONFIG, read_config, resolve, split_paths
 from nmt_cli.command_line.argv import CommandLine

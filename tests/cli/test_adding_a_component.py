@@ -15,7 +15,7 @@ from nmt import plugins
 from nmt.data.augmentations import augmentations, chosen
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import tokenizers
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.plugins import load_plugins
 from nmt.storage.files import MANIFEST
 from tests.commands import run_copy

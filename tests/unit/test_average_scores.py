@@ -24,7 +24,7 @@ from nmt.config.sections import (
 )
 from nmt.data.corpus.folder import Corpus
 from nmt.errors import DeviceError, MissingInputError, NMTError, UsageError
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.scoring import TextOptions, scorers
 from nmt.storage.checkpoints import read_checkpoint, read_info, write_checkpoint
 from nmt.storage.run_folder import checkpoints_in

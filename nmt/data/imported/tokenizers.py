@@ -20,12 +20,17 @@ from nmt.storage.reading import read_file
 
 def pair_of(options: ImportConfig, source: Sequence[str], target: Sequence[str], *, shared: bool) -> LanguagePair:
     """Return both tokenizers for these lists of tokens; ``shared``: they are one vocabulary."""
-    if not (options.source_lang and options.target_lang):
-        raise UsageError("name the languages of the model: --source-lang en --target-lang de")
+    require_languages(options.source_lang, options.target_lang)
     source_tokenizer = target_tokenizer = tokenizer_of(options, source)
     if not shared or options.moses or options.target_bpe_model is not None:
         target_tokenizer = tokenizer_of(options, target, target=True)
     return LanguagePair(options.source_lang, options.target_lang, source_tokenizer, target_tokenizer, shared)
+
+
+def require_languages(source: str, target: str) -> None:
+    """Refuse to read a model whose languages are unknown."""
+    if not (source and target):
+        raise UsageError("name the languages of the model: --source-lang en --target-lang de")
 
 
 def stored_pair(folder: Path, options: ImportConfig) -> LanguagePair:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
-from nmt.formats import Format, PortableModel, Written, formats
+from nmt.formats import ComparedModel, Format, PortableModel, formats
 from nmt.formats.ctranslate2.folder import CTranslate2Folder
 from nmt.formats.ctranslate2.weights import write_specification
 from nmt.formats.model_card import TEXT, about_length_penalty, cut_by_sentencepiece, example, pieces_for
@@ -64,8 +64,8 @@ class CTranslate2(Format):
         FilledConverter().convert(str(folder), quantization=quantization, force=True)
         model.pair.save(folder / "tokenizer")
 
-    def written(self, folder: Path) -> Written:
-        return WrittenForCTranslate2(folder)
+    def read_export(self, folder: Path) -> ComparedModel:
+        return CTranslate2Export(folder)
 
     def usage(self, model: PortableModel) -> str:
         stems = ["joint"] * 2 if model.pair.one_tokenizer else ["source", "target"]
@@ -75,7 +75,7 @@ class CTranslate2(Format):
         return f"It translates pieces, not text. {how}\n\n{about_length_penalty(model, 'CTranslate2')}"
 
 
-class WrittenForCTranslate2(Written):
+class CTranslate2Export(ComparedModel):
     def __init__(self, folder: Path) -> None:
         import ctranslate2
 
@@ -87,10 +87,10 @@ class WrittenForCTranslate2(Written):
 
     def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
         never = [["<pad>"], ["<s>"]]  # what no search of ours writes
-        found = self._translator.translate_batch(
-            [list(one) for one in sources], beam_size=1, max_decoding_length=longest, suppress_sequences=never
+        results = self._translator.translate_batch(
+            [list(source) for source in sources], beam_size=1, max_decoding_length=longest, suppress_sequences=never
         )
-        return [list(one.hypotheses[0]) for one in found]
+        return [list(result.hypotheses[0]) for result in results]
 
 
 def _set_vocabularies(spec: Any, model: PortableModel) -> None:

@@ -80,8 +80,8 @@ def _dequantized(name: str, stored: dict[str, Numbers], cursor: _Cursor) -> Numb
         return array
     if scale.dtype != np.float32 or scale.shape not in ((), array.shape[:1]) or not bool((scale > 0).all()):
         raise cursor.damage(f"the variable '{name}_scale' holds no scale of '{name}'")
-    found: Array = array.astype(np.float32) / scale.reshape(scale.shape + (1,) * (array.ndim - scale.ndim))
-    return found
+    values: Array = array.astype(np.float32) / scale.reshape(scale.shape + (1,) * (array.ndim - scale.ndim))
+    return values
 
 
 class _Cursor:
@@ -126,6 +126,6 @@ class _Cursor:
         end = self._at + count
         if end > len(self._data):
             raise self.damage(f"it ends after {len(self._data):,} bytes, in the middle of what should be there")
-        taken = self._data[self._at : end]
+        content = self._data[self._at : end]
         self._at = end
-        return taken
+        return content

@@ -161,8 +161,8 @@ def read_weights(file: ModelFile, origin: str, epsilon: float | None) -> Transfo
     """
     tensors, settings = Tensors(file.arrays, origin), _Settings(file.settings, origin)
     source = tensors.take(LAYOUT.embeddings[0], None, None)
-    width, heads = source.shape[1], settings.whole("encoder.num_heads")
-    decoder_heads = settings.whole("decoder.num_heads")
+    width, heads = source.shape[1], settings.integer("encoder.num_heads")
+    decoder_heads = settings.integer("decoder.num_heads")
     if decoder_heads != heads or heads < 1 or width % heads:
         raise DataError(
             f"{origin} has the width {width} and {heads} and {decoder_heads} heads; in ours both sides have the same "
@@ -180,7 +180,7 @@ def read_weights(file: ModelFile, origin: str, epsilon: float | None) -> Transfo
         reader.described_stack("decoder", target),
         LinearWeights(same_if_equal(same_if_equal(output.weight, target), source), output.bias),
         heads,
-        PAD if settings.whole("decoder.start_from_zero_embedding") else BOS,
+        PAD if settings.integer("decoder.start_from_zero_embedding") else BOS,
     )
     tensors.require_all_read()
     settings.require_all_read()
@@ -201,7 +201,7 @@ class _Settings:
             raise DataError(f"{self.origin} does not say {name}: it is damaged, or a model of another kind")
         return self.numbers.get(name, *default)
 
-    def whole(self, name: str) -> int:
+    def integer(self, name: str) -> int:
         value = self.number(name, 0)
         if not np.isfinite(value):
             raise DataError(f"{self.origin} has {name}={value}, which should be a whole number")
@@ -292,7 +292,7 @@ class _CTranslate2Layers(LayoutReader):
         return Distances(*(np.repeat(vectors[None, :rows], self.heads, axis=0) for vectors in (keys, values)))
 
     def _activation(self, side: str) -> Activation:
-        number = self.settings.whole(f"{side}.activation")
+        number = self.settings.integer(f"{side}.activation")
         if number not in ACTIVATIONS:
             raise DataError(
                 f"{self.tensors.origin} has {side}.activation={number}, an approximation of gelu or tanh; ours are relu, "

@@ -10,9 +10,9 @@ from dataclasses import make_dataclass
 from pathlib import Path
 
 from nmt.config.exchange import ExportConfig, ImportConfig
-from nmt.formats import Format, PortableModel, Written, formats
+from nmt.formats import ComparedModel, Format, PortableModel, formats
 from nmt.formats.huggingface.folder import HuggingFaceFolder
-from nmt.formats.huggingface.writing import WrittenForTransformers, write_folder
+from nmt.formats.huggingface.writing import TransformersExport, write_folder
 from nmt.formats.model_card import TEXT, about_length_penalty, cut_by_sentencepiece, example, pieces_for
 from nmt.storage.run_folder import split_paths
 
@@ -50,7 +50,7 @@ class HuggingFace(Format):
     """Reads and writes folders of ``save_pretrained``."""
 
     name = "huggingface"
-    whole = True
+    has_tokenizers = True
     library = "transformers"
 
     def read(self, options: ImportConfig) -> list[PortableModel]:
@@ -60,8 +60,8 @@ class HuggingFace(Format):
         self.require_library()
         write_folder(model, folder, options)
 
-    def written(self, folder: Path) -> Written:
-        return WrittenForTransformers(folder)
+    def read_export(self, folder: Path) -> ComparedModel:
+        return TransformersExport(folder)
 
     def usage(self, model: PortableModel) -> str:
         if cut_by_sentencepiece(model):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.exchange import ImportConfig
-from nmt.data.imported.tokenizers import sentencepiece_of
+from nmt.data.imported.tokenizers import require_languages, sentencepiece_of
 from nmt.data.imported.vocabularies import read_huggingface_vocabulary
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers import Tokenizer
@@ -16,7 +16,7 @@ from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig, WordEnds
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.tokenizers.sentencepiece_list import is_language_token
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS
-from nmt.errors import DataError, MissingInputError, UsageError, shown, unquoted
+from nmt.errors import DataError, MissingInputError, shown, unquoted
 from nmt.formats import PortableModel
 from nmt.formats.huggingface.weights import ACTIVATIONS, NORM_FIRST, read_weights
 from nmt.formats.stored_options import count_of, dropouts_of, number_of, require_same_sides
@@ -90,9 +90,9 @@ class HuggingFaceFolder:
         if (self.path / "model.safetensors").is_file():
             return dict(mapped_tensors(self.path / "model.safetensors"))
         if (self.path / "pytorch_model.bin").is_file():
-            found = read_torch_file(self.path / "pytorch_model.bin")
-            if isinstance(found, dict):
-                return arrays_by_name(found, str(self.path / "pytorch_model.bin"))
+            state = read_torch_file(self.path / "pytorch_model.bin")
+            if isinstance(state, dict):
+                return arrays_by_name(state, str(self.path / "pytorch_model.bin"))
         raise MissingInputError(f"{self.path} holds neither model.safetensors nor pytorch_model.bin")
 
     def _pair(self, kind: str, config: Mapping[str, Any], orders: Sequence[VocabularyOrder]) -> LanguagePair:
@@ -101,8 +101,7 @@ class HuggingFaceFolder:
             own = config.get("langs")
             own = own if isinstance(own, list) and len(own) == 2 else ["", ""]
             languages = [language or str(stored) for language, stored in zip(languages, own)]
-        if not all(languages):
-            raise UsageError("name the languages of the model: --source-lang en --target-lang de")
+        require_languages(*languages)
         source = self._tokenizer(kind, "source", orders[0], languages[0])
         target = self._tokenizer(kind, "target", orders[-1], languages[1])
         return LanguagePair(languages[0], languages[1], source, target, len(orders) == 1)

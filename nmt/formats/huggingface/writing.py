@@ -11,7 +11,7 @@ from nmt.config.exchange import ExportConfig
 from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.errors import UsageError
-from nmt.formats import PortableModel, Written
+from nmt.formats import ComparedModel, PortableModel
 from nmt.formats.fairseq import EPSILON
 from nmt.formats.huggingface.weights import tensors_of
 from nmt.formats.layout import unusual_head_size
@@ -160,7 +160,7 @@ def _write_tokenizer(model: PortableModel, folder: Path, longest: int) -> None:
     write_json(folder / "tokenizer_config.json", options)
 
 
-class WrittenForTransformers(Written):
+class TransformersExport(ComparedModel):
     """A folder read by transformers."""
 
     def __init__(self, folder: Path) -> None:
@@ -175,25 +175,25 @@ class WrittenForTransformers(Written):
     def log_probabilities(self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> list[float]:
         import torch
 
-        found = []
+        sums = []
         start = self._model.config.decoder_start_token_id
         with torch.inference_mode():
             for source, target in zip(sources, targets):
                 ids = torch.tensor([[*(self._ids[0][piece] for piece in source), EOS]])
-                wanted = torch.tensor([*(self._ids[-1][piece] for piece in target), EOS])
-                read = torch.cat([torch.tensor([start]), wanted[:-1]])[None]
+                target_ids = torch.tensor([*(self._ids[-1][piece] for piece in target), EOS])
+                read = torch.cat([torch.tensor([start]), target_ids[:-1]])[None]
                 scores = self._model(input_ids=ids, decoder_input_ids=read).logits[0].log_softmax(-1)
-                found.append(float(scores.gather(1, wanted[:, None]).sum()))
-        return found
+                sums.append(float(scores.gather(1, target_ids[:, None]).sum()))
+        return sums
 
     def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
         import torch
 
-        found = []
+        translations = []
         with torch.inference_mode():
             for source in sources:
                 ids = torch.tensor([[*(self._ids[0][piece] for piece in source), EOS]])
                 out = self._model.generate(input_ids=ids, num_beams=1, min_new_tokens=1, max_new_tokens=longest)
                 textual = [int(number) for number in out[0, 1:] if number not in (PAD, EOS)]
-                found.append([self._pieces[number] for number in textual])
-        return found
+                translations.append([self._pieces[number] for number in textual])
+        return translations

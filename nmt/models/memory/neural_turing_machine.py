@@ -59,9 +59,9 @@ def write(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> Tensor
 
     memory [B, L, W], weights [B, H, L], erase and add [B, H, W] -> [B, L, W]
     """
-    one = memory.new_ones(())
+    unit = memory.new_ones(())
     for weight, vector in zip(torch.split(weights, 1, dim=1), torch.split(erase, 1, dim=1)):
-        memory = memory * torch.baddbmm(one, weight.transpose(1, 2), vector, alpha=-1)  # 1 - w(i) e
+        memory = memory * torch.baddbmm(unit, weight.transpose(1, 2), vector, alpha=-1)  # 1 - w(i) e
     return torch.baddbmm(memory, weights.transpose(1, 2), add)
 
 

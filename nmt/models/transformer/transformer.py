@@ -120,7 +120,7 @@ class TransformerState(DecoderState):
 class Transformer(EncoderDecoder):
     """An encoder-decoder based solely on attention: figure 1."""
 
-    segments_of: SegmentsOf = staticmethod(exact_segments)  # few_shapes for layers that are compiled for each shape
+    segments_of: SegmentsOf = staticmethod(exact_segments)  # training may replace it
 
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stacks: Stacks | None = None) -> None:
         """``stacks`` replaces the layers that ``config.layers`` selects."""

@@ -16,8 +16,9 @@ from nmt.devices import is_shortage
 from nmt.errors import UsageError, quantity
 from nmt.interface import EncoderDecoder
 from nmt.layers.stack import stacked_layers
-from nmt.models.transformer.mask import exact_segments, few_shapes
+from nmt.models.transformer.mask import exact_segments
 from nmt.models.transformer.transformer import Transformer
+from nmt.training.loop.flat_sizes import few_shapes
 from nmt.training.loop.learner import SMALLER_BATCHES, Arithmetic, Step, described, seed_torch
 
 logger = logging.getLogger("nmt.training")

@@ -33,7 +33,7 @@ from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.layers.stack import recompute_layers
 from nmt.models import models
 from nmt.models.ignored import build_model, without_effect
-from nmt.models.stored import LoadedModel, architecture, load_model
+from nmt.models.loading import LoadedModel, architecture, load_model
 from nmt.models.vocabulary_axes import vocabulary_axes
 from nmt.optim import Horizon, ParameterGroups, Schedule, optimizers, schedulers
 from nmt.optim.moving_average import with_average

@@ -93,7 +93,7 @@ def test_words_are_counted_in_the_references_or_in_the_training_text() -> None:
     assert found.counted_in == "references" and [band.label for band in found.frequencies] == ["0", "1", "2-4"]
     found = compared(train=iter(["the the the the the", "cat"]))
     assert found.counted_in == "training text" and [band.label for band in found.frequencies] == ["0", "1", "5-9"]
-    assert found.frequencies[-1].systems["big"].wanted == 2
+    assert found.frequencies[-1].systems["big"].expected == 2
 
 
 def test_a_metric_that_knows_only_whole_texts_is_refused() -> None:

@@ -42,7 +42,7 @@ def test_p_values_stand_beside_the_scores_where_systems_were_tested() -> None:
 def test_there_is_a_bar_for_each_system_in_each_band() -> None:
     found = compared(metrics=["bleu", "chrf"])
     bars = [attributes for tag, attributes in Page(found.page()).elements if tag == "rect"]
-    wanted = sum(any(one.wanted for one in band.systems.values()) for band in found.frequencies)
+    wanted = sum(any(one.expected for one in band.systems.values()) for band in found.frequencies)
     assert len(bars) == 2 * (2 * len(found.lengths) + wanted)
 
 

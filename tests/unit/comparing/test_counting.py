@@ -84,10 +84,10 @@ def test_bands_have_words_by_how_often_they_stand_in_the_text() -> None:
         ("5-9", 5, 9),
     ]
     assert [band.systems["a"] for band in bands] == [
-        WordCounts(wanted=0, produced=1, right=0),  # ran
-        WordCounts(wanted=1, produced=1, right=1),  # cat
-        WordCounts(wanted=2, produced=1, right=1),  # sat, dog
-        WordCounts(wanted=2, produced=3, right=2),  # the, clipped in the first line
+        WordCounts(expected=0, produced=1, right=0),  # ran
+        WordCounts(expected=1, produced=1, right=1),  # cat
+        WordCounts(expected=2, produced=1, right=1),  # sat, dog
+        WordCounts(expected=2, produced=3, right=2),  # the, clipped in the first line
     ]
     assert [band.systems["b"] for band in bands] == [
         WordCounts(0, 1, 0),  # a
@@ -103,11 +103,11 @@ def test_the_last_band_is_open() -> None:
 
 
 def test_shares_of_a_band() -> None:
-    one = WordCounts(wanted=4, produced=2, right=1)
+    one = WordCounts(expected=4, produced=2, right=1)
     assert (one.precision, one.recall, one.f1) == (0.5, 0.25, pytest.approx(1 / 3))
-    never = WordCounts(wanted=0, produced=2, right=0)
+    never = WordCounts(expected=0, produced=2, right=0)
     assert (never.precision, never.recall, never.f1) == (0.0, None, None)
-    missed = WordCounts(wanted=2, produced=0, right=0)
+    missed = WordCounts(expected=2, produced=0, right=0)
     assert (missed.precision, missed.recall, missed.f1) == (None, 0.0, 0.0)
 
 
@@ -115,7 +115,7 @@ def test_of_several_references_the_nearest_one_counts() -> None:
     references = [cut("one long text with a cat in it"), cut("a cat")]
     assert nearest_of(("a", "cat", "sat"), [lines[0] for lines in references]) == 1  # F1 4/5 against 4/11
     bands = frequency_bands({"a": cut("a cat sat"), "b": cut("a cat sat")}, references, {})
-    assert bands[0].systems["a"] == WordCounts(wanted=2, produced=3, right=2)
+    assert bands[0].systems["a"] == WordCounts(expected=2, produced=3, right=2)
     assert nearest_of((), [(), ()]) == 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.comparing.words import Cutter, apart
+from nmt.comparing.words import Cutter, unmatched_words
 from nmt.errors import UsageError
 from nmt.scoring import TextOptions
 from nmt.scoring.unspaced import spaced
@@ -86,7 +86,7 @@ def test_letters_that_lower_case_makes_longer_leave_the_line_whole() -> None:
 def test_words_that_the_other_text_does_not_have_there(
     one: str, other: str, in_one: tuple[int, ...], in_other: tuple[int, ...]
 ) -> None:
-    assert apart(one.split(), other.split()) == (in_one, in_other)
+    assert unmatched_words(one.split(), other.split()) == (in_one, in_other)
 
 
 def test_a_tokenizer_that_is_not_installed_is_refused_in_one_sentence() -> None:

@@ -13,7 +13,7 @@ from nmt.engines import EngineKind, EngineSpec, engines
 from nmt.engines.model_engine import ModelEngine
 from nmt.engines.native import NativeEngine
 from nmt.errors import UsageError
-from nmt.models.stored import LoadedModel
+from nmt.models.loading import LoadedModel
 from nmt.native.library import SWITCH, forget, library
 from nmt.search.decoding import Engine
 from nmt.translation import Translator

@@ -16,7 +16,7 @@ from nmt.formats import PortableModel
 from nmt.formats.importing import Converted, write_model
 from nmt.interface import VocabularySizes
 from nmt.models import models
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.own_weights import describe
 

@@ -21,7 +21,7 @@ from nmt.formats.export_manifest import write_export_manifest
 from nmt.formats.exporting import export_model
 from nmt.formats.importing import import_model
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.models.transformer.config import StartSymbol
 from tests.unit.formats.stored import PAIR, log_probability, store
 from tests.unit.formats.test_ctranslate2 import HELD

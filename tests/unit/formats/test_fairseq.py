@@ -20,7 +20,7 @@ from nmt.config.exchange import ImportConfig
 from nmt.data.corpus.folder import Corpus
 from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.formats.importing import import_model
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.models.transformer.config import PositionKind
 from tests.unit.formats.test_huggingface import PIECES, assert_same_scores, fsmt, theirs
 from tests.unit.preprocessing.test_fairseq_corpus import mapped

@@ -18,7 +18,7 @@ from nmt.data.vocabulary import BOS, EOS, UNK
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats.exporting import export_model
 from nmt.formats.importing import import_model
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.models.transformer.config import DecoderKind, NormOrder, PositionKind
 from tests.unit.formats.stored import scores, store
 

@@ -20,8 +20,8 @@ from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
 from nmt.criterions.config import WordDistillationConfig
 from nmt.formats.exporting import export_model
+from nmt.models.loading import load_model
 from nmt.models.recurrent.lstm import LSTMConfig
-from nmt.models.stored import load_model
 from nmt.preprocessing.preprocess import preprocess
 from nmt.training.assemble import train
 from nmt.translation import Line, Translator

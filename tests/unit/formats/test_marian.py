@@ -17,7 +17,7 @@ from nmt.config.choices import Segmentation
 from nmt.config.exchange import ImportConfig
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats.importing import import_model
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.translation import Translator
 from tests.unit.formats.marian_formula import Array, MarianFormula
 from tests.unit.formats.stored import scores

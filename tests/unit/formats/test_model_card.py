@@ -14,7 +14,7 @@ from nmt.config.exchange import ExportConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.sentencepiece import BpeConfig, SentencePieceBuilder
 from nmt.formats.exporting import export_model
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.storage.files import replace_manifest
 from tests.unit.formats.stored import PAIR, store
 

@@ -17,7 +17,7 @@ from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.formats import safetensors
 from nmt.formats.exporting import ExportComparison, export_model
 from nmt.formats.importing import import_model
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.models.transformer.config import DecoderKind, FeedForwardKind, NormOrder, PositionKind
 from nmt.models.transformer.own_weights import describe
 from nmt.models.transformer.weights import arrays_of

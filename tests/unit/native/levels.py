@@ -54,7 +54,7 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
             found = None if other is None else native._limited(other, request.param)
             if found is None or found[1] != request.param:
                 pytest.skip(f"this processor is no {request.param}, and cannot be made to look like one")
-            monkeypatch.setattr(native, "_found", lambda: found)
+            monkeypatch.setattr(native, "_load", lambda: found)
         yield request.param
     finally:
         monkeypatch.undo()

@@ -144,13 +144,13 @@ def test_progress_counts_what_a_look_at_all_tokens_counts(asked, tokens):
     wanted = Phrases(asked)
     progress = wanted.start()
     for token in tokens:
-        progress = wanted.after(progress, token)
-    assert list(progress.written) == [occurrences(tokens, phrase) for phrase in wanted.phrases]
+        progress = wanted.advance(progress, token)
+    assert list(progress.occurrences) == [occurrences(tokens, phrase) for phrase in wanted.phrases]
     complete = all(occurrences(tokens, phrase) >= count for phrase, count in Counter(asked).items())
     assert wanted.complete(progress) == complete
     assert (wanted.bank(progress) >= wanted.bank_of_all) == complete or not complete
     for token in wanted.next_tokens(progress):
-        assert wanted.bank(wanted.after(progress, token)) > 0
+        assert wanted.bank(wanted.advance(progress, token)) > 0
     assert bool(wanted.next_tokens(progress)) != complete
 
 

@@ -17,7 +17,7 @@ from nmt.serving import desk
 from nmt.serving.desk import Abandon, Desk, Outcomes
 from nmt.serving.refusals import Refused
 from nmt.serving.rendering import Form, Rendered
-from nmt.serving.translating import Loaded, Window
+from nmt.serving.translating import LoadedModels, Window
 from nmt.translation import Line
 
 STEPS = 5
@@ -29,7 +29,7 @@ def window(number: int, *texts: str) -> Window:
 
 
 class Models:
-    """Stands for ``Loaded``: each line is a slice, and ``at`` is called before each step with the text and the step."""
+    """Stands for ``LoadedModels``: each line is a slice, and ``at`` is called before each step with text and step."""
 
     def __init__(self, at: Callable[[str, int], None], *, interleaves: bool = True) -> None:
         self.translators = {"de-en": self}
@@ -85,7 +85,7 @@ class Server:
         self._there, here = Pipe()
         self.messages = 0
         self.models = Models(lambda text, step: at(self, text, step), interleaves=interleaves)
-        self._thread = threading.Thread(target=Desk(here, cast(Loaded, self.models)).work, daemon=True)
+        self._thread = threading.Thread(target=Desk(here, cast(LoadedModels, self.models)).work, daemon=True)
         self._thread.start()
 
     def send(self, *messages: object) -> None:
@@ -98,7 +98,7 @@ class Server:
         while windows:
             assert self._there.poll(20), "the worker sends nothing"
             some: Outcomes = pickle.loads(self._there.recv_bytes())
-            found += [(some.number, getattr(outcome, "texts", [outcome])[0]) for _, outcome in some.of]
+            found += [(some.number, getattr(outcome, "texts", [outcome])[0]) for _, outcome in some.outcomes]
             self.messages += 1
             windows -= some.last
         self.go()

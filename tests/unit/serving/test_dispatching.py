@@ -22,7 +22,7 @@ from nmt.serving.refusals import Refused
 from nmt.serving.rendering import Rendered
 from nmt.serving.request_forms import TranslationRequest
 from nmt.serving.translating import Window
-from nmt.serving.waiting import Outcome
+from nmt.serving.waiting import Item, Outcome, Waiting
 from nmt.serving.workers import models_of
 from nmt.translation import Line
 from nmt.workers import WorkerProcess
@@ -105,14 +105,9 @@ def begun(dispatcher: Dispatcher, *texts: str) -> tuple[asyncio.Task[list[Render
     return asyncio.ensure_future(dispatcher.translate(asked(*texts), gone)), gone
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition; ``play`` sets the deadline."""
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
 async def readable(connection: Connection) -> None:
-    await until(connection.poll)
+    while not connection.poll():
+        await asyncio.sleep(0.001)
 
 
 def test_lines_that_come_together_are_translated_together() -> None:
@@ -185,14 +180,17 @@ def test_a_cheap_request_interrupts_a_window_that_runs_for_long(monkeypatch: pyt
 
 
 def test_an_equally_long_request_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupt, attempts = Dispatcher._interrupt, list[Dispatcher]()
-
-    def noted(dispatcher: Dispatcher) -> None:
-        interrupt(dispatcher)
-        attempts.append(dispatcher)
-
     monkeypatch.setattr("nmt.serving.dispatching._UNDISTURBED", 0.0)
-    monkeypatch.setattr(Dispatcher, "_interrupt", noted)
+    attempts = list[list[Item]]()
+
+    class ObservedWaiting(Waiting):
+        def take(self, most: int, processes: int, budget: float, *, strictly: bool = False) -> list[Item]:
+            items = super().take(most, processes, budget, strictly=strictly)
+            if strictly:  # for an interruption
+                attempts.append(items)
+            return items
+
+    monkeypatch.setattr("nmt.serving.dispatching.Waiting", ObservedWaiting)
 
     async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
         tasks = [begun(dispatcher, letter * 9000)[0] for letter in "ab"]
@@ -200,8 +198,9 @@ def test_an_equally_long_request_waits_for_its_turn(monkeypatch: pytest.MonkeyPa
             await readable(played[0].there)
             window = played[0].window()
             assert [line.text[0] for line in window.lines] == [letter]
-            await until(lambda: bool(attempts))  # for the second request, while the first is translated
-            assert not played[0].there.poll()
+            while not attempts:
+                await asyncio.sleep(0)
+            assert attempts == [[]] and not played[0].there.poll()
             played[0].answer(window, translated(window))
             await task
 
@@ -237,7 +236,8 @@ def test_a_worker_is_told_to_abandon_the_lines_of_a_request_that_was_not_transla
         await readable(played[0].there)
         assert played[0].message() == Abandon(window.number, (0, 1))
         played[0].there.send_bytes(pickle.dumps(Outcomes(window.number, (), last=True)))
-        await until(lambda: not dispatcher.busy_workers)
+        while dispatcher.busy_workers:
+            await asyncio.sleep(0.001)
 
     metrics = play(scene, timeout=0.05)
     assert (metrics.abandoned_lines, metrics.dropped_lines) == (2, 0)
@@ -262,7 +262,8 @@ def test_idle_workers_that_have_died_are_replaced_before_a_line_comes() -> None:
     async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
         for one in list(played):
             one.there.close()
-        await until(lambda: len(played) >= 4 and dispatcher.workers >= 2)
+        while len(played) < 4 or dispatcher.workers < 2:
+            await asyncio.sleep(0.001)
         task = begun(dispatcher, "a")[0]
         await readable(played[2].there)
         window = played[2].window()
@@ -279,7 +280,8 @@ def test_a_line_is_not_blamed_for_workers_that_had_died_before() -> None:
         for one in list(played):
             one.there.close()
         task = begun(dispatcher, "a")[0]
-        await until(lambda: len(played) >= 3)
+        while len(played) < 3:
+            await asyncio.sleep(0.001)
         await readable(played[2].there)
         window = played[2].window()
         played[2].answer(window, translated(window))
@@ -320,14 +322,15 @@ def test_a_queue_that_one_line_fills_is_told_in_the_singular() -> None:
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt.serving.dispatching._AGAIN", 0.01)
+    monkeypatch.setattr("nmt.serving.dispatching._RETRY_SECONDS", 0.01)
     answers = iter([DeviceError("no memory"), (MODEL,)])
 
     async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
         task = begun(dispatcher, "a")[0]
         await readable(played[0].there)
         played[0].there.close()
-        await until(lambda: len(played) >= 3)
+        while len(played) < 3:
+            await asyncio.sleep(0.001)
         await readable(played[2].there)
         window = played[2].window()
         played[2].answer(window, translated(window))
@@ -338,7 +341,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.Mon
 
 def test_each_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """One is refused by the system, and one ends at its start."""
-    monkeypatch.setattr("nmt.serving.dispatching._AGAIN", 0.01)
+    monkeypatch.setattr("nmt.serving.dispatching._RETRY_SECONDS", 0.01)
     answers = iter([OSError("no process is free"), DeviceError("no memory"), (MODEL,), (MODEL,)])
 
     def later() -> Played:
@@ -350,13 +353,14 @@ def test_each_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.
     async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
         for one in list(played):
             one.there.close()
-        await until(lambda: len(played) >= 5 and dispatcher.workers >= 2)
+        while len(played) < 5 or dispatcher.workers < 2:
+            await asyncio.sleep(0.001)
 
     assert play(scene, workers=2, later=later).ended_workers == 2
 
 
 def test_no_process_is_started_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt.serving.dispatching._AGAIN", 0.01)
+    monkeypatch.setattr("nmt.serving.dispatching._RETRY_SECONDS", 0.0)
     tries = list[int]()
 
     def later() -> Played:
@@ -366,9 +370,13 @@ def test_no_process_is_started_after_the_end(monkeypatch: pytest.MonkeyPatch) ->
     async def scene(dispatcher: Dispatcher, played: list[Played]) -> None:
         for one in list(played):
             one.there.close()
-        await until(lambda: not dispatcher.workers and len(tries) >= 2)
+        while dispatcher.workers or len(tries) < 2:
+            await asyncio.sleep(0)
         dispatcher.close()
-        assert [timer.cancelled() for timer in dispatcher._restarts] == [True, True]
+        before, overdue = len(tries), asyncio.Event()
+        asyncio.get_running_loop().call_later(0.0, overdue.set)  # after every start that is still scheduled
+        await overdue.wait()
+        assert len(tries) == before
 
     play(scene, workers=2, later=later)
 
@@ -378,7 +386,8 @@ def test_what_a_process_sends_and_nobody_can_read_is_its_end() -> None:
         task = begun(dispatcher, "a")[0]
         await readable(played[0].there)
         played[0].there.send_bytes(b"nonsense")
-        await until(lambda: len(played) >= 2)
+        while len(played) < 2:
+            await asyncio.sleep(0.001)
         await readable(played[1].there)
         window = played[1].window()
         played[1].answer(window, translated(window))

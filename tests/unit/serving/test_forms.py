@@ -247,8 +247,8 @@ def test_labels_of_metrics_are_escaped() -> None:
 
 
 def test_only_what_is_given_wins_over_the_search_of_a_model() -> None:
-    assert ServedSearch().given() == {}
-    assert ServedSearch(name="greedy", lenpen=0.0).given() == {"search": "greedy", "lenpen": 0.0}
+    assert ServedSearch().options() == {}
+    assert ServedSearch(name="greedy", lenpen=0.0).options() == {"search": "greedy", "lenpen": 0.0}
 
 
 def test_a_server_has_the_flags_of_beam_search_with_their_help() -> None:

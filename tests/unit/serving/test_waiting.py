@@ -36,7 +36,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def texts_of(waiting: Waiting, most: int, processes: int = 1, budget: float = 1e9, **more: bool) -> list[str]:
-    return [item.job.asked.lines[item.index].text for item in waiting.take(most, processes, budget, **more)]
+    return [item.job.request.lines[item.index].text for item in waiting.take(most, processes, budget, **more)]
 
 
 def test_requests_take_turns(loop: asyncio.AbstractEventLoop) -> None:
@@ -78,10 +78,10 @@ def test_lines_that_are_tried_again_leave_one_by_one_and_first(loop: asyncio.Abs
     waiting.add(first)
     items = waiting.take(9, 1, 1e9)
     waiting.add(job(loop, "x"))
-    waiting.add_again(items)
+    waiting.retry(items)
     assert waiting.lines == 3
     assert [texts_of(waiting, 9) for _ in range(3)] == [["a"], ["b"], ["x"]]
-    waiting.add_again(items)
+    waiting.retry(items)
     assert waiting.drop(first) == 2 and waiting.lines == 0
 
 
@@ -90,7 +90,7 @@ def test_a_line_that_cannot_be_translated_settles_its_request(loop: asyncio.Abst
     refused = Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "no")
     one.settle(1, refused)
     one.settle(0, Rendered(("a",)))
-    assert one.done.exception() is refused
+    assert one.translations.exception() is refused
 
 
 def test_an_answer_that_grows_too_large_is_refused(loop: asyncio.AbstractEventLoop) -> None:
@@ -98,8 +98,8 @@ def test_an_answer_that_grows_too_large_is_refused(loop: asyncio.AbstractEventLo
     for index in range(2):
         one.settle(index, Rendered(json=b"x" * 50))
         other.settle(index, Rendered(("x" * 25, "y" * 26)))
-    assert len(one.done.result()) == 2, "100 bytes are allowed"
-    refused = other.done.exception()
+    assert len(one.translations.result()) == 2, "100 bytes are allowed"
+    refused = other.translations.exception()
     assert isinstance(refused, Refused) and (refused.status, "more than 100 bytes" in refused.sentence) == (413, True)
 
 

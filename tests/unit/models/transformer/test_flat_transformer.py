@@ -24,9 +24,10 @@ from nmt.layers.linear import eighths
 from nmt.models import models
 from nmt.models.transformer import transformer as flat_module
 from nmt.models.transformer.attention_kernels import supports_flat_batches, supports_flat_heads
-from nmt.models.transformer.mask import FlatSize, Segments, SegmentsOf, exact_segments, few_shapes
+from nmt.models.transformer.mask import Segments, SegmentsOf, exact_segments
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.testing.subjects import load_preset
+from nmt.training.loop.flat_sizes import FlatSize, few_shapes, filled
 
 SIZES = VocabularySizes(20, 20, shared=True)
 WITHOUT_PADDING: dict[str, dict[str, Any]] = {
@@ -147,7 +148,7 @@ def test_batches_of_a_budget_have_few_shapes(count_padding: bool, most: int, of_
         shapes[size.rows, size.segments, size.longest] += 1
         assert size.unused > 0 and size.rows == eighths(max(counts) + size.unused) < max(counts) * 1.2
         for side, longest_sentence, count in zip(sides, longest, counts):
-            segments = Segments.of(side, F.pad(side.cumsum(0), (1, 0)), longest_sentence, count).filled(size)
+            segments = filled(Segments.of(side, F.pad(side.cumsum(0), (1, 0)), longest_sentence, count), size)
             assert segments.positions.queries.size(0) == segments.boundaries[-1] == size.rows
             assert len(segments.boundaries) == size.segments + 1
             parts = segments.boundaries.diff()

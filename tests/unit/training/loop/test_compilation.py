@@ -24,13 +24,13 @@ from nmt.errors import UsageError
 from nmt.interface import VocabularySizes
 from nmt.models.memory.config import NeuralGPUConfig
 from nmt.models.transformer import transformer as flat_module
-from nmt.models.transformer.mask import FlatSize, few_shapes
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
 from nmt.training.loop import compilation
 from nmt.training.loop.batches import read_batch
+from nmt.training.loop.flat_sizes import FlatSize, few_shapes
 from nmt.training.loop.learner import Arithmetic, Step
 
 pytestmark = pytest.mark.slow  # layers are compiled

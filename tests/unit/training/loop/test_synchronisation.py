@@ -17,11 +17,12 @@ from nmt.config.sections import TrainingConfig
 from nmt.data.corpus.folder import Split
 from nmt.distributed.world import World
 from nmt.models.transformer import transformer as flat_module
-from nmt.models.transformer.mask import SegmentsOf, exact_segments, few_shapes
+from nmt.models.transformer.mask import SegmentsOf, exact_segments
 from nmt.optim import Progress
 from nmt.training.checkpoints.run_state import DataPosition
 from nmt.training.loop import updater as updater_module
 from nmt.training.loop.batches import BatchReader, UpdateBatches, read_batch
+from nmt.training.loop.flat_sizes import few_shapes
 from nmt.training.loop.learner import Arithmetic, Learner, Step
 from nmt.training.loop.updater import Updater
 

@@ -10,7 +10,7 @@ import torch
 
 from nmt.config.sections import TrainConfig, TrainingConfig
 from nmt.errors import UsageError
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.models.transformer.config import TransformerConfig
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train

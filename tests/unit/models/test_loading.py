@@ -15,7 +15,7 @@ from nmt.config.sections import TrainConfig
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.errors import DataError
-from nmt.models.stored import load_model
+from nmt.models.loading import load_model
 from nmt.training.assemble import train
 
 CPU = torch.device("cpu")

@@ -26,13 +26,13 @@ def validated_search(trees: Mapping[str, Mapping[str, Any]], chosen: str | None,
     section = tree.get("search")
     if section is None or (chosen is not None and isinstance(section, dict) and chosen != section.get("name")):
         return None
-    another = "choose a search to translate without the stored one (--search beam)"
+    advice = "choose a search to translate without the stored one (--search beam)"
     try:
         search = component_from_plain("search", section, origin=origin)
     except DataError as error:
-        raise DataError(f"{error}; {another}") from None
+        raise DataError(f"{error}; {advice}") from None
     except UsageError as error:
-        raise UsageError(f"{origin}: {error}; or {another}") from None
+        raise UsageError(f"{origin}: {error}; or {advice}") from None
     if not {field.name for field in dataclasses.fields(search)}.issuperset(options):
         return None
     if any(other.get("search") != section for other in trees.values()):
