@@ -106,7 +106,7 @@ def _fairseq_lines(
         score = hypothesis.score / math.log(2) if logarithms else hypothesis.score
         yield f"H-{number}\t{score}\t{' '.join(hypothesis.pieces)}"
         yield f"D-{number}\t{score}\t{hypothesis.text}"
-        yield f"P-{number}\t{' '.join(f'{one / math.log(2):.4f}' for one in hypothesis.token_scores)}"
+        yield f"P-{number}\t{' '.join(f'{token_score / math.log(2):.4f}' for token_score in hypothesis.token_scores)}"
         if alignment is not AlignmentKind.none:
             yield f"A-{number}\t{_alignment_text(hypothesis, alignment)}"
 
@@ -125,7 +125,7 @@ def _tree(translation: Translation, reference: str | None, alignment: AlignmentK
         "source": translation.source,
         "source_tokens": translation.source_pieces,
         **({} if reference is None else {"reference": reference}),
-        "hypotheses": [_hypothesis_tree(one, alignment) for one in translation.hypotheses],
+        "hypotheses": [_hypothesis_tree(hypothesis, alignment) for hypothesis in translation.hypotheses],
     }
 
 

@@ -118,25 +118,25 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
     )
 
 
-def _tell_of_tags(asked: str | None, pair: LanguagePair) -> None:
+def _tell_of_tags(tag: str | None, pair: LanguagePair) -> None:
     """Refuse a tag that the model lacks; log the default tag if there are several."""
-    if asked is not None:
-        tag_id(pair.source.vocabulary, asked)
+    if tag is not None:
+        tag_id(pair.source.vocabulary, tag)
     elif pair.tag is not None and len(known := tags_of(pair.source.vocabulary)) > 1:
         logger.info(
             f"translating with the language tag {pair.tag}, that of the first corpus; --tag chooses: {', '.join(known)}"
         )
 
 
-def _tell_of_pieces(asked: PieceMarks | None, target: Tokenizer) -> None:
+def _tell_of_pieces(marks: PieceMarks | None, target: Tokenizer) -> None:
     """Log marks of --remove-bpe that translations do not have."""
-    if asked in (None, PieceMarks.none, target.marks):
+    if marks in (None, PieceMarks.none, target.marks):
         return
     if not target.keeps_pieces:
         logger.info("--remove-bpe has nothing to join: what the model's tokenizer decodes is joined already")
     elif target.marks is not PieceMarks.none:
         logger.warning(
-            f"--remove-bpe {asked.value}: the text that the model learned from has marks of {target.marks.value}"
+            f"--remove-bpe {marks.value}: the text that the model learned from has marks of {target.marks.value}"
         )
 
 
@@ -197,10 +197,12 @@ class InputTranslation:
     def _lines(self, growing: ResumableOutput | None, done: int) -> None:
         config, name = self.config, self.config.input
         reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
-        given = reading.live(sys.stdin.buffer, _STDIN) if name is None else reading.lines(Path(name))
+        text_lines = reading.live(sys.stdin.buffer, _STDIN) if name is None else reading.lines(Path(name))
         references, first = config.score_reference, done + 1
-        asked = parsed(_after(given, done), config.input_format, name or _STDIN, first=first, references=references)
-        lines, numbers = self.chunks.own(asked, done)
+        source_lines = parsed(
+            _after(text_lines, done), config.input_format, name or _STDIN, first=first, references=references
+        )
+        lines, numbers = self.chunks.own(source_lines, done)
         count = _count_lines(config) if self.world.main else None
         total = None if count is None else max(count - done, 0)
         self._write(lambda progress: self.translator.hypotheses(lines, self.method, progress, numbers), growing, total)
@@ -228,8 +230,8 @@ class InputTranslation:
             hypotheses, references = zip(*pairs)
             score = scorers.build(scorers.config_class("bleu")(), TextOptions())(hypotheses, [references])
             beam = config.search_facts.beam_size or 1
-            found = f"{score.name}|{score.signature} = {score.value:.2f} {score.detail}"
-            logger.info(f"Generate {config.gen_subset} with beam={beam}: {found}")
+            result = f"{score.name}|{score.signature} = {score.value:.2f} {score.detail}"
+            logger.info(f"Generate {config.gen_subset} with beam={beam}: {result}")
         elif to_score:
             before = f"the first {quantity(done, 'line')} had been translated before"
             logger.info(f"no score: {before}; nmt-score scores the whole file")

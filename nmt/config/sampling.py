@@ -91,14 +91,14 @@ class CorpusSamplingConfig:
 
 
 def _later(text: str) -> LaterMix:
-    found = _STAGE.fullmatch(" ".join(text.split()))
-    if found is None:
+    stage = _STAGE.fullmatch(" ".join(text.split()))
+    if stage is None:
         raise UsageError(
             f"sampling.stages: '{text}' is no stage; write 'update N: MIX' or 'epoch N: MIX', where MIX is the weights of "
             f"the corpora (1 0), 'temperature T' or 'all' (--sampling-stages)"
         )
-    update, epoch = (int(found["number"]) if found["unit"] == unit else None for unit in ("update", "epoch"))
-    first, *rest = found["mix"].split() or [""]
+    update, epoch = (int(stage["number"]) if stage["unit"] == unit else None for unit in ("update", "epoch"))
+    first, *rest = stage["mix"].split() or [""]
     if (first, *rest) == ("all",):
         return LaterMix(Mix(), update, epoch)
     numbers = rest if first == "temperature" else [first, *rest]
@@ -108,7 +108,7 @@ def _later(text: str) -> LaterMix:
         values = ()
     if not values or (first == "temperature" and len(values) > 1):
         raise UsageError(
-            f"sampling.stages: '{found['mix']}' in '{text}' is no mixture; write the weights of the corpora (1 0), "
+            f"sampling.stages: '{stage['mix']}' in '{text}' is no mixture; write the weights of the corpora (1 0), "
             f"'temperature T' or 'all' (--sampling-stages)"
         )
     if first == "temperature":

@@ -98,9 +98,9 @@ class TranslationOptions(TagOption, BatchOptions):
         """The search must find as many hypotheses as are shown, and as are chosen among."""
         if self.search is None:
             return
-        wanted, most = self.candidates(), self.search.finds_at_most
-        too_many = self.chooses and most is not None and wanted > most
-        yield wanted < self.nbest, f"--nbest {self.nbest} is more than there is to choose among; raise --choose-among"
+        count, most = self.candidates(), self.search.finds_at_most
+        too_many = self.chooses and most is not None and count > most
+        yield count < self.nbest, f"--nbest {self.nbest} is more than there is to choose among; raise --choose-among"
         if self.choose_among is None:
             how = "--rerank" if self.mbr is MbrMetric.none else "--mbr"
             advice = f"and the search finds {most} of a line; use --search beam or sampling"

@@ -28,7 +28,7 @@ from nmt.storage.checkpoints import read_checkpoint, write_checkpoint
 from nmt.storage.run_folder import set_pointer
 from nmt.translation import Line, TranslatedText, Translation
 from nmt.translation.choosing import ReverseModel, Score, minimum_bayes_risk
-from nmt.translation.lines import LineOrPause, together
+from nmt.translation.lines import LineOrPause, join_parts
 from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
 
 LINES = some_lines(30, seed=5, longest=3)
@@ -474,7 +474,7 @@ def test_ends_of_parts_count_for_how_probable_a_translation_is() -> None:
         return TranslatedText(text, [text], piece + end, [piece, end], None, True)
 
     likely, unlikely = [part("a", -1.0, -0.1), part("b", -1.0, -5.0)], [part("c", -1.0, -0.1), part("d", -1.0, -0.1)]
-    joined = together([likely, unlikely])
+    joined = join_parts([likely, unlikely])
     assert [one.log_probability for one in joined] == pytest.approx([-2.2, -7.1])
     assert [sum(one.token_scores) for one in joined] == pytest.approx([-2.1, -2.1])
     (found,) = minimum_bayes_risk([Translation(0, "x", ["x"], joined)], "chrf", 2, posterior=True)
@@ -586,7 +586,7 @@ def test_a_line_that_lost_its_end_keeps_its_order_and_is_not_read_back(
     config = GenerateConfig(rerank="back", search=BeamConfig(), max_source_length=2, long_lines=long_lines, nbest=2)
     (expected,) = translator.hypotheses([line], dataclasses.replace(config, nbest=3))
     (kept,) = ReverseModel(score, 1.0, config)(translator.hypotheses([line], config))
-    assert kept.cut and kept.hypotheses == expected.hypotheses[:2]
+    assert kept.truncated and kept.hypotheses == expected.hypotheses[:2]
 
 
 def test_an_empty_translation_is_never_the_best_one_and_an_empty_line_stays_empty(
