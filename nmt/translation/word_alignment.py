@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config.aligning import AlignConfig
+from nmt.config.aligning import AlignConfig, validation_without_criterion
+from nmt.config.checks import refuse
 from nmt.config.choices import Symmetrization
 from nmt.config.composing.composition import from_keywords
 from nmt.data.text.links import Link, symmetrized
@@ -178,8 +179,7 @@ def align(
     config = from_keywords(AlignConfig, keywords, "align")
     pairs = _paired(sources, references, "source", "translation")
     selection = None
-    if validation is not None and gold is None and config.reverse is None:
-        raise UsageError("validation pairs are to choose by: give gold=LINES or reverse=MODEL too, or leave them out")
+    refuse(validation_without_criterion(validation, gold, config.reverse))
     if gold is not None or config.reverse is not None:
         selection_lines = (
             pairs if validation is None else _paired(*validation, "validation sources", "validation translations")
