@@ -27,13 +27,13 @@ from nmt.translation import Line, TranslatedText, Translation, best_texts
 from nmt.translation.lines import LineOrPause, line_of
 
 
-def parsed(
+def parse_lines(
     lines: Iterable[str | Pause | None], form: InputFormat, origin: str, *, first: int = 1, references: bool = False
 ) -> Iterator[LineOrPause]:
-    """``lines`` in their format; ``origin`` names where they come from, ``first`` is the number of the first there. None,
-    pauses and empty lines stay what they are.
+    """Read lines in their format. None, pauses and empty lines stay unchanged.
 
-    With ``references`` each line has one to be scored.
+    ``origin``: where the lines come from, and ``first``: the number of the first line there, for messages.
+    ``references``: each line has a reference to be scored.
     """
     number = first
     for line in lines:

@@ -36,7 +36,7 @@ from nmt.translation import Translation, Translator
 from nmt.translation.choosing import ReverseModel, tag_of_reverse
 from nmt.translation.lines import LineOrPause
 from nmt.translation.options import TranslationMethod
-from nmt_cli.formats import formatter, parsed
+from nmt_cli.formats import formatter, parse_lines
 from nmt_cli.outputs import ResumableOutput, Write, check_output, claim, opened
 
 logger = logging.getLogger("nmt.generate")
@@ -154,7 +154,7 @@ class InputTranslation:
         reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
         text_lines = reading.live(sys.stdin.buffer, _STDIN) if name is None else reading.lines(Path(name))
         references, first = config.score_reference, done + 1
-        source_lines = parsed(
+        source_lines = parse_lines(
             _after(text_lines, done), config.input_format, name or _STDIN, first=first, references=references
         )
         lines, numbers = self.chunks.own(source_lines, done)

@@ -123,6 +123,7 @@ class GenerateConfig(
     def _not_for_scoring(self) -> Refusals:
         """Options that do not apply to scoring references."""
         yield self.shortlist is not None, "--score-reference looks at all pieces; leave out --shortlist"
+        yield self.replace_unk, "--score-reference shows the text that it scores; leave out --replace-unk"
         for name, field in not_for_scoring(self.search).items():
             flag_name = keyword_of(field).replace("_", "-")
             set_by_user = getattr(self.search, name) != default_of(field)

@@ -68,7 +68,7 @@ class CorpusSamplingConfig:
         require_positive("sampling", temperature=self.temperature)
         _require_weights("sampling.weights", self.weights)
         before = {"update": 1, "epoch": 1}
-        for text, later in zip(self.stages, self.later()):
+        for text, later in zip(self.stages, self.later_mixes()):
             unit, number = ("update", later.update) if later.update is not None else ("epoch", later.epoch or 0)
             if number <= before[unit]:
                 reason = "the one before begins then or later" if before[unit] > 1 else "training begins with the first"
@@ -85,7 +85,7 @@ class CorpusSamplingConfig:
         """The mix that training begins with."""
         return Mix(tuple(self.weights), self.temperature)
 
-    def later(self) -> list[LaterMix]:
+    def later_mixes(self) -> list[LaterMix]:
         """Parse ``stages``."""
         return [_later(text) for text in self.stages]
 

@@ -229,7 +229,7 @@ class CheckpointConfig:
         require_positive("checkpoint", keep_interval_updates=self.keep_interval_updates, keep_best=self.keep_best)
         require_positive("checkpoint", keep_training_states=self.keep_training_states)
 
-    def due(self, update: int | None, epoch: int | None, minutes: float) -> tuple[str, ...]:
+    def reasons_to_save(self, update: int | None, epoch: int | None, minutes: float) -> tuple[str, ...]:
         """Return the reasons for a checkpoint after this update and this epoch, ``minutes`` after the last one for that
         reason; None: an update or epoch that was not made."""
         by_updates, by_epochs, by_minutes = self.save_interval_updates, self.save_interval, self.save_interval_minutes

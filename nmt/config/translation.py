@@ -86,10 +86,6 @@ class TranslationOptions(TagOption, BatchOptions):
             "--score-reference has one translation of each line; leave out --nbest, --mbr and --rerank",
         )
         yield (
-            self.score_reference and self.replace_unk,
-            "--score-reference shows the text that it scores; leave out --replace-unk",
-        )
-        yield (
             self.unk_dictionary is not None and not self.replace_unk,
             f"--unk-dictionary {self.unk_dictionary} is for --replace-unk; add it",
         )
