@@ -89,11 +89,11 @@ def _training_text(config: CompareConfig, shown: contextlib.ExitStack) -> Iterat
         raise DataError(f"{config.train} is empty: there is no training text to count words in")
 
 
-def _write(found: Comparison, output: Path) -> None:
+def _write(comparison: Comparison, output: Path) -> None:
     if output.suffix == _PAGE:
-        text = found.page()
+        text = comparison.page()
     else:
-        text = json.dumps(found.plain(), ensure_ascii=False, indent=2) + "\n"
+        text = json.dumps(comparison.plain(), ensure_ascii=False, indent=2) + "\n"
     content = text.encode("utf-8", "replace")
     if output.suffix == _PAGE and len(content) > _HEAVY:
         size = f"{len(content) / 1e6:.0f} MB"

@@ -27,13 +27,13 @@ from nmt.translation import Line, TranslatedText, Translation, best_texts
 from nmt.translation.lines import LineOrPause, line_of
 
 
-def parsed(
+def parse_lines(
     lines: Iterable[str | Pause | None], form: InputFormat, origin: str, *, first: int = 1, references: bool = False
 ) -> Iterator[LineOrPause]:
-    """``lines`` in their format; ``origin`` names where they come from, ``first`` is the number of the first there. None,
-    pauses and empty lines stay what they are.
+    """Read lines in their format. None, pauses and empty lines stay unchanged.
 
-    With ``references`` each line has one to be scored.
+    ``origin``: where the lines come from, and ``first``: the number of the first line there, for messages.
+    ``references``: each line has a reference to be scored.
     """
     number = first
     for line in lines:
@@ -106,7 +106,7 @@ def _fairseq_lines(
         score = hypothesis.score / math.log(2) if logarithms else hypothesis.score
         yield f"H-{number}\t{score}\t{' '.join(hypothesis.pieces)}"
         yield f"D-{number}\t{score}\t{hypothesis.text}"
-        yield f"P-{number}\t{' '.join(f'{one / math.log(2):.4f}' for one in hypothesis.token_scores)}"
+        yield f"P-{number}\t{' '.join(f'{token_score / math.log(2):.4f}' for token_score in hypothesis.token_scores)}"
         if alignment is not AlignmentKind.none:
             yield f"A-{number}\t{_alignment_text(hypothesis, alignment)}"
 
@@ -125,7 +125,7 @@ def _tree(translation: Translation, reference: str | None, alignment: AlignmentK
         "source": translation.source,
         "source_tokens": translation.source_pieces,
         **({} if reference is None else {"reference": reference}),
-        "hypotheses": [_hypothesis_tree(one, alignment) for one in translation.hypotheses],
+        "hypotheses": [_hypothesis_tree(hypothesis, alignment) for hypothesis in translation.hypotheses],
     }
 
 

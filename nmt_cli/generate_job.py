@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gc
 import logging
 import sys
@@ -11,18 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nmt.config.checks import Refusals, refuse
 from nmt.config.choices import (
     InputFormat,
     InvalidText,
     MbrMetric,
-    OutputFormat,
     PieceMarks,
     ProgressStyle,
 )
 from nmt.config.commands import GenerateConfig
-from nmt.config.option import default_of, keyword_of
-from nmt.config.sections import DeviceConfig, DistributedConfig
+from nmt.config.sections import DistributedConfig
 from nmt.config.translation import TranslationOptions
 from nmt.data.corpus.folder import Corpus, Split
 from nmt.data.language_pair import LanguagePair
@@ -36,12 +32,11 @@ from nmt.distributed.world import Chunks, World
 from nmt.errors import DataError, NMTError, UsageError, quantity
 from nmt.progress import Count, going_on, show_progress
 from nmt.scoring import TextOptions, scorers
-from nmt.search.validated_search import refused_for_scoring
 from nmt.translation import Translation, Translator
 from nmt.translation.choosing import ReverseModel, tag_of_reverse
 from nmt.translation.lines import LineOrPause
 from nmt.translation.options import TranslationMethod
-from nmt_cli.formats import formatter, parsed
+from nmt_cli.formats import formatter, parse_lines
 from nmt_cli.outputs import ResumableOutput, Write, check_output, claim, opened
 
 logger = logging.getLogger("nmt.generate")
@@ -54,29 +49,22 @@ Choice = Callable[[Iterator[Translation]], Iterator[Translation]]
 
 def translate(config: GenerateConfig) -> None:
     """Translate, write, and sum up in the log."""
-    # Checks that need no model.
-    refuse(*_contradictions(config), *(_of_scoring(config) if config.score_reference else ()))
-    if config.input == "-":  # as other programs call standard input
-        config = dataclasses.replace(config, input=None)
     typed = not config.data and config.input is None and sys.stdin.isatty()
-    if typed:  # each line is answered before the next, and no bar disturbs typing
-        progress = config.progress if config.progress is ProgressStyle.lines else ProgressStyle.none
-        config = dataclasses.replace(config, buffer_size=1, progress=progress)
+    config = config.for_typed_lines() if typed else config
     method = TranslationMethod.of(config)
     check_output(config)
     if typed:
         logger.info("reading from the terminal, one sentence a line; end with Ctrl-D, or name a file: --input FILE")
-    place = dataclasses.replace(config.device, name=own_device(config.device.name))
-    workers = 1 if typed else config.workers or count_threads(place.threads)
-    device = device_named(place.name)
+    workers = 1 if typed else config.workers or count_threads(config.device.threads)
+    device = device_named(own_device(config.device.name))
     make_current(device)
     with join(DistributedConfig(timeout_minutes=_PATIENCE), device) as world:
         if world.size > 1 and not config.data and config.input is None:
             raise UsageError("several processes cannot share standard input; name a file: --input FILE")
         translator = Translator.load(
             config.path,
-            place.name,
-            place.precision,
+            device,
+            config.device.precision,
             ensemble_weights=config.ensemble_weights,
             workers=workers,
             shortlist=config.shortlist,
@@ -91,19 +79,19 @@ def translate(config: GenerateConfig) -> None:
             )
         _tell_of_tags(config.tag, translator.pair)
         _tell_of_pieces(config.remove_bpe, translator.pair.target)
-        choice = _choice(translator, config, place, workers)
+        choice = _choice(translator, config, device, workers)
         if "torch" in sys.modules:  # an engine that needs torch has imported it
-            set_threads(place.threads)
+            set_threads(config.device.threads)
         gc.freeze()  # the collector skips objects of the loaded model, which stay
         InputTranslation(config, method, translator, world, Chunks(world, config.buffer_size), choice).run()
 
 
-def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig, workers: int) -> Choice:
+def _choice(translator: Translator, config: GenerateConfig, device: str, workers: int) -> Choice:
     """Return the function that reranks translations before they are written."""
     if config.rerank is None:
         return iter
     backward = Translator.load(
-        config.rerank, place.name, place.precision, workers=workers, dtype=config.dtype, engine=config.engine
+        config.rerank, device, config.device.precision, workers=workers, dtype=config.dtype, engine=config.engine
     )
     tag = tag_of_reverse(translator.pair, backward.pair, f"--rerank {config.rerank}")
 
@@ -118,59 +106,26 @@ def _choice(translator: Translator, config: GenerateConfig, place: DeviceConfig,
     )
 
 
-def _tell_of_tags(asked: str | None, pair: LanguagePair) -> None:
+def _tell_of_tags(tag: str | None, pair: LanguagePair) -> None:
     """Refuse a tag that the model lacks; log the default tag if there are several."""
-    if asked is not None:
-        tag_id(pair.source.vocabulary, asked)
+    if tag is not None:
+        tag_id(pair.source.vocabulary, tag)
     elif pair.tag is not None and len(known := tags_of(pair.source.vocabulary)) > 1:
         logger.info(
             f"translating with the language tag {pair.tag}, that of the first corpus; --tag chooses: {', '.join(known)}"
         )
 
 
-def _tell_of_pieces(asked: PieceMarks | None, target: Tokenizer) -> None:
+def _tell_of_pieces(marks: PieceMarks | None, target: Tokenizer) -> None:
     """Log marks of --remove-bpe that translations do not have."""
-    if asked in (None, PieceMarks.none, target.marks):
+    if marks in (None, PieceMarks.none, target.marks):
         return
     if not target.keeps_pieces:
         logger.info("--remove-bpe has nothing to join: what the model's tokenizer decodes is joined already")
     elif target.marks is not PieceMarks.none:
         logger.warning(
-            f"--remove-bpe {asked.value}: the text that the model learned from has marks of {target.marks.value}"
+            f"--remove-bpe {marks.value}: the text that the model learned from has marks of {target.marks.value}"
         )
-
-
-def _contradictions(config: GenerateConfig) -> Refusals:
-    """Yield contradictions between inputs, and options that a format cannot show."""
-    if config.data:
-        yield len(config.data) > 1, f"one corpus folder can be translated at a time, not {len(config.data)}"
-        yield config.input is not None, f"give a corpus folder ({config.data[0]}) or --input {config.input}, not both"
-        yield (
-            config.input_format is not InputFormat.text,
-            f"--input-format {config.input_format.value} is for lines of text, not for a corpus folder",
-        )
-    yield (
-        config.gen_subset != "test" and not config.data,
-        f"--gen-subset {config.gen_subset} is a split of a corpus folder; name the folder too",
-    )
-    yield (
-        config.score_reference and not config.data and config.input_format is InputFormat.text,
-        "--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl",
-    )
-    if config.format is OutputFormat.text:
-        advice = "add --format jsonl or fairseq to"
-        yield config.score_reference, f"--format text shows no scores; {advice} --score-reference"
-        yield config.aligns, f"--format text shows no alignments; {advice} --print-alignment"
-
-
-def _of_scoring(config: GenerateConfig) -> Refusals:
-    """Yield options that do not apply to scoring references."""
-    yield config.shortlist is not None, "--score-reference looks at all pieces; leave out --shortlist"
-    yield config.replace_unk, "--score-reference shows the text that it scores; leave out --replace-unk"
-    for name, field in refused_for_scoring(config.search).items():
-        flag = keyword_of(field).replace("_", "-")
-        set_by_user = getattr(config.search, name) != default_of(field)
-        yield set_by_user, f"--score-reference takes no account of --{flag}; leave it out"
 
 
 @dataclass(frozen=True)
@@ -197,10 +152,12 @@ class InputTranslation:
     def _lines(self, growing: ResumableOutput | None, done: int) -> None:
         config, name = self.config, self.config.input
         reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
-        given = reading.live(sys.stdin.buffer, _STDIN) if name is None else reading.lines(Path(name))
+        text_lines = reading.live(sys.stdin.buffer, _STDIN) if name is None else reading.lines(Path(name))
         references, first = config.score_reference, done + 1
-        asked = parsed(_after(given, done), config.input_format, name or _STDIN, first=first, references=references)
-        lines, numbers = self.chunks.own(asked, done)
+        source_lines = parse_lines(
+            _after(text_lines, done), config.input_format, name or _STDIN, first=first, references=references
+        )
+        lines, numbers = self.chunks.own(source_lines, done)
         count = _count_lines(config) if self.world.main else None
         total = None if count is None else max(count - done, 0)
         self._write(lambda progress: self.translator.hypotheses(lines, self.method, progress, numbers), growing, total)
@@ -228,8 +185,8 @@ class InputTranslation:
             hypotheses, references = zip(*pairs)
             score = scorers.build(scorers.config_class("bleu")(), TextOptions())(hypotheses, [references])
             beam = config.search_facts.beam_size or 1
-            found = f"{score.name}|{score.signature} = {score.value:.2f} {score.detail}"
-            logger.info(f"Generate {config.gen_subset} with beam={beam}: {found}")
+            result = f"{score.name}|{score.signature} = {score.value:.2f} {score.detail}"
+            logger.info(f"Generate {config.gen_subset} with beam={beam}: {result}")
         elif to_score:
             before = f"the first {quantity(done, 'line')} had been translated before"
             logger.info(f"no score: {before}; nmt-score scores the whole file")

@@ -268,7 +268,7 @@ class _Launcher:
         with job.in_progress():
             try:
                 job.begin()
-                if job.elsewhere:  # a launcher started this process
+                if job.in_other_process:  # a launcher started this process
                     importlib.import_module(f"nmt_cli.{self._command}")  # registers the components
                     load_plugins(self._user_dir)
                 logger.info("%s begins", job.title)
@@ -277,14 +277,16 @@ class _Launcher:
                 return job.finish(self._run(config))
             except Exception as error:
                 status = self._report(error, job.title)
-                if isinstance(error, Interrupted) and not job.elsewhere:  # a stop of this process concerns all jobs
+                if (
+                    isinstance(error, Interrupted) and not job.in_other_process
+                ):  # a stop of this process concerns all jobs
                     job.note("interrupted")
                     sys.exit(status)
                 message = str(error) if isinstance(error, NMTError) else f"{type(error).__name__}: {error}"
                 job.fail("interrupted" if isinstance(error, Interrupted) else "failed", message, status)
             except KeyboardInterrupt:
                 job.note("interrupted")
-                if not job.elsewhere:
+                if not job.in_other_process:
                     raise
                 job.fail("interrupted", "interrupted", STATUS_INTERRUPTED)
         return None
@@ -295,7 +297,7 @@ class _Launcher:
         if job is not None and is_run:  # jobs of one sweep must not share a run folder
             assignments = [*assignments, Assignment("checkpoint.save_dir", str(job.folder))]
             shown = unchecked(self._config_class, PROGRESS, assignments, self._folders, self._base)
-            if job.elsewhere and shown == ProgressStyle.auto.name:  # bars of several processes would mix
+            if job.in_other_process and shown == ProgressStyle.auto.name:  # bars of several processes would mix
                 assignments = [*assignments, Assignment(PROGRESS, ProgressStyle.lines.name)]
         config = self._composed(assignments, tell=True).config
         refuse_files(self._command, config)

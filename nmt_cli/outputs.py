@@ -58,9 +58,9 @@ def check_file(output: Path, config: Any, read: Sequence[str]) -> None:
         return
     check_new_file(output, overwrite=config.overwrite)
     for flag in read:
-        given = getattr(config, flag)
-        if given is not None and output.exists() and Path(given).exists() and output.samefile(given):
-            named = f"--{flag.replace('_', '-')} {given}"
+        path = getattr(config, flag)
+        if path is not None and output.exists() and Path(path).exists() and output.samefile(path):
+            named = f"--{flag.replace('_', '-')} {path}"
             raise OutputError(f"writing {output} would replace what {named} reads; choose another --output")
 
 

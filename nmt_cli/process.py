@@ -29,7 +29,7 @@ def use_utf8() -> None:
 
 
 @contextlib.contextmanager
-def expendable() -> Iterator[None]:
+def ignoring_stderr_errors() -> Iterator[None]:
     """Ignore errors of writing to stderr in the block, and write nothing to it afterwards."""
     try:
         yield
@@ -43,7 +43,7 @@ def say(line: str) -> None:
     Text and newline are one write: several processes may share an unbuffered stderr (torchrun, PYTHONUNBUFFERED), and a
     separate newline could follow the line of another process.
     """
-    with expendable():
+    with ignoring_stderr_errors():
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
@@ -82,7 +82,7 @@ class _StderrHandler(logging.Handler):
             if tqdm is None:
                 say(line)
             else:
-                with expendable():
+                with ignoring_stderr_errors():
                     tqdm.tqdm.write(f"{line}\n", file=sys.stderr, end="")
         except Exception:
             self.handleError(record)

@@ -42,17 +42,17 @@ def run(config: ScoreConfig) -> float:
         return _print_sentences(config, every, texts)
     certainty = Certainty(config.confidence, config.paired, config.resamples or 0)
     with going_on("scoring"):
-        found = {"": figures(every, systems, references, certainty)}  # of the whole text; no label is empty
-        found |= figures_by_label(chosen, systems, references, texts.sources, labels, certainty)
-    sizes = {label: labels.count(label) if label else len(references[0]) for label in found}
+        figures_of_parts = {"": figures(every, systems, references, certainty)}  # of the whole text; no label is empty
+        figures_of_parts |= figures_by_label(chosen, systems, references, texts.sources, labels, certainty)
+    sizes = {label: labels.count(label) if label else len(references[0]) for label in figures_of_parts}
     trouble = {name: signs(lines, references, texts.sources) for name, lines in systems.items()} if config.signs else {}
     if config.format is ScoreFormat.json:
-        print(_as_json(config, sizes, found, trouble))
+        print(_as_json(config, sizes, figures_of_parts, trouble))
     else:
         plain = config.format is ScoreFormat.text and len(systems) == 1 and not labels
-        lines = _as_lines(found[""]) if plain else _as_table(config, sizes, found)
+        lines = _as_lines(figures_of_parts[""]) if plain else _as_table(config, sizes, figures_of_parts)
         print(*lines, *(["", *_table_of_signs(config, trouble)] if trouble else []), sep="\n")
-    return next(iter(next(iter(found[""].values())).values())).score.value
+    return next(iter(next(iter(figures_of_parts[""].values())).values())).score.value
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def main() -> None:
 
 def _print_sentences(config: ScoreConfig, chosen: Mapping[str, Scorer], texts: Texts) -> float:
     """Print the scores of each system for each line, after its line number in the files."""
-    found = {
+    scores_of_systems = {
         (name, metric): sentence_scores(scorer, lines, texts.references)
         for name, lines in texts.systems.items()
         for metric, scorer in chosen.items()
@@ -74,27 +74,27 @@ def _print_sentences(config: ScoreConfig, chosen: Mapping[str, Scorer], texts: T
                 "numbers": texts.numbers,
                 "scores": [round(value, 4) for value in scores],
             }
-            for (name, metric), scores in found.items()
+            for (name, metric), scores in scores_of_systems.items()
         ]
         print(json.dumps(rows, ensure_ascii=False, indent=2))
     else:
-        heads = [metric if len(texts.systems) == 1 else f"{name} {metric}" for name, metric in found]
+        heads = [metric if len(texts.systems) == 1 else f"{name} {metric}" for name, metric in scores_of_systems]
         table = [
             [str(number), *(f"{value:.2f}" for value in row)]
-            for number, row in zip(texts.numbers, zip(*found.values()), strict=True)
+            for number, row in zip(texts.numbers, zip(*scores_of_systems.values()), strict=True)
         ]
         if config.format is ScoreFormat.text:
             print(*("\t".join(row) for row in (["line", *heads], *table)), sep="\n")
         else:
             print(*table_lines(["line", *heads], table, config.format), sep="\n")
-    first = next(iter(found.values()))
+    first = next(iter(scores_of_systems.values()))
     return sum(first) / len(first)
 
 
-def _as_lines(found: Mapping[str, Mapping[str, Figure]]) -> list[str]:
+def _as_lines(figures_of_systems: Mapping[str, Mapping[str, Figure]]) -> list[str]:
     """Return the scores of one system in sacreBLEU's format."""
     lines = []
-    for figure in next(iter(found.values())).values():
+    for figure in next(iter(figures_of_systems.values())).values():
         score, resampled = figure.score, ""
         if figure.interval is not None:
             resampled = f" (μ = {figure.mean:.2f} ± {figure.interval:.2f})"
@@ -103,15 +103,15 @@ def _as_lines(found: Mapping[str, Mapping[str, Figure]]) -> list[str]:
 
 
 def _as_table(
-    config: ScoreConfig, sizes: Mapping[str, int], found: Mapping[str, Mapping[str, Mapping[str, Figure]]]
+    config: ScoreConfig, sizes: Mapping[str, int], figures_of_parts: Mapping[str, Mapping[str, Mapping[str, Figure]]]
 ) -> list[str]:
     """Return a table with a row for each system and part, and the signatures below it."""
-    of_parts, every = len(found) > 1, found[""]
+    of_parts, every = len(figures_of_parts) > 1, figures_of_parts[""]
     metrics = {metric: figure.score for metric, figure in next(iter(every.values())).items()}
     head = [*(["part", "lines"] if of_parts else []), "system", *(score.name for score in metrics.values())]
     rows = [
         [*([label or "all", str(sizes[label])] if of_parts else []), name, *map(_cell, figures.values())]
-        for label, systems in found.items()
+        for label, systems in figures_of_parts.items()
         for name, figures in systems.items()
     ]
     lines = [*table_lines(head, rows, config.format), ""]
@@ -135,7 +135,7 @@ def _cell(figure: Figure) -> str:
 def _as_json(
     config: ScoreConfig,
     sizes: Mapping[str, int],
-    found: Mapping[str, Mapping[str, Mapping[str, Figure]]],
+    figures_of_parts: Mapping[str, Mapping[str, Mapping[str, Figure]]],
     trouble: Mapping[str, Signs],
 ) -> str:
     """Return an object for one system, or a list of objects for several."""
@@ -148,7 +148,7 @@ def _as_json(
             "scores": plain_figures(figures),
             **({"signs": plain_signs(trouble[name])} if trouble and not label else {}),
         }
-        for label, systems in found.items()
+        for label, systems in figures_of_parts.items()
         for name, figures in systems.items()
     ]
     return json.dumps(parts[0] if len(parts) == 1 else parts, ensure_ascii=False, indent=2)
@@ -161,10 +161,13 @@ def _file(name: str) -> str | None:
 
 def _table_of_signs(config: ScoreConfig, trouble: Mapping[str, Signs]) -> list[str]:
     """Return a table of signs of trouble with a column for each system."""
-    ratios = ["-" if one.length_ratio is None else f"{one.length_ratio:.3f}" for one in trouble.values()]
+    ratios = [
+        "-" if system_signs.length_ratio is None else f"{system_signs.length_ratio:.3f}"
+        for system_signs in trouble.values()
+    ]
     rows = [["length ratio", *ratios]]
     for sign in next(iter(trouble.values())).counts():
-        counts = [(one.counts()[sign], one.lines) for one in trouble.values()]
+        counts = [(system_signs.counts()[sign], system_signs.lines) for system_signs in trouble.values()]
         rows.append([LABELS[sign], *(f"{count} ({100 * count / lines:.1f} %)" for count, lines in counts)])
     return table_lines(["sign of trouble", *trouble], rows, config.format)
 

@@ -116,10 +116,10 @@ def _warn_of_case(called: str, hypotheses: Sequence[str], references: Sequence[s
         # How many more of the hypotheses than of the references have letters of the other case.
         more = sum((change(line) != line) - (change(answer) != answer) for line, answer in rows)
         if abs(more) > _OTHER_CASE * len(hypotheses):
-            one, other = (called, "the references") if more < 0 else ("the references", called)
+            lower_or_upper, mixed = (called, "the references") if more < 0 else ("the references", called)
             logger.warning(
-                f"{one} are in {case} case, and {other} are not; --lowercase scores both in lower case, and says so with "
-                f"the score"
+                f"{lower_or_upper} are in {case} case, and {mixed} are not; --lowercase scores both in lower case, "
+                f"and says so with the score"
             )
             return
 

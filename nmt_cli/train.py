@@ -36,8 +36,8 @@ def run(config: TrainConfig) -> float | None:
     if config.dry_run:
         rows = dry_run(config)
         width = max(map(len, rows), default=0)
-        for about, found in rows.items():
-            print(f"{about:<{width}}  {found}")
+        for label, value in rows.items():
+            print(f"{label:<{width}}  {value}")
         return None
     result = train(config)
     for metric, reason in result.failures.items():

@@ -101,8 +101,8 @@ def _draw_attention(config: VisualizeConfig, output: Path) -> None:
 
     set_threads(config.threads)
     lines = [Line(text, tag=config.tag or "") for text in sources]
-    found = attention(config.path, lines, translations, device=config.device, user_dir=config.user_dir)
-    shown = [one.by_words() if config.words else one for one in found if one.source]
+    sentences = attention(config.path, lines, translations, device=config.device, user_dir=config.user_dir)
+    shown = [sentence.by_words() if config.words else sentence for sentence in sentences if sentence.source]
     if not shown:
         raise DataError(f"{config.input or _STDIN} has no sentence to look at, only empty lines")
     if config.member is None:
@@ -113,45 +113,45 @@ def _draw_attention(config: VisualizeConfig, output: Path) -> None:
         _write_picture(config, shown, output)
 
 
-def _check_mean(one: SentenceAttention, kind: str, output: Path) -> None:
+def _check_mean(sentence: SentenceAttention, kind: str, output: Path) -> None:
     """Refuse an ensemble whose models have no mean of the attention to show; log kinds that a page lacks."""
-    every = dict.fromkeys(kind for maps in one.members.values() for kind in maps)
-    lacking = [kind for kind in every if kind not in one.weights]
+    every = dict.fromkeys(kind for maps in sentence.members.values() for kind in maps)
+    lacking = [kind for kind in every if kind not in sentence.weights]
     needed = every if output.suffix == _PAGE else [kind]
     if not lacking or not any(kind in lacking for kind in needed):
         return
     differ = f"the models differ in the layers or heads of their {' and '.join(lacking)} attention, which has no mean"
-    advice = f"choose one: --member {next(iter(one.members))}"
+    advice = f"choose one: --member {next(iter(sentence.members))}"
     if all(kind in lacking for kind in needed):
         raise UsageError(f"{differ}; {advice}")
     logger.warning(f"{differ} and is left out; to see it, {advice}")
 
 
-def _shown(one: SentenceAttention, member: str | None) -> dict[str, Floats]:
-    return dict(one.weights if member is None else one.members[member])
+def _shown(sentence: SentenceAttention, member: str | None) -> dict[str, Floats]:
+    return dict(sentence.weights if member is None else sentence.members[member])
 
 
-def _write_page(config: VisualizeConfig, found: Sequence[SentenceAttention], output: Path) -> None:
+def _write_page(config: VisualizeConfig, sentences: Sequence[SentenceAttention], output: Path) -> None:
     from nmt.reporting.attention_page import attention_page
 
     about = f"{config.member} alone" if config.member else "the mean of its models" if ":" in config.path else ""
-    page = attention_page(found, config.path, about, config.member).encode("utf-8", "replace")
+    page = attention_page(sentences, config.path, about, config.member).encode("utf-8", "replace")
     if len(page) > _HEAVY:
         logger.warning(f"the page has {len(page) / 1e6:.0f} MB, which takes a while to open; give fewer sentences")
     with atomic_write(output) as file:
         file.write(page)
 
 
-def _write_picture(config: VisualizeConfig, found: Sequence[SentenceAttention], output: Path) -> None:
+def _write_picture(config: VisualizeConfig, sentences: Sequence[SentenceAttention], output: Path) -> None:
     from nmt.reporting.attention_pictures import AttentionPanel, LinesPanel, plot_attention, plot_attention_lines
 
     kind = config.kind.value
     lines, maps = list[LinesPanel](), list[AttentionPanel]()
-    for one in found:
-        weights, layer, heads = _chosen(_shown(one, config.member), config)
-        rows, columns = one.rows(kind), one.columns(kind)
-        title = f"line {one.number + 1}: {kind}, layer {layer}"
-        lines.append(LinesPanel(rows, columns, weights, heads, _num_heads(one, config), title))
+    for sentence in sentences:
+        weights, layer, heads = _chosen(_shown(sentence, config.member), config)
+        rows, columns = sentence.rows(kind), sentence.columns(kind)
+        title = f"line {sentence.number + 1}: {kind}, layer {layer}"
+        lines.append(LinesPanel(rows, columns, weights, heads, _num_heads(sentence, config), title))
         which = "" if not config.head else f", head {', '.join(map(str, heads))}"
         maps.append(AttentionPanel(columns, rows, weights.mean(0), f"{title}{which}"))
     if config.style is PictureStyle.map:
@@ -160,9 +160,9 @@ def _write_picture(config: VisualizeConfig, found: Sequence[SentenceAttention], 
         plot_attention_lines(lines, output)
 
 
-def _num_heads(one: SentenceAttention, config: VisualizeConfig) -> int:
+def _num_heads(sentence: SentenceAttention, config: VisualizeConfig) -> int:
     """Return the number of heads of a layer."""
-    return int(_shown(one, config.member)[config.kind.value].shape[1])
+    return int(_shown(sentence, config.member)[config.kind.value].shape[1])
 
 
 def _chosen(weights: dict[str, Floats], config: VisualizeConfig) -> tuple[Floats, int, list[int]]:

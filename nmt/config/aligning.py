@@ -23,6 +23,15 @@ from nmt.config.roles import CommandConfig
 USUAL_RULE = Symmetrization.grow_diag_final_and
 
 
+def validation_without_criterion(validation: object, gold: object, reverse: str | None) -> tuple[object, str]:
+    """Refuse validation pairs (None: not given) with neither gold alignments nor a model of the other direction."""
+    return (
+        validation is not None and gold is None and reverse is None,
+        "validation pairs are to choose by: give gold alignments (--gold) or a model of the other direction (--reverse) "
+        "too, or leave them out",
+    )
+
+
 @dataclass
 class AlignConfig(
     TagOption,
@@ -92,11 +101,7 @@ class AlignConfig(
             (self.valid_src is None) != (self.valid_ref is None),
             "validation pairs are two files: give both --valid-src and --valid-ref",
         )
-        yield (
-            self.valid_src is not None and self.gold is None and self.reverse is None,
-            f"--valid-src {self.valid_src}: to choose by, alignments (--gold) or a model of the other direction (--reverse) "
-            f"are needed too; give one of them, or leave it out",
-        )
+        yield validation_without_criterion(self.valid_src, self.gold, self.reverse)
 
     @property
     def _of_reverse(self) -> dict[str, object]:

@@ -104,8 +104,8 @@ class BatchingConfig:
                 ("max_target_tokens", self.max_target_tokens),
             )
         ]
-        found: dict[str, tuple[int, int]] = {}
+        exceeded_limits: dict[str, tuple[int, int]] = {}
         for name, limit, length in zip(options, self.limits, longest):
             if limit is not None and length > limit:
-                found[name] = (limit, max(length, found.get(name, (0, 0))[1]))
-        return found
+                exceeded_limits[name] = (limit, max(length, exceeded_limits.get(name, (0, 0))[1]))
+        return exceeded_limits

@@ -21,9 +21,9 @@ Refusals = Iterator[tuple[object, str]]
 
 def refuse(*refusals: tuple[object, str]) -> None:
     """Refuse options whose conditions hold, with all complaints in one message."""
-    found = [complaint for applies, complaint in refusals if applies]
-    if found:
-        raise UsageError(numbered(found))
+    complaints = [complaint for applies, complaint in refusals if applies]
+    if complaints:
+        raise UsageError(numbered(complaints))
 
 
 def require_positive(section_name: str, **values: float | None) -> None:
@@ -55,17 +55,19 @@ def require_share(section_name: str, **values: float | None) -> None:
     """Refuse values below 0, and from 1 on; None is allowed."""
     for name, value in values.items():
         if value is not None:
-            require_fraction(section_name, name, value, zero=True, one=False)
+            require_fraction(section_name, name, value, include_zero=True, include_one=False)
 
 
-def require_fraction(section_name: str, name: str, value: float, *, zero: bool, one: bool, flag: str = "") -> None:
+def require_fraction(
+    section_name: str, name: str, value: float, *, include_zero: bool, include_one: bool, flag: str = ""
+) -> None:
     """Refuse a value that does not lie between 0 and 1.
 
-    ``zero``, ``one``: whether 0 and 1 are allowed; ``flag``: the command line's, for the message.
+    ``include_zero``, ``include_one``: whether 0 and 1 are allowed; ``flag``: the command line's, for the message.
     """
-    if 0.0 < value < 1.0 or (zero and value == 0.0) or (one and value == 1.0):
+    if 0.0 < value < 1.0 or (include_zero and value == 0.0) or (include_one and value == 1.0):
         return
-    bounds = f"{'at least' if zero else 'above'} 0 and {'at most' if one else 'less than'} 1"
+    bounds = f"{'at least' if include_zero else 'above'} 0 and {'at most' if include_one else 'less than'} 1"
     raise UsageError(f"{_key(section_name, name)}={value} must be {bounds}{f' ({flag})' if flag else ''}")
 
 
@@ -84,13 +86,13 @@ def _key(section_name: str, name: str) -> str:
     return f"{section_name}.{name}" if section_name else name
 
 
-def choice_named(kind: type[Choice], option: str, given: Choice | str) -> Choice:
+def choice_named(kind: type[Choice], option: str, choice: Choice | str) -> Choice:
     """Convert the name of an enum's member, as Python code may give it."""
-    if isinstance(given, kind):
-        return given
-    if given not in kind.__members__:
-        raise UsageError(f"{option}={given!r} is none of {', '.join(kind.__members__)}")
-    return kind[str(given)]
+    if isinstance(choice, kind):
+        return choice
+    if choice not in kind.__members__:
+        raise UsageError(f"{option}={choice!r} is none of {', '.join(kind.__members__)}")
+    return kind[str(choice)]
 
 
 def require_device(name: str) -> None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
 from nmt.config.checks import Refusals, refuse, require_not_negative, require_positive
-from nmt.config.choices import InputFormat, InvalidText, MbrMetric, OutputFormat, PairedTest, ScoreFormat
+from nmt.config.choices import (
+    InputFormat,
+    InvalidText,
+    MbrMetric,
+    OutputFormat,
+    PairedTest,
+    ProgressStyle,
+    ScoreFormat,
+)
 from nmt.config.common_options import (
     DeviceOption,
     EngineOptions,
@@ -18,7 +27,7 @@ from nmt.config.common_options import (
     ThreadsOption,
     invalid_text_option,
 )
-from nmt.config.option import FlagKind, flag
+from nmt.config.option import FlagKind, default_of, flag, keyword_of, not_for_scoring
 from nmt.config.roles import CommandConfig
 from nmt.config.scored_text import ScoredTextConfig
 from nmt.config.sections import DeviceSection
@@ -68,9 +77,15 @@ class GenerateConfig(
     def __post_init__(self) -> None:
         super().__post_init__()
         require_not_negative("", rerank_weight=self.rerank_weight)
+        if self.input == "-":  # as other programs call standard input
+            self.input = None
 
     def _dependent_options(self) -> Refusals:
         yield from super()._dependent_options()
+        yield from self._inputs()
+        yield from self._hidden_by_format()
+        if self.score_reference:
+            yield from self._not_for_scoring()
         yield (
             self.mbr is not MbrMetric.none and self.rerank is not None,
             "--mbr and --rerank each put translations in an order of their own; give one",
@@ -80,10 +95,50 @@ class GenerateConfig(
             f"--rerank-weight {self.rerank_weight:g} is for --rerank; name the other direction's model",
         )
 
+    def _inputs(self) -> Refusals:
+        """Contradictions between inputs."""
+        if self.data:
+            yield len(self.data) > 1, f"one corpus folder can be translated at a time, not {len(self.data)}"
+            yield self.input is not None, f"give a corpus folder ({self.data[0]}) or --input {self.input}, not both"
+            yield (
+                self.input_format is not InputFormat.text,
+                f"--input-format {self.input_format.value} is for lines of text, not for a corpus folder",
+            )
+        yield (
+            self.gen_subset != "test" and not self.data,
+            f"--gen-subset {self.gen_subset} is a split of a corpus folder; name the folder too",
+        )
+        yield (
+            self.score_reference and not self.data and self.input_format is InputFormat.text,
+            "--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl",
+        )
+
+    def _hidden_by_format(self) -> Refusals:
+        """Results that the output format does not show."""
+        if self.format is OutputFormat.text:
+            advice = "add --format jsonl or fairseq to"
+            yield self.score_reference, f"--format text shows no scores; {advice} --score-reference"
+            yield self.aligns, f"--format text shows no alignments; {advice} --print-alignment"
+
+    def _not_for_scoring(self) -> Refusals:
+        """Options that do not apply to scoring references."""
+        yield self.shortlist is not None, "--score-reference looks at all pieces; leave out --shortlist"
+        yield self.replace_unk, "--score-reference shows the text that it scores; leave out --replace-unk"
+        for name, field in not_for_scoring(self.search).items():
+            flag_name = keyword_of(field).replace("_", "-")
+            set_by_user = getattr(self.search, name) != default_of(field)
+            yield set_by_user, f"--score-reference takes no account of --{flag_name}; leave it out"
+
+    def for_typed_lines(self) -> GenerateConfig:
+        """Return these options for lines typed at a terminal: each is answered before the next, and no bar disturbs
+        typing."""
+        progress = self.progress if self.progress is ProgressStyle.lines else ProgressStyle.none
+        return dataclasses.replace(self, buffer_size=1, progress=progress)
+
     @property
     def instead_of_standard_input(self) -> str | None:
         """The flag to give where standard input cannot be read; None: it is not read anyway."""
-        return "--input" if self.input in (None, "-") and not self.data else None
+        return "--input" if self.input is None and not self.data else None
 
     @property
     def chooses(self) -> bool:

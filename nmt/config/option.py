@@ -116,6 +116,12 @@ def keyword_of(field: dataclasses.Field[Any]) -> str:
     return field.name if name == OWN_NAME else str(name).lstrip("-").replace("-", "_")
 
 
+def not_for_scoring(search: Any) -> dict[str, dataclasses.Field[Any]]:
+    """Return the options of a search (None: no search), by name, that declare ``scoring=False``."""
+    fields = () if search is None else dataclasses.fields(search)
+    return {field.name: field for field in fields if not field.metadata.get("scoring", True)}
+
+
 def groups_of(config: type) -> dict[str, str]:
     """Return the groups of a section: by field, the role of its registry."""
     return {f.name: f.metadata["group"] for f in dataclasses.fields(config) if "group" in f.metadata}

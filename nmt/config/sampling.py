@@ -68,7 +68,7 @@ class CorpusSamplingConfig:
         require_positive("sampling", temperature=self.temperature)
         _require_weights("sampling.weights", self.weights)
         before = {"update": 1, "epoch": 1}
-        for text, later in zip(self.stages, self.later()):
+        for text, later in zip(self.stages, self.later_mixes()):
             unit, number = ("update", later.update) if later.update is not None else ("epoch", later.epoch or 0)
             if number <= before[unit]:
                 reason = "the one before begins then or later" if before[unit] > 1 else "training begins with the first"
@@ -85,20 +85,20 @@ class CorpusSamplingConfig:
         """The mix that training begins with."""
         return Mix(tuple(self.weights), self.temperature)
 
-    def later(self) -> list[LaterMix]:
+    def later_mixes(self) -> list[LaterMix]:
         """Parse ``stages``."""
         return [_later(text) for text in self.stages]
 
 
 def _later(text: str) -> LaterMix:
-    found = _STAGE.fullmatch(" ".join(text.split()))
-    if found is None:
+    stage = _STAGE.fullmatch(" ".join(text.split()))
+    if stage is None:
         raise UsageError(
             f"sampling.stages: '{text}' is no stage; write 'update N: MIX' or 'epoch N: MIX', where MIX is the weights of "
             f"the corpora (1 0), 'temperature T' or 'all' (--sampling-stages)"
         )
-    update, epoch = (int(found["number"]) if found["unit"] == unit else None for unit in ("update", "epoch"))
-    first, *rest = found["mix"].split() or [""]
+    update, epoch = (int(stage["number"]) if stage["unit"] == unit else None for unit in ("update", "epoch"))
+    first, *rest = stage["mix"].split() or [""]
     if (first, *rest) == ("all",):
         return LaterMix(Mix(), update, epoch)
     numbers = rest if first == "temperature" else [first, *rest]
@@ -108,7 +108,7 @@ def _later(text: str) -> LaterMix:
         values = ()
     if not values or (first == "temperature" and len(values) > 1):
         raise UsageError(
-            f"sampling.stages: '{found['mix']}' in '{text}' is no mixture; write the weights of the corpora (1 0), "
+            f"sampling.stages: '{stage['mix']}' in '{text}' is no mixture; write the weights of the corpora (1 0), "
             f"'temperature T' or 'all' (--sampling-stages)"
         )
     if first == "temperature":

@@ -113,7 +113,7 @@ class ParametersConfig:
 
     def factors(self) -> list[tuple[str, float]]:
         """Parse ``lr_scales``."""
-        found = []
+        factors = []
         for item in self.lr_scales:
             pattern, _, number = item.rpartition("=")
             factor = 0.0
@@ -124,8 +124,8 @@ class ParametersConfig:
                     f"parameters.lr_scales={item} must be a pattern, '=' and a factor above 0 and at most "
                     f"{LARGEST_FACTOR:g} (--lr-scales 'encoder.*=0.1'); what is not to be trained is given to --freeze"
                 )
-            found.append((pattern, factor))
-        return found
+            factors.append((pattern, factor))
+        return factors
 
 
 LOSSES = ("loss", "nll", "ppl")  # figures of every validation, lower is better; other metrics are scorers
@@ -229,7 +229,7 @@ class CheckpointConfig:
         require_positive("checkpoint", keep_interval_updates=self.keep_interval_updates, keep_best=self.keep_best)
         require_positive("checkpoint", keep_training_states=self.keep_training_states)
 
-    def due(self, update: int | None, epoch: int | None, minutes: float) -> tuple[str, ...]:
+    def reasons_to_save(self, update: int | None, epoch: int | None, minutes: float) -> tuple[str, ...]:
         """Return the reasons for a checkpoint after this update and this epoch, ``minutes`` after the last one for that
         reason; None: an update or epoch that was not made."""
         by_updates, by_epochs, by_minutes = self.save_interval_updates, self.save_interval, self.save_interval_minutes
@@ -251,12 +251,12 @@ class Span:
     @classmethod
     def parse(cls, text: str, option: str) -> Span:
         """From ``N`` (so many) or ``FROM:TO`` (both included)."""
-        found = re.fullmatch(r"([1-9]\d*)(?::(\d+))?", text.strip())
-        if found is None or (found[2] is not None and int(found[2]) < int(found[1])):
+        span = re.fullmatch(r"([1-9]\d*)(?::(\d+))?", text.strip())
+        if span is None or (span[2] is not None and int(span[2]) < int(span[1])):
             raise UsageError(f"{option}={text} is neither a number of updates nor FROM:TO; say 3, or 100:102")
-        if found[2] is None:
-            return cls(None, int(found[1]))
-        return cls(int(found[1]), int(found[2]) - int(found[1]) + 1)
+        if span[2] is None:
+            return cls(None, int(span[1]))
+        return cls(int(span[1]), int(span[2]) - int(span[1]) + 1)
 
 
 @dataclass

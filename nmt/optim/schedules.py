@@ -37,7 +37,7 @@ class DescentConfig(WarmupConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_fraction("scheduler", "end", self.end, zero=True, one=True)
+        require_fraction("scheduler", "end", self.end, include_zero=True, include_one=True)
 
 
 def after_warmup(warmup: int, later: Callable[[int], float], start: float = 0.0) -> Schedule:
@@ -219,7 +219,9 @@ class WsdConfig(DescentConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_fraction("scheduler", "decay_share", self.decay_share, zero=False, one=True, flag="--decay-share")
+        require_fraction(
+            "scheduler", "decay_share", self.decay_share, include_zero=False, include_one=True, flag="--decay-share"
+        )
 
 
 @schedulers.register("wsd", WsdConfig)
@@ -291,7 +293,9 @@ class PlateauConfig(ConstantConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_not_negative("scheduler", patience=self.patience)
-        require_fraction("scheduler", "shrink", self.shrink, zero=False, one=False, flag="--lr-shrink 0.5")
+        require_fraction(
+            "scheduler", "shrink", self.shrink, include_zero=False, include_one=False, flag="--lr-shrink 0.5"
+        )
 
 
 @schedulers.register("plateau", PlateauConfig)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from nmt.config.composing.assignments import Assignment
-from nmt.config.option import default_of
+from nmt.config.option import default_of, not_for_scoring
 from nmt.config.plain import component_from_plain, to_plain
 from nmt.errors import DataError, UsageError
 from nmt.registry import registered_name
@@ -52,17 +52,9 @@ def on_validated_search(
     return [assignment for assignment in assignments if search is None or assignment.key != "search"], search
 
 
-def refused_for_scoring(search: Any) -> dict[str, dataclasses.Field[Any]]:
-    """Return the options of a search (None: no search), by name, that declare ``scoring=False``."""
-    fields = () if search is None else dataclasses.fields(search)
-    return {field.name: field for field in fields if not field.metadata.get("scoring", True)}
-
-
 def for_scoring(search: Any) -> Any:
     """Return the search, with defaults for the options that declare ``scoring=False``."""
-    return dataclasses.replace(
-        search, **{name: default_of(field) for name, field in refused_for_scoring(search).items()}
-    )
+    return dataclasses.replace(search, **{name: default_of(field) for name, field in not_for_scoring(search).items()})
 
 
 def described(search: Any, omitted: Collection[str] = ()) -> str:

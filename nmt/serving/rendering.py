@@ -81,7 +81,7 @@ def _own_pieces(translation: Translation, hypotheses: list[TranslatedText], form
         tree["finished"] = False  # the length limit cut it off
     if translation.parts > 1:
         tree["parts"] = translation.parts
-    if translation.cut:
+    if translation.truncated:
         tree["cut"] = True
     if form.nbest == 1 and not form.scores and not aligned:
         yield json_bytes(tree)

@@ -120,7 +120,7 @@ class Aligner:
             )
         ]
 
-    def usual(self, choice: HeadChoice) -> AlignmentHead:
+    def default_head(self, choice: HeadChoice) -> AlignmentHead:
         """Return ``choice``, completed by the mean of the heads of the last layer, in the row where a piece was written."""
         return AlignmentHead(choice.layer or self.num_layers, choice.head or MEAN, bool(choice.shift))
 
@@ -129,22 +129,22 @@ class Aligner:
         remaining, begin = iter(pairs), 0
         while window := list(itertools.islice(remaining, _AT_ONCE)):
             lines = [Line(source or "", reference=target or "") for source, target in window]
-            found = [np.full((len(heads), len(words(line.reference))), UNALIGNED) for line in lines]
+            alignments = [np.full((len(heads), len(words(line.reference))), UNALIGNED) for line in lines]
             for batch in self._translator.batches(lines, self._options, itertools.count(begin)):
                 full = [part for part in batch if part.request.target]
                 references = {part.number: lines[part.number - begin].reference for part in full}
                 for part, aligned in zip(full, self._aligned(full, references, heads)):
-                    found[part.number - begin] = aligned
-            yield from found
+                    alignments[part.number - begin] = aligned
+            yield from alignments
             begin += len(window)
 
     def _aligned(self, batch: Batch, references: Mapping[int, str], heads: Sequence[AlignmentHead]) -> list[Ints]:
-        def work(part: Batch) -> list[Ints]:
-            return self._at_once(part, [references[one.number] for one in part], heads)
+        def work(half: Batch) -> list[Ints]:
+            return self._align_batch(half, [references[part.number] for part in half], heads)
 
         return in_halves(work, batch, self._translator.members, "lower --max-source-length") if batch else []
 
-    def _at_once(self, batch: Batch, references: Sequence[str], heads: Sequence[AlignmentHead]) -> list[Ints]:
+    def _align_batch(self, batch: Batch, references: Sequence[str], heads: Sequence[AlignmentHead]) -> list[Ints]:
         import torch
 
         sources = [np.append(part.ids, EOS) for part in batch]
@@ -165,26 +165,26 @@ class Aligner:
         """Return the tokens of each target, truncated to the positions of the model and to the limit of a source: a line of
         a megabyte would fill the memory."""
         lengths = np.array([len(source) for source in sources])
-        most = self._options.max_source_length
+        limit = self._options.max_source_length
         targets = [part.request.target for part in batch]
         for part in batch:
-            if len(part.request.target) > most:
+            if len(part.request.target) > limit:
                 logger.warning(
-                    f"line {part.number + 1} has a translation of {len(part.request.target)} pieces; only its first {most} "
+                    f"line {part.number + 1} has a translation of {len(part.request.target)} pieces; only its first {limit} "
                     f"are read (raise --max-source-length to read more)"
                 )
         for member in self._translator.members:
             limits = member.longest_targets(lengths)
             if limits is not None:
                 targets = [target[: limit - 1] for target, limit in zip(targets, limits.tolist())]
-        return [target[:most] for target in targets]
+        return [target[:limit] for target in targets]
 
     def _words_of_source(self, part: SourcePart) -> list[range]:
         """Return the words of each token that is read. Language tags before the text belong to no word, even if the line
         itself begins with one."""
-        every = words_of_spans(part.text, self.pair.source.spans(part.text))
-        own = every[len(every) - part.of :]
-        return [*[range(0)] * part.tags, *own][: len(part.ids)]
+        words_of_text = words_of_spans(part.text, self.pair.source.spans(part.text))
+        words_of_part = words_of_text[len(words_of_text) - part.num_text_pieces :]
+        return [*[range(0)] * part.tags, *words_of_part][: len(part.ids)]
 
 
 def _attention(member: Engine, sources: Sequence[Ids], targets: Sequence[Ids]) -> tuple[Tensor, ...]:
@@ -209,12 +209,12 @@ def most_attended(
     import torch
 
     rows, columns = maps[0].shape[2:]
-    of_source, of_target = _joining(sources, columns), _joining(targets, rows - 1, max(num_words))
+    of_source, of_target = _word_matrix(sources, columns), _word_matrix(targets, rows - 1, max(num_words))
     of_source[:, :, 0] = of_source.sum(2) == 0.0  # column 0: tokens outside words
     of_source /= of_source.sum(2, keepdims=True)
     seen, looking = (torch.from_numpy(matrix).to(maps[0].device) for matrix in (of_source, of_target[:, :, 1:]))
     layers = {head.layer: maps[head.layer - 1].float() @ seen[:, None] for head in heads}  # [B, H, T, 1 + W]
-    found = []
+    source_words = []
     for head in heads:
         of_layer = layers[head.layer]
         weights = of_layer.mean(1) if head.head == MEAN else of_layer[:, head.head - 1]  # [B, T, 1 + W]
@@ -222,17 +222,17 @@ def most_attended(
         by_words = (
             looking.transpose(1, 2) @ weights
         )  # [B, V, 1 + W]; the sum of a word has the same maximum as its mean
-        found.append(by_words.cpu().numpy().argmax(2) - 1)  # a word without tokens has no weights: column 0
-    stacked = np.stack(found, 1)  # [B, heads, V]
+        source_words.append(by_words.cpu().numpy().argmax(2) - 1)  # a word without tokens has no weights: column 0
+    stacked = np.stack(source_words, 1)  # [B, heads, V]
     return [row[:, :count] for row, count in zip(stacked, num_words)]
 
 
-def _joining(of_pieces: Sequence[Sequence[range]], size: int, least: int = 0) -> Floats:
-    """[B, size, 1 + words] 1 where a token is part of a word; at least ``least`` words."""
-    most = max((own.stop for pieces in of_pieces for own in pieces), default=0)
-    most = max(most, least)
-    joining = np.zeros((len(of_pieces), size, 1 + most), dtype=np.float32)
-    for matrix, pieces in zip(joining, of_pieces):
-        for piece, own in zip(matrix, pieces):
-            piece[1 + own.start : 1 + own.stop] = 1.0
-    return joining
+def _word_matrix(sentences: Sequence[Sequence[range]], size: int, least: int = 0) -> Floats:
+    """Return a matrix [B, size, 1 + words]: 1 where a token is part of a word; at least ``least`` words."""
+    num_words = max((span.stop for sentence in sentences for span in sentence), default=0)
+    num_words = max(num_words, least)
+    matrices = np.zeros((len(sentences), size, 1 + num_words), dtype=np.float32)
+    for matrix, sentence in zip(matrices, sentences):
+        for piece, span in zip(matrix, sentence):
+            piece[1 + span.start : 1 + span.stop] = 1.0
+    return matrices

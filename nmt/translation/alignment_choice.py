@@ -21,39 +21,39 @@ Gold = tuple[Links, Links]  # sure links, and possible ones, which include them
 Scores = npt.NDArray[np.float64]
 
 
-def read_gold_lines(lines: Sequence[str], pairs: Sequence[Pair], where: str) -> list[Gold]:
-    """Read gold alignments, one line per pair. ``where``: their file, for messages."""
-    found = []
+def read_gold_lines(lines: Sequence[str], pairs: Sequence[Pair], origin: str) -> list[Gold]:
+    """Read gold alignments, one line per pair. ``origin``: their file, for messages."""
+    gold_alignments = []
     for number, (line, pair) in enumerate(zip(lines, pairs, strict=True), 1):
         try:
             gold = read_gold(line)
         except DataError as error:
-            raise DataError(f"{where}:{number}: {error}") from None
+            raise DataError(f"{origin}:{number}: {error}") from None
         sizes = [len(words(side or "")) for side in pair]
         for source, target in sorted(gold[1]):
             if source >= sizes[0] or target >= sizes[1]:
                 raise DataError(
-                    f"{where}:{number}: the link {source}-{target} is beyond the words of the pair, of which the source has "
-                    f"{sizes[0]} and the target {sizes[1]}; words are counted from 0"
+                    f"{origin}:{number}: the link {source}-{target} is beyond the words of the pair, of which the source "
+                    f"has {sizes[0]} and the target {sizes[1]}; words are counted from 0"
                 )
-        found.append(gold)
-    return found
+        gold_alignments.append(gold)
+    return gold_alignments
 
 
-def turned(gold: Gold) -> Gold:
+def reversed_gold(gold: Gold) -> Gold:
     """Return the gold alignment of the other direction."""
     sure, possible = (frozenset((target, source) for source, target in links) for links in gold)
     return sure, possible
 
 
-def error_rates(found: Sequence[Ints], gold: Sequence[Gold]) -> Scores:
+def error_rates(alignments: Sequence[Ints], gold: Sequence[Gold]) -> Scores:
     """Return the alignment error rate (Och and Ney 2003) of each head, from 0 to 1.
 
-    ``found``: for each pair, the source word of each target word [heads, V], or -1.
+    ``alignments``: for each pair, the source word of each target word [heads, V], or -1.
     """
-    hits = np.zeros(len(found[0]))
-    links = np.zeros(len(found[0]))
-    for aligned, (sure, possible) in zip(found, gold):
+    hits = np.zeros(len(alignments[0]))
+    links = np.zeros(len(alignments[0]))
+    for aligned, (sure, possible) in zip(alignments, gold):
         weights = np.zeros((aligned.shape[1], max([aligned.max(initial=-1), *(source for source, _ in possible)]) + 2))
         for source, target in possible:
             weights[target, source] = 2.0 if (source, target) in sure else 1.0

@@ -73,12 +73,12 @@ def attention(
         sources = [dataclasses.replace(line, reference=text) for line, text in zip(sources, references)]
     names, shares = split_paths(str(path)), ensemble_weights or [1.0] * len(translator.members)
     source, target = translator.pair.source, translator.writing(chosen).target
-    found = [ShownAttention(number, (), (), (), {}, model=str(path)) for number in range(len(sources))]
+    maps_of_lines = [ShownAttention(number, (), (), (), {}, model=str(path)) for number in range(len(sources))]
     for batch in translator.decoded(sources, chosen):
         for (part, hypothesis), maps in zip(batch, _of_members(translator.members, batch)):
             reference, written = sources[part.number].reference, hypothesis.tokens[:-1].tolist()
             pieces = _pieces(target, written, target.surfaces(reference))
-            found[part.number] = ShownAttention(
+            maps_of_lines[part.number] = ShownAttention(
                 part.number,
                 [*_pieces(source, part.ids.tolist(), _surfaces_of_source(source, part)), SPECIALS[EOS]],
                 [*pieces, SPECIALS[EOS]],
@@ -89,9 +89,11 @@ def attention(
                 target_text=(reference or target.decode(written)).strip(),
                 model=str(path),
             )
-    if any(one.source for one in found) and not any(maps for one in found for maps in one.members.values()):
+    if any(shown.source for shown in maps_of_lines) and not any(
+        maps for shown in maps_of_lines for maps in shown.members.values()
+    ):
         raise UsageError(f"the model {path} has no attention")
-    return found
+    return maps_of_lines
 
 
 def _pieces(tokenizer: Tokenizer, ids: Sequence[int], surfaces: Sequence[str]) -> list[str]:
@@ -106,7 +108,7 @@ def _pieces(tokenizer: Tokenizer, ids: Sequence[int], surfaces: Sequence[str]) -
 def _surfaces_of_source(tokenizer: Tokenizer, part: SourcePart) -> list[str]:
     """Return the text of each token of ``part``; tags before the line are shown as they are."""
     surfaces = tokenizer.surfaces(part.text)
-    return [*tokenizer.pieces(part.ids[: part.tags].tolist()), *surfaces[len(surfaces) - part.of :]]
+    return [*tokenizer.pieces(part.ids[: part.tags].tolist()), *surfaces[len(surfaces) - part.num_text_pieces :]]
 
 
 def module_of(engine: Engine) -> EncoderDecoder:
@@ -186,13 +188,15 @@ def positions(path: str | Path, side: str, count: int, *, user_dir: UserDir = No
     from nmt.layers.embeddings import NoPositions, Positions
 
     load_plugins(user_dir)
-    module = load_model(single(path, "positions"), "cpu").module
-    found = [part for part in module.modules() if isinstance(part, Positions) and not isinstance(part, NoPositions)]
-    if not found:
+    model = load_model(single(path, "positions"), "cpu").module
+    encodings = [
+        module for module in model.modules() if isinstance(module, Positions) and not isinstance(module, NoPositions)
+    ]
+    if not encodings:
         raise UsageError(
             f"the model {path} adds no position vectors to its embeddings; its layers encode positions in another way"
         )
-    table = found[0 if side == "source" else -1]
+    table = encodings[0 if side == "source" else -1]
     count = count if table.limit is None else min(count, table.limit)
     with torch.inference_mode():
         vectors: Floats = table.at(torch.arange(count), count).float().numpy()

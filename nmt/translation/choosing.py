@@ -33,14 +33,17 @@ def minimum_bayes_risk(
     samples have equal weights. ``nbest``: number of hypotheses of a line that are kept."""
     for translation in translations:
         hypotheses = translation.hypotheses
-        totals = np.array([one.log_probability for one in hypotheses])
+        totals = np.array([hypothesis.log_probability for hypothesis in hypotheses])
         weights = np.exp(totals - totals.max()) if posterior else np.ones(len(hypotheses))
         shares: dict[str, float] = {}
-        for one, weight in zip(hypotheses, weights / weights.sum()):
-            shares[one.text] = shares.get(one.text, 0.0) + float(weight)
+        for hypothesis, weight in zip(hypotheses, weights / weights.sum()):
+            shares[hypothesis.text] = shares.get(hypothesis.text, 0.0) + float(weight)
         expected = dict(zip(shares, SIMILARITIES[metric](list(shares)) @ np.array(list(shares.values()))))
         # Equal sums can differ in their last bits; rounded, such hypotheses keep the order of the search.
-        scored = [dataclasses.replace(one, score=round(float(expected[one.text]), 9)) for one in hypotheses]
+        scored = [
+            dataclasses.replace(hypothesis, score=round(float(expected[hypothesis.text]), 9))
+            for hypothesis in hypotheses
+        ]
         yield dataclasses.replace(translation, hypotheses=_best(scored, nbest))
 
 
@@ -95,7 +98,7 @@ class ReverseModel:
                 backward = self._backward(translation)
                 numbers.extend([translation.number] * len(backward))
                 yield from backward
-                if translation.closes:
+                if translation.ends_window:
                     yield PAUSE
 
         def numbered() -> Iterator[int]:
@@ -110,28 +113,30 @@ class ReverseModel:
 
     def _ranked(self, translation: Translation, backward: list[Translation]) -> Translation:
         """Rank the hypotheses. Empty ones cannot be scored and come last."""
-        if not translation.at_once:
+        if not translation.is_whole:
             return dataclasses.replace(translation, hypotheses=translation.hypotheses[: self._nbest])
-        saying, silent = list[TranslatedText](), list[TranslatedText]()
-        for hypothesis, read in zip(translation.hypotheses, backward):
-            score = hypothesis.score + self._weight * read.hypotheses[0].score
-            if read.source_pieces:
-                saying.append(dataclasses.replace(hypothesis, score=score))
+        scored, empty = list[TranslatedText](), list[TranslatedText]()
+        for hypothesis, backward_translation in zip(translation.hypotheses, backward):
+            score = hypothesis.score + self._weight * backward_translation.hypotheses[0].score
+            if backward_translation.source_pieces:
+                scored.append(dataclasses.replace(hypothesis, score=score))
             else:
-                silent.append(hypothesis)
-        ranked = _best(saying, self._nbest) + _best(silent, self._nbest)
+                empty.append(hypothesis)
+        ranked = _best(scored, self._nbest) + _best(empty, self._nbest)
         return dataclasses.replace(translation, hypotheses=ranked[: self._nbest])
 
     def _backward(self, translation: Translation) -> list[Line]:
         """Return the lines that the reverse model scores: one empty line if the order is kept."""
-        if not translation.at_once:
+        if not translation.is_whole:
             return [Line("")]
-        texts = [" ".join(one.pieces) if self._in_pieces else one.text for one in translation.hypotheses]
+        texts = [
+            " ".join(hypothesis.pieces) if self._in_pieces else hypothesis.text for hypothesis in translation.hypotheses
+        ]
         return [Line(text, reference=translation.source) for text in texts]
 
 
 def _best(hypotheses: list[TranslatedText], count: int) -> list[TranslatedText]:
-    return sorted(hypotheses, key=lambda one: -one.score)[:count]
+    return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
 
 
 Matrix = npt.NDArray[np.float64]
@@ -142,7 +147,7 @@ WORDS = 4  # BLEU
 
 def chrf(texts: Sequence[str]) -> Matrix:
     """Popovic 2015, without spaces."""
-    letters = ["".join(one.split()) for one in texts]
+    letters = ["".join(text.split()) for text in texts]
     precisions, recalls, orders = (np.zeros((len(texts), len(texts))) for _ in range(3))
     for order in range(1, CHARACTERS + 1):
         matches, totals = _matches(letters, order)
@@ -159,8 +164,8 @@ def chrf(texts: Sequence[str]) -> Matrix:
 def bleu(texts: Sequence[str]) -> Matrix:
     """Papineni et al. 2002 over the orders that a sentence has, with sacreBLEU's exponential smoothing."""
     tokenize = bleu_metric(TextOptions()).tokenizer
-    words = [tokenize(one.rstrip()).split() for one in texts]
-    lengths = np.array([len(one) for one in words], dtype=np.float64)
+    words = [tokenize(text.rstrip()).split() for text in texts]
+    lengths = np.array([len(text) for text in words], dtype=np.float64)
     logarithms, orders = np.zeros((len(texts), len(texts))), np.zeros((len(texts), 1))
     smoothing: Matrix = np.ones_like(logarithms)
     some = np.zeros_like(logarithms, dtype=bool)
@@ -184,10 +189,10 @@ SIMILARITIES: dict[str, Callable[[Sequence[str]], Matrix]] = {"chrf": chrf, "ble
 def _matches(texts: Sequence[Sequence[str]], order: int) -> tuple[Matrix, Matrix]:
     """Return the clipped n-gram matches of every two texts, and the number of n-grams of each text."""
     counts = [Counter(zip(*(text[start:] for start in range(order)))) for text in texts]
-    columns = {ngram: column for column, ngram in enumerate({ngram: None for one in counts for ngram in one})}
+    columns = {ngram: column for column, ngram in enumerate({ngram: None for ngrams in counts for ngram in ngrams})}
     matrix = np.zeros((len(texts), len(columns)))
-    for row, one in enumerate(counts):
-        for ngram, count in one.items():
+    for row, ngrams in enumerate(counts):
+        for ngram, count in ngrams.items():
             matrix[row, columns[ngram]] = count
     matches = np.array([np.minimum(row, matrix).sum(1) for row in matrix]).reshape(len(texts), len(texts))
     return matches, matrix.sum(1)

@@ -110,16 +110,16 @@ class Translation:
     source_pieces: list[str]  # those that were translated: fewer than the line has if it was cut
     hypotheses: list[TranslatedText]
     parts: int = 1  # that it was translated in
-    closes: bool = False  # the last line of its window: a client may be waiting for it
-    cut: bool = False  # the line was truncated
+    ends_window: bool = False  # the last line of its window: a client may be waiting for it
+    truncated: bool = False
 
     @property
-    def at_once(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether the line was translated whole, neither in parts nor truncated."""
-        return self.parts <= 1 and not self.cut
+        return self.parts <= 1 and not self.truncated
 
 
-def divided(ids: Ids, pieces: Sequence[str], limit: int) -> tuple[Ids, ...]:
+def split_line(ids: Ids, pieces: Sequence[str], limit: int) -> tuple[Ids, ...]:
     """Divide a line into parts of at most ``limit`` tokens: after a sentence that ends in the second half, else before a
     word, else anywhere."""
     parts, begin = [], 0
@@ -133,21 +133,21 @@ def divided(ids: Ids, pieces: Sequence[str], limit: int) -> tuple[Ids, ...]:
     return (*parts, ids[begin:])
 
 
-def together(found: Sequence[Sequence[TranslatedText]], *, drawn: bool = False) -> list[TranslatedText]:
+def join_parts(parts: Sequence[Sequence[TranslatedText]], *, sampled: bool = False) -> list[TranslatedText]:
     """Join the hypotheses of the parts of a line by rank: the best of all parts are joined first, and so on.
 
-    ``drawn``: hypotheses are samples. They are joined in random order instead, so that the samples of the line are
+    ``sampled``: hypotheses are samples. They are joined in random order instead, so that the samples of the line are
     independent."""
-    if not found:
+    if not parts:
         return [TranslatedText("", [], 0.0, [], None, True)]
-    if len(found) == 1:
-        return list(found[0])
-    if drawn:
-        orders = [np.random.default_rng(index).permutation(len(part)).tolist() for index, part in enumerate(found)]
-        samples = [_joined([part[at] for part, at in zip(found, places)]) for places in zip(*orders)]
+    if len(parts) == 1:
+        return list(parts[0])
+    if sampled:
+        orders = [np.random.default_rng(index).permutation(len(part)).tolist() for index, part in enumerate(parts)]
+        samples = [_joined([part[at] for part, at in zip(parts, places)]) for places in zip(*orders)]
         return sorted(samples, key=lambda sample: -sample.score)
-    ranks = max(map(len, found))
-    return [_joined([part[min(rank, len(part) - 1)] for part in found]) for rank in range(ranks)]
+    ranks = max(map(len, parts))
+    return [_joined([part[min(rank, len(part) - 1)] for part in parts]) for rank in range(ranks)]
 
 
 def _joined(parts: Sequence[TranslatedText]) -> TranslatedText:
@@ -175,47 +175,47 @@ def _diagonal(blocks: Sequence[Floats]) -> Floats:
     return whole
 
 
-def with_known_words(
+def replace_unknown_words(
     hypothesis: Hypothesis,
     line: str,
     first: int,
     pair: LanguagePair,
     dictionary: Mapping[str, str],
     tags: int = 0,
-    of: int = 0,
+    num_text_pieces: int = 0,
 ) -> str:
     """Return the text of a hypothesis. An unknown token is replaced by the dictionary's translation of the source word that
     it attends to most, or by that word: Luong et al. 2015, "Addressing the Rare Word Problem in Neural Machine Translation"
     (PosUnk), with attention instead of pointers.
 
     The source of the hypothesis has ``tags`` language tags, and then the tokens of the line from number ``first`` on; the
-    line has ``of`` tokens. A tag in the text of the line is not one of them. If the text of the line is not stored, as in a
-    training split, unknown words remain unknown."""
+    line has ``num_text_pieces`` tokens. A tag in the text of the line is not one of them. If the text of the line is not
+    stored, as in a training split, unknown words remain unknown."""
     ids = hypothesis.tokens.tolist()[:-1]
     if hypothesis.attention is None:
         raise UsageError("the model has no attention to find the source of unknown words; leave out --replace-unk")
-    unknown = [place for place, number in enumerate(ids) if number == UNK]
+    unknown = [position for position, number in enumerate(ids) if number == UNK]
     surfaces = pair.source.surfaces(line) if unknown else []
-    typed = len(surfaces) - of
-    if 0 < typed <= 2 and is_tag(surfaces[typed - 1]):  # sentencepiece puts a space before it
-        first += typed
+    num_tag_pieces = len(surfaces) - num_text_pieces
+    if 0 < num_tag_pieces <= 2 and is_tag(surfaces[num_tag_pieces - 1]):  # sentencepiece puts a space before it
+        first += num_tag_pieces
     surfaces = surfaces[first:]
     of_words = hypothesis.attention[:, tags:-1]  # eos stands for no word
     if not unknown or len(surfaces) < of_words.shape[1]:
         return pair.target.decode(ids)
-    looked_at = of_words[unknown].argmax(1).tolist()
-    words = [surfaces[place] for place in looked_at]
+    positions = of_words[unknown].argmax(1).tolist()
+    words = [surfaces[position] for position in positions]
     return pair.target.decode_with(ids, [dictionary.get(word, word) for word in words])
 
 
 def read_dictionary(path: Path) -> dict[str, str]:
     """Read lines of a source word, a space or tab, and its translation. The first line of a word is used."""
-    found: dict[str, str] = {}
+    translations: dict[str, str] = {}
     for number, line in enumerate(Reading().lines(path), 1):
         if not (line or "").strip():
             continue
         source, *target = (line or "").split(None, 1)
         if not target:
             raise DataError(f"{path}:{number} should be a source word, a space, and its translation")
-        found.setdefault(source, target[0].strip())
-    return found
+        translations.setdefault(source, target[0].strip())
+    return translations

@@ -26,7 +26,7 @@ from nmt.progress import Count
 from nmt.search.decoding import Engine
 from nmt.search.requests import Phrase, Request, clash, fits
 from nmt.translation.doubtful_lines import DoubtfulLines
-from nmt.translation.lines import Line, LineOrPause, TranslatedText, divided
+from nmt.translation.lines import Line, LineOrPause, TranslatedText, split_line
 
 LINE = "line"
 _CHARACTERS = 64  # per allowed token: the beginning of a truncated line that is tokenized first. Few words are longer
@@ -41,7 +41,7 @@ class Source:
     text: str
     parts: tuple[Ids, ...]  # without eos
     request: Request = Request()
-    cut: bool = False  # truncated
+    truncated: bool = False
     tags: int = 0  # language tags at the beginning of each part
     beginning: str = ""  # the tokenized text: all of it, unless the line is very long and truncated
     pieces: int = 0  # tokens of ``beginning``, without tags
@@ -59,7 +59,7 @@ class SourcePart:
     ids: Ids
     request: Request
     tags: int = 0
-    of: int = 0  # tokens of ``text``, without tags
+    num_text_pieces: int = 0  # tokens of ``text``, without tags
 
     @property
     def pieces(self) -> int:
@@ -79,7 +79,7 @@ class SourceWindow:
 
     sources: Sequence[Source]
     pause: bool = False  # the input has paused: these lines must be answered before the next are read
-    found: dict[tuple[int, int], list[TranslatedText]] = field(default_factory=dict)
+    translations: dict[tuple[int, int], list[TranslatedText]] = field(default_factory=dict)
 
     @property
     def parts(self) -> Iterator[SourcePart]:
@@ -110,17 +110,17 @@ def in_order(
             if window.pause or not planned:
                 yield None
 
-    for done in run(batches()):
-        if done is not None:
-            batch, found = done
-            of_parts = {(part.line, part.index): texts for part, texts in zip(batch, found)}
-            window_of.pop(id(batch)).found.update(of_parts)
+    for result in run(batches()):
+        if result is not None:
+            batch, translations = result
+            of_parts = {(part.line, part.index): texts for part, texts in zip(batch, translations)}
+            window_of.pop(id(batch)).translations.update(of_parts)
             progress(sum(part.index == 0 for part in batch))
-        while waiting and len(waiting[0].found) == sum(len(source.parts) for source in waiting[0].sources):
+        while waiting and len(waiting[0].translations) == sum(len(source.parts) for source in waiting[0].sources):
             window = waiting.popleft()
             progress(sum(not source.parts for source in window.sources))
             for line, source in enumerate(window.sources):
-                texts_of = [window.found[line, index] for index in range(len(source.parts))]
+                texts_of = [window.translations[line, index] for index in range(len(source.parts))]
                 yield source, texts_of, line == len(window.sources) - 1
 
 
@@ -167,7 +167,7 @@ class SourceReader:
         while numbered := list(itertools.islice(remaining, self.options.buffer_size)):
             window = []
             for number in numbered:
-                tag, ids = self._apart(split.source(number)[:-1], requested=self.options.tag is not None)
+                tag, ids = self._split_tag(split.source(number)[:-1], requested=self.options.tag is not None)
                 text = texts[number] if texts is not None else source.decode(ids.tolist())
                 target = tuple(split.target(number)[:-1].tolist()) if self.options.score_reference else ()
                 tag = self._tag(tag, self.options.tag)
@@ -180,7 +180,7 @@ class SourceReader:
         require_text(texts, numbered[0] + 1 if numbered else 1)
         sources = []
         for number, line, (beginning, ids) in zip(numbered, lines, self._encoded(texts)):
-            tag, rest = self._apart(ids, requested=bool(line.tag) or self.options.tag is not None)
+            tag, rest = self._split_tag(ids, requested=bool(line.tag) or self.options.tag is not None)
             tag = self._line_tag(line, tag, number + 1)
             sources.append(self._source(number, line.text, beginning, rest, self._request(line, number + 1), tag))
         return SourceWindow(sources, pause)
@@ -200,16 +200,16 @@ class SourceReader:
         as one that begins with a long run of spaces."""
         beginnings = [text[:characters] for text in texts]
         encoded = self.pair.source.encode([text if text.strip() else "" for text in beginnings])
-        found: list[tuple[str, Ids]] = list(zip(beginnings, encoded))
+        tokenized: list[tuple[str, Ids]] = list(zip(beginnings, encoded))
         # Twice the limit: the end of a beginning may have other pieces than it has in the line.
         enough = 2 * self.options.max_source_length
         short = [n for n, text in enumerate(texts) if len(text) > characters and len(encoded[n]) < enough]
         if short:
             for place, longer in zip(short, self._beginnings([texts[n] for n in short], 2 * characters)):
-                found[place] = longer
-        return found
+                tokenized[place] = longer
+        return tokenized
 
-    def _apart(self, ids: Ids, *, requested: bool) -> tuple[Ids, Ids]:
+    def _split_tag(self, ids: Ids, *, requested: bool) -> tuple[Ids, Ids]:
         """Split ids into a leading language tag, if there is one, and the rest. For a model without tags, a line that is
         only a tag is text, unless a tag is ``requested``."""
         tag, rest = split_tag(ids, self.pair.source.vocabulary)
@@ -240,8 +240,8 @@ class SourceReader:
             require_text([text], number)
         prefix, target, *phrases = (tuple(ids.tolist()) for ids in self.pair.target.encode(texts))
         include, exclude = phrases[: len(line.include)], phrases[len(line.include) :]
-        wanted = [*zip(line.include, include), (line.prefix, prefix or (EOS,))]
-        lacking = [text for text, ids in wanted if UNK in ids or not ids]
+        required = [*zip(line.include, include), (line.prefix, prefix or (EOS,))]
+        lacking = [text for text, ids in required if UNK in ids or not ids]
         lacking += [text for text, ids in zip(line.exclude, exclude) if not ids]
         if lacking:
             raise DataError(f"line {number}: the model's vocabulary has no pieces for {lacking[0]!r}; leave it out")
@@ -266,9 +266,9 @@ class SourceReader:
         size = self.options.search_facts.no_repeat_ngram
         if not size:
             return
-        for (first, one), (second, other) in itertools.combinations_with_replacement(enumerate(phrases), 2):
-            again = first != second and one == other and len(one) >= size
-            if again or clash(one, other, size):
+        for (first, phrase), (second, other_phrase) in itertools.combinations_with_replacement(enumerate(phrases), 2):
+            again = first != second and phrase == other_phrase and len(phrase) >= size
+            if again or clash(phrase, other_phrase, size):
                 both = " and ".join(repr(texts[place]) for place in sorted({first, second}))
                 raise _repetition(both, size, number)
         for text, phrase in zip(texts, phrases):
@@ -294,16 +294,16 @@ class SourceReader:
             return replace(source, parts=tuple(tagged([ids], tag)) if len(ids) else ())
         whole = len(beginning) == len(text)
         length = f"{len(ids)} pieces" if whole else f"{len(text)} characters"
-        where, cut = f"{self.called} {number + 1} has {length}", self.options.long_lines is LongLines.truncate
-        if request.target and not cut:
+        where, truncated = f"{self.called} {number + 1} has {length}", self.options.long_lines is LongLines.truncate
+        if request.target and not truncated:
             raise DataError(f"{where}, more than {limit}, so its reference cannot be scored ({advice})")
         about_all = request.include or request.min_length is not None or request.max_length is not None
-        if cut or about_all:  # it is not known which part should contain a phrase, or how long each may be
+        if truncated or about_all:  # it is not known which part should contain a phrase, or how long each may be
             done = "read" if request.target else "translated"
             first = str(limit) if whole else f"{limit} pieces"
             logger.warning(f"{where}; only its first {first} are {done} ({advice})")
-            return replace(source, parts=tuple(tagged([ids[:limit]], tag)), cut=True)
-        parts = divided(ids, self.pair.source.pieces(ids.tolist()), limit)
+            return replace(source, parts=tuple(tagged([ids[:limit]], tag)), truncated=True)
+        parts = split_line(ids, self.pair.source.pieces(ids.tolist()), limit)
         logger.warning(f"{where}; it is translated in {len(parts)} parts ({advice})")
         return replace(source, parts=tuple(tagged(parts, tag)))
 

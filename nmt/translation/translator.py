@@ -35,7 +35,7 @@ from nmt.search.decoding import Engine
 from nmt.search.requests import Request, Sentences, in_ids, in_places
 from nmt.storage.run_folder import split_paths
 from nmt.translation.choosing import minimum_bayes_risk
-from nmt.translation.lines import Line, LineOrPause, TranslatedText, Translation, together, with_known_words
+from nmt.translation.lines import Line, LineOrPause, TranslatedText, Translation, join_parts, replace_unknown_words
 from nmt.translation.options import StoredConfigs, TranslationMethod, translation_options
 from nmt.translation.source_windows import Batch, SourcePart, SourceReader, SourceWindow, batches_of, in_order
 from nmt.translation.splitting_batches import in_halves
@@ -100,7 +100,7 @@ class Translator:
                 "leave one of them out"
             )
         paths = split_paths(str(path))
-        loaded = [load_model(one, chosen) for one in paths]
+        loaded = [load_model(member_path, chosen) for member_path in paths]
         pair = loaded[0].pair
         for other, model in zip(paths[1:], loaded[1:]):
             if model.pair.digest() != pair.digest():
@@ -113,11 +113,11 @@ class Translator:
                     f"{paths[0]} translates from {pair.source_lang} to {pair.target_lang}, and {other} the other way; "
                     f"an ensemble's models share their direction"
                 )
-        wanted = None if dtype is None else choice_named(NumberFormat, "dtype", dtype)
-        number_format = choose_format(wanted, choice_named(Precision, "precision", precision), chosen)
+        weight_format = None if dtype is None else choice_named(NumberFormat, "dtype", dtype)
+        number_format = choose_format(weight_format, choice_named(Precision, "precision", precision), chosen)
         members = [engine_for(engine, model, EngineSpec(chosen, number_format)) for model in loaded]
         short = None if shortlist is None else Shortlist.load(Path(shortlist), pair)
-        validated = {one: model.tree for one, model in zip(paths, loaded)}
+        validated = {member_path: model.tree for member_path, model in zip(paths, loaded)}
         return cls(members, pair, ensemble_weights, workers, short, validated)
 
     def translate(self, lines: Iterable[str | Line], **options: Any) -> list[str]:
@@ -163,7 +163,9 @@ class Translator:
         kind = AlignmentKind.hard if alignment else AlignmentKind.none
         chosen = self.options(options, print_alignment=kind)
         translations = list(self.hypotheses(_several(lines, "translations"), chosen))
-        if alignment and any(one.source_pieces and one.hypotheses[0].attention is None for one in translations):
+        if alignment and any(
+            translation.source_pieces and translation.hypotheses[0].attention is None for translation in translations
+        ):
             raise UsageError("the model has no attention to derive alignments from; leave out alignment=True")
         return translations
 
@@ -235,10 +237,10 @@ class Translator:
         pair = self.writing(options)
 
         def answer(batch: Batch) -> list[list[TranslatedText]]:
-            found = self._search(method, batch, options.aligns or dictionary is not None)
+            ranked_hypotheses = self._search(method, batch, options.aligns or dictionary is not None)
             return [
-                [_as_text(one, part, pair, dictionary, options.aligns) for one in ranked]
-                for ranked, part in zip(found, batch)
+                [_as_text(hypothesis, part, pair, dictionary, options.aligns) for hypothesis in ranked]
+                for ranked, part in zip(ranked_hypotheses, batch)
             ]
 
         def run(batches: Iterator[Batch | None]) -> Iterator[tuple[Batch, list[list[TranslatedText]]] | None]:
@@ -253,15 +255,19 @@ class Translator:
             return self._plan(parts, options)
 
         def translations() -> Iterator[Translation]:
-            for source, found, closes in in_order(windows, plan, run, progress or (lambda count: None)):
+            for source, ranked_hypotheses, ends_window in in_order(
+                windows, plan, run, progress or (lambda count: None)
+            ):
                 pieces = self.pair.source.pieces([number for part in source.parts for number in part.tolist()])
-                texts = together(found, drawn=drawn)
-                yield Translation(source.number, source.text, pieces, texts, len(source.parts), closes, source.cut)
+                texts = join_parts(ranked_hypotheses, sampled=sampled)
+                yield Translation(
+                    source.number, source.text, pieces, texts, len(source.parts), ends_window, source.truncated
+                )
 
-        drawn = isinstance(options.search, SamplingConfig)
+        sampled = isinstance(options.search, SamplingConfig)
         if options.mbr is MbrMetric.none:
             return translations()
-        return minimum_bayes_risk(translations(), options.mbr.value, options.nbest, posterior=not drawn)
+        return minimum_bayes_risk(translations(), options.mbr.value, options.nbest, posterior=not sampled)
 
     def _search(self, method: TranslationMethod, batch: Batch, attention: bool) -> list[list[Hypothesis]]:
         advice = "lower --max-source-length, --beam or --nbest"
@@ -278,8 +284,8 @@ class Translator:
             lists = [self._shortlist.of(part.ids, more) for part, more in zip(batch, required)]
             requests = in_places(requests, lists)
         sentences = Sentences([np.append(part.ids, EOS) for part in batch], attention, requests, lists)
-        found = method.search.find(self._engine, sentences)
-        return found if lists is None else in_ids(found, lists)
+        hypotheses = method.search.find(self._engine, sentences)
+        return hypotheses if lists is None else in_ids(hypotheses, lists)
 
 
 def _as_text(
@@ -288,7 +294,9 @@ def _as_text(
     ids = hypothesis.tokens.tolist()[:-1]
     text = pair.target.decode(ids)
     if dictionary is not None:
-        text = with_known_words(hypothesis, part.text, part.first, pair, dictionary, part.tags, part.of)
+        text = replace_unknown_words(
+            hypothesis, part.text, part.first, pair, dictionary, part.tags, part.num_text_pieces
+        )
     return TranslatedText(
         text=one_line(text),
         pieces=pair.target.pieces(ids),

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config.aligning import AlignConfig
+from nmt.config.aligning import AlignConfig, validation_without_criterion
+from nmt.config.checks import refuse
 from nmt.config.choices import Symmetrization
 from nmt.config.composing.composition import from_keywords
 from nmt.data.text.links import Link, symmetrized
@@ -20,7 +21,7 @@ from nmt.devices import set_threads
 from nmt.errors import DataError, UsageError, quantity
 from nmt.progress import Count
 from nmt.translation.aligning import MEAN, UNALIGNED, Aligner, AlignmentHead, HeadChoice, Pair
-from nmt.translation.alignment_choice import Gold, agreements, error_rates, read_gold_lines, turned
+from nmt.translation.alignment_choice import Gold, agreements, error_rates, read_gold_lines, reversed_gold
 from nmt.translation.choosing import tag_of_reverse
 from nmt.translation.translator import Translator
 
@@ -54,13 +55,13 @@ class Directions:
 
         set_threads(config.threads)
         options = {"max_tokens": config.max_tokens, "max_source_length": config.max_source_length}
-        ahead = translator(config.path)
-        forward = Aligner(ahead, config.path, tag=config.tag, **options)
+        model = translator(config.path)
+        forward = Aligner(model, config.path, tag=config.tag, **options)
         if config.reverse is None:
             return cls(forward)
-        back = translator(config.reverse)
-        tag = tag_of_reverse(ahead.pair, back.pair, f"--reverse {config.reverse}")
-        return cls(forward, Aligner(back, config.reverse, tag=tag, **options))
+        reverse_model = translator(config.reverse)
+        tag = tag_of_reverse(model.pair, reverse_model.pair, f"--reverse {config.reverse}")
+        return cls(forward, Aligner(reverse_model, config.reverse, tag=tag, **options))
 
     def choose(
         self, config: AlignConfig, validation: SelectionPairs | None, progress: Count = lambda count: None
@@ -68,22 +69,22 @@ class Directions:
         """Return the heads to read alignments from, and log them. Without ``validation``, no heads are compared."""
         choice = HeadChoice(config.layer, config.head, config.shift)
         reverse_choice = HeadChoice(config.reverse_layer, config.reverse_head, config.reverse_shift)
-        ahead = self.forward.candidate_heads(choice)
-        back = [] if self.backward is None else self.backward.candidate_heads(reverse_choice, REVERSE)
-        one_head = len(ahead) == 1 and (len(back) <= 1 or config.rule is Symmetrization.none)
+        heads_forward = self.forward.candidate_heads(choice)
+        heads_backward = [] if self.backward is None else self.backward.candidate_heads(reverse_choice, REVERSE)
+        one_head = len(heads_forward) == 1 and (len(heads_backward) <= 1 or config.rule is Symmetrization.none)
         if one_head and (
             validation is None or validation.gold is None
         ):  # of given alignments the log has the error rate
-            return ahead[0], back[0] if back else None
+            return heads_forward[0], heads_backward[0] if heads_backward else None
         if validation is None:
             assert self.backward is None, "there is something to compare"
-            return self._usual(choice), None
+            return self._default_head(choice), None
         if validation.gold is not None:
-            return self._by_gold(ahead, back, validation, validation.gold, progress)
-        return self._by_agreement(ahead, back, validation, progress)
+            return self._by_gold(heads_forward, heads_backward, validation, validation.gold, progress)
+        return self._by_agreement(heads_forward, heads_backward, validation, progress)
 
-    def _usual(self, choice: HeadChoice) -> AlignmentHead:
-        head = self.forward.usual(choice)
+    def _default_head(self, choice: HeadChoice) -> AlignmentHead:
+        head = self.forward.default_head(choice)
         if choice.layer is None and choice.head in (None, MEAN):
             logger.info(
                 f"aligning by the mean of the heads of the last layer ({head.flags()}); another layer or head may do it "
@@ -93,36 +94,46 @@ class Directions:
 
     def _by_gold(
         self,
-        ahead: Sequence[AlignmentHead],
-        back: Sequence[AlignmentHead],
-        by: SelectionPairs,
+        heads_forward: Sequence[AlignmentHead],
+        heads_backward: Sequence[AlignmentHead],
+        selection: SelectionPairs,
         gold: Sequence[Gold],
         progress: Count,
     ) -> HeadPair:
         """Choose the head of each direction by its error rate."""
         chosen = []
-        for aligner, heads, prefix in ((self.forward, ahead, ""), (self.backward, back, REVERSE)):
+        for aligner, heads, prefix in ((self.forward, heads_forward, ""), (self.backward, heads_backward, REVERSE)):
             if aligner is None:
                 continue
-            pairs, links = (by.pairs, gold) if not prefix else (_turned(by.pairs), [turned(one) for one in gold])
-            rates = error_rates(list(_counted(aligner.align(pairs, heads), progress)), links)
+            pairs, gold_links = (
+                (selection.pairs, gold)
+                if not prefix
+                else (_reversed_pairs(selection.pairs), [reversed_gold(links) for links in gold])
+            )
+            rates = error_rates(list(_counted(aligner.align(pairs, heads), progress)), gold_links)
             best = int(rates.argmin())
             flags = heads[best].flags(prefix)
-            logger.info(f"{aligner.path}: {flags} (alignment error rate {100 * rates[best]:.2f} % {by.called})")
+            logger.info(f"{aligner.path}: {flags} (alignment error rate {100 * rates[best]:.2f} % {selection.called})")
             chosen.append(heads[best])
         return chosen[0], chosen[1] if len(chosen) > 1 else None
 
     def _by_agreement(
-        self, ahead: Sequence[AlignmentHead], back: Sequence[AlignmentHead], by: SelectionPairs, progress: Count
+        self,
+        heads_forward: Sequence[AlignmentHead],
+        heads_backward: Sequence[AlignmentHead],
+        selection: SelectionPairs,
+        progress: Count,
     ) -> HeadPair:
         assert self.backward is not None, "there is nobody to agree with"
-        forward = list(_counted(self.forward.align(by.pairs, ahead), progress))
-        backward = list(_counted(self.backward.align(_turned(by.pairs), back), progress))
+        forward = list(_counted(self.forward.align(selection.pairs, heads_forward), progress))
+        backward = list(_counted(self.backward.align(_reversed_pairs(selection.pairs), heads_backward), progress))
         f1 = agreements(forward, backward)
-        one, other = (int(head) for head in np.unravel_index(f1.argmax(), f1.shape))
-        flags = f"{ahead[one].flags()} {back[other].flags(REVERSE)}"
-        logger.info(f"both directions agree best with {flags} (F1 {100 * f1[one, other]:.2f} % {by.called})")
-        return ahead[one], back[other]
+        best, best_reverse = (int(head) for head in np.unravel_index(f1.argmax(), f1.shape))
+        flags = f"{heads_forward[best].flags()} {heads_backward[best_reverse].flags(REVERSE)}"
+        logger.info(
+            f"both directions agree best with {flags} (F1 {100 * f1[best, best_reverse]:.2f} % {selection.called})"
+        )
+        return heads_forward[best], heads_backward[best_reverse]
 
     def links(self, pairs: Iterable[Pair], heads: HeadPair, rule: Symmetrization) -> Iterator[list[Link]]:
         """Yield the links of each pair, in order, sorted by source and target word, both counted from 0."""
@@ -131,9 +142,12 @@ class Directions:
             for aligned in self.forward.align(pairs, [head]):
                 yield sorted(_links(aligned[0]))
             return
-        ahead, back = tee(pairs)
-        both = zip(self.forward.align(ahead, [head]), self.backward.align(_turned(back), [reverse_head]))
-        for forward, backward in both:
+        pairs_forward, pairs_backward = tee(pairs)
+        alignments = zip(
+            self.forward.align(pairs_forward, [head]),
+            self.backward.align(_reversed_pairs(pairs_backward), [reverse_head]),
+        )
+        for forward, backward in alignments:
             turned_back = {(source, target) for target, source in _links(backward[0])}
             yield sorted(symmetrized(_links(forward[0]), turned_back, rule))
 
@@ -161,31 +175,32 @@ def align(
     rule = options.pop("symmetrize", None)
     if isinstance(rule, str):
         rule = rule.replace("-", "_")
-    given = {"path": path, "symmetrize": rule, **options}
-    config = from_keywords(AlignConfig, given, "align")
+    keywords = {"path": path, "symmetrize": rule, **options}
+    config = from_keywords(AlignConfig, keywords, "align")
     pairs = _paired(sources, references, "source", "translation")
-    chosen_on = None
-    if validation is not None and gold is None and config.reverse is None:
-        raise UsageError("validation pairs are to choose by: give gold=LINES or reverse=MODEL too, or leave them out")
+    selection = None
+    refuse(validation_without_criterion(validation, gold, config.reverse))
     if gold is not None or config.reverse is not None:
-        those = pairs if validation is None else _paired(*validation, "validation sources", "validation translations")
+        selection_lines = (
+            pairs if validation is None else _paired(*validation, "validation sources", "validation translations")
+        )
         if gold is not None:
-            require_line_each(len(gold), len(those), "gold", "validation" if validation else "the text")
+            require_line_each(len(gold), len(selection_lines), "gold", "validation" if validation else "the text")
             gold = gold[: config.valid_count]
-        if pairs and not those:
+        if pairs and not selection_lines:
             raise DataError("validation has no pairs to choose by; give some, or leave it out")
         called = None if validation is None else "validation"
-        chosen_on = selection_pairs(those[: config.valid_count], gold, "gold", called)
+        selection = selection_pairs(selection_lines[: config.valid_count], gold, "gold", called)
     if not pairs:
         return []
     directions = Directions.load(config)
-    return list(directions.links(pairs, directions.choose(config, chosen_on), config.rule))
+    return list(directions.links(pairs, directions.choose(config, selection), config.rule))
 
 
-def _paired(sources: Sequence[str], references: Sequence[str], one: str, other: str) -> list[Pair]:
+def _paired(sources: Sequence[str], references: Sequence[str], source_noun: str, reference_noun: str) -> list[Pair]:
     if len(sources) != len(references):
         raise DataError(
-            f"{quantity(len(sources), one)} and {quantity(len(references), other)}; each line needs its own"
+            f"{quantity(len(sources), source_noun)} and {quantity(len(references), reference_noun)}; each line needs its own"
         )
     return list(zip(sources, references))
 
@@ -208,7 +223,7 @@ def require_line_each(gold: int, pairs: int, called_gold: str, called: str) -> N
         )
 
 
-def _turned(pairs: Iterable[Pair]) -> Iterator[Pair]:
+def _reversed_pairs(pairs: Iterable[Pair]) -> Iterator[Pair]:
     return ((target, source) for source, target in pairs)
 
 
@@ -216,7 +231,7 @@ def _links(aligned: Ints) -> set[Link]:
     return {(source, target) for target, source in enumerate(aligned.tolist()) if source != UNALIGNED}
 
 
-def _counted(found: Iterable[Ints], progress: Count) -> Iterator[Ints]:
-    for one in found:
+def _counted(alignments: Iterable[Ints], progress: Count) -> Iterator[Ints]:
+    for alignment in alignments:
         progress(1)
-        yield one
+        yield alignment

@@ -211,7 +211,7 @@ class _Rewriter:
             given = self._waiting.pop()
         elif given is not None and not flag.takes_value and not flag.optional:
             raise UsageError(f"{name} takes no value")
-        words, note = flag.becomes(name, given)
+        words, note = flag.replacement(name, given)
         self._waiting.extend(reversed(words))
         self._notes.append(note)
 

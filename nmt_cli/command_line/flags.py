@@ -40,16 +40,16 @@ def _search(name: str, value: str) -> Sequence[str]:
     if not isinstance(options, dict):
         raise UsageError(f"""{name} {value}: it takes JSON, such as '{{"beam": 5, "lenpen": 1}}'""")
     words: list[str] = []
-    for option, given in options.items():
+    for option, setting in options.items():
         if option not in _SEARCH:
             raise UsageError(
                 f"{name}: there is no counterpart of '{option}'{did_you_mean(option, _SEARCH)}; it takes "
                 f"{', '.join(_SEARCH)}, and all others are options of --search"
             )
-        if isinstance(given, bool) or not isinstance(given, (int, float)):
-            raise UsageError(f"{name}: {option} is a number, not {json.dumps(given)}")
+        if isinstance(setting, bool) or not isinstance(setting, (int, float)):
+            raise UsageError(f"{name}: {option} is a number, not {json.dumps(setting)}")
         words += ["search.length_penalty=power"] if option == "lenpen" else []
-        words.append(f"{_SEARCH[option]}={given}")
+        words.append(f"{_SEARCH[option]}={setting}")
     return words
 
 
@@ -64,7 +64,7 @@ FOREIGN: dict[str, ForeignFlag] = {
         "there is one task",
         takes_value=True,
         words={"translation": ()},
-        otherwise="there is one task, translation; leave it out",
+        advice="there is one task, translation; leave it out",
     ),
     "--eval-bleu": _of_validation(words={"": ("--valid-metrics=bleu",)}),
     "--eval-bleu-args": _of_validation(takes_value=True, words=_search),
@@ -74,7 +74,7 @@ FOREIGN: dict[str, ForeignFlag] = {
         "pieces are joined, of text that came in pieces where the corpus has recorded its marks",
         optional=frozenset({*_JOINED, "letter", "_EOW", "none"}),
         words=dict.fromkeys(("", *_JOINED), ()),
-        otherwise="pieces are joined as the corpus says; leave it out (nmt-preprocess --pieces sets it)",
+        advice="pieces are joined as the corpus says; leave it out (nmt-preprocess --pieces sets it)",
     ),
     "--eval-bleu-print-samples": _of_validation(
         "each validation shows translations in the log (--valid-samples N: how many)"
@@ -89,7 +89,7 @@ FOREIGN: dict[str, ForeignFlag] = {
         "--progress",
         takes_value=True,
         words={"simple": ("--progress", "lines"), "tqdm": ("--progress", "bar"), "none": ("--progress", "none")},
-        otherwise="use --progress lines or --progress bar; the run folder holds log.jsonl",
+        advice="use --progress lines or --progress bar; the run folder holds log.jsonl",
     ),
     "--num-workers": ForeignFlag("--data", "batches are read from mapped files", takes_value=True),
     "--ddp-backend": ForeignFlag(
@@ -97,7 +97,7 @@ FOREIGN: dict[str, ForeignFlag] = {
         "torchrun starts the processes, and torch's DDP joins them",
         takes_value=True,
         words=dict.fromkeys(("c10d", "pytorch_ddp", "no_c10d", "legacy_ddp"), ()),
-        otherwise="torchrun starts the processes; leave it out, or use --distributed-strategy fsdp for fully_sharded",
+        advice="torchrun starts the processes; leave it out, or use --distributed-strategy fsdp for fully_sharded",
     ),
 }
 

@@ -17,24 +17,24 @@ class ForeignFlag:
     """A flag of fairseq that is not declared here, and the arguments that replace it."""
 
     needs: str  # commands with this flag of ours understand it
-    because: str = ""  # why it has no effect, or this one
+    reason: str = ""  # why it has no effect, or this one
     takes_value: bool = False
     optional: frozenset[str] = frozenset()  # values that may follow, of a flag that also stands alone
     # Arguments of ours by value, or made from name and value; None: the flag has no effect.
     words: Mapping[str, tuple[str, ...]] | Callable[[str, str], Sequence[str]] | None = None
-    otherwise: str = ""  # advice for a value that ``words`` does not have
+    advice: str = ""  # for a value that ``words`` does not have
 
-    def becomes(self, name: str, value: str | None) -> tuple[tuple[str, ...], str]:
+    def replacement(self, name: str, value: str | None) -> tuple[tuple[str, ...], str]:
         """Our arguments, and a line for the log."""
-        given = name if value is None else f"{name} {value}"
+        argument = name if value is None else f"{name} {value}"
         words: Sequence[str] | None = ()
         if self.words is not None:
             words = self.words(name, value or "") if callable(self.words) else self.words.get(value or "")
         if words is None:
-            raise UsageError(f"{given}: {self.otherwise}")
+            raise UsageError(f"{argument}: {self.advice}")
         if not words:
-            return (), f"{given} changes nothing: {self.because or 'it names no option'}"
-        return tuple(words), f"{given}: taken as {' '.join(words)}{f'; {self.because}' if self.because else ''}"
+            return (), f"{argument} changes nothing: {self.reason or 'it names no option'}"
+        return tuple(words), f"{argument}: taken as {' '.join(words)}{f'; {self.reason}' if self.reason else ''}"
 
 
 @dataclass(frozen=True)

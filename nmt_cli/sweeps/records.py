@@ -34,11 +34,11 @@ def records_of(folder: Path) -> Iterator[dict[str, Record]]:
     with open(folder / ".sweep.lock", "a") as lock:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
-        records = {known["folder"]: known for known in read_records(folder)}
+        records = {record["folder"]: record for record in read_records(folder)}
         yield records
         with atomic_write(folder / RECORDS) as file:
-            for known in records.values():
-                file.write((json.dumps(known, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+            for record in records.values():
+                file.write((json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
 
 def unfinished(records: Sequence[Record]) -> list[Record]:
@@ -76,14 +76,16 @@ def _short(plain: str, overrides: Sequence[str], same: bool) -> str:
 def table(records: Sequence[Record], folder: Path) -> str:
     """Return a table of the runs: overrides, best figure, status and folder."""
     metrics = {record["metric"] for record in records if "metric" in record}
-    one = next(iter(metrics)) if len(metrics) == 1 else None
+    metric = next(iter(metrics)) if len(metrics) == 1 else None
     scored = [record for record in records if record.get("best") is not None]
     best = None
-    if one and len(scored) > 1:
+    if metric and len(scored) > 1:
         best = (max if scored[0]["higher_is_better"] else min)(scored, key=lambda record: float(record["best"]))
-    rows = [["job", "overrides", one or "best", "", "status", "folder"]]
+    rows = [["job", "overrides", metric or "best", "", "status", "folder"]]
     for record in records:
-        figure = "-" if record.get("best") is None else f"{'' if one else record['metric'] + ' '}{record['best']:.4f}"
+        figure = (
+            "-" if record.get("best") is None else f"{'' if metric else record['metric'] + ' '}{record['best']:.4f}"
+        )
         mark = "best" if record is best else ""
         chosen, place = " ".join(record["overrides"]) or "-", str(folder / record["folder"])
         rows.append([str(record["job"]), chosen, figure, mark, record["status"], place])

@@ -67,7 +67,7 @@ class Sweep:
         self._received: signal.Signals | None = None
 
     @property
-    def elsewhere(self) -> bool:
+    def in_other_process(self) -> bool:
         """Whether this is another process than the one that the user started."""
         return _this_process() != self._conductor
 
@@ -139,8 +139,8 @@ class Sweep:
         """Return the records of this start, in the order of jobs."""
         if not self.of_runs:
             return []
-        found = [record for record in read_records(self.folder) if record["start"] == self.start]
-        return sorted(found, key=lambda record: record["job"])
+        records = [record for record in read_records(self.folder) if record["start"] == self.start]
+        return sorted(records, key=lambda record: record["job"])
 
     def is_of_launcher(self, error: BaseException) -> bool:
         """Whether a launcher raised the error: a process ended without a result, or could not be started."""
@@ -178,9 +178,9 @@ class Sweep:
         error = "its process, or the worker that waited for it, was killed"
         facts = {"status": "failed", "error": error, "exit_status": DeviceError.exit_status}
         with records_of(self.folder) as records:
-            for own, record in records.items():
+            for name, record in records.items():
                 if record["start"] == self.start and record["status"] == "running" and _lives(record) is False:
-                    records[own] = record | facts
+                    records[name] = record | facts
 
     def stop_file(self) -> Path:
         return self.folder / f".stop-{self.start}"
@@ -193,11 +193,11 @@ class SweepJob:
         job = HydraConfig.get()
         self._sweep = sweep
         self._number = int(job.job.num)
-        given = {assignment.key: str(assignment.text).lstrip("+") for assignment in read(job_overrides()[0])}
-        self._chosen = [text for key, text in given.items() if key not in sweep.fixed]  # by the sweeper
+        values = {assignment.key: str(assignment.text).lstrip("+") for assignment in read(job_overrides()[0])}
+        self._chosen = [text for key, text in values.items() if key not in sweep.fixed]  # by the sweeper
         self._facts: Record = {}  # known only in the course of the job
         self.title = f"job {self._number}" + (f" ({' '.join(self._chosen)})" if self._chosen else "")
-        self.elsewhere = sweep.elsewhere
+        self.in_other_process = sweep.in_other_process
         self.folder = Path(job.runtime.output_dir)
         if job.sweep.subdir == ".":  # the user chose no other name
             old = self.folder / (old_run_name(self._chosen) or str(self._number))
@@ -205,12 +205,12 @@ class SweepJob:
 
     def isolated(self, work: Callable[[], T]) -> T:
         """Do the work of the job. A launcher's worker gives it a separate process, which may be killed alone."""
-        return in_own_process(work) if self.elsewhere and hasattr(os, "fork") else work()
+        return in_own_process(work) if self.in_other_process and hasattr(os, "fork") else work()
 
     @contextlib.contextmanager
     def in_progress(self) -> Iterator[None]:
         """Surround the work: a process that a launcher started logs and stops like the command itself."""
-        if not self.elsewhere:
+        if not self.in_other_process:
             yield
             return
         self._facts |= _join_tasks_of_submitit()
@@ -257,7 +257,7 @@ class SweepJob:
         self.note(status, error=message, exit_status=exit_status)
         failure = JobFailed(message, exit_status)
         listens = not str(HydraConfig.get().sweeper._target_).endswith(".BasicSweeper")
-        if listens or (self.elsewhere and not self._sweep.of_runs):
+        if listens or (self.in_other_process and not self._sweep.of_runs):
             raise failure
         self._sweep.failure = self._sweep.failure or failure
 
@@ -267,13 +267,13 @@ class SweepJob:
             return
         host, process = _this_process()
         folder = self._sweep.folder
-        own = os.path.relpath(self.folder, folder)
+        name = os.path.relpath(self.folder, folder)
         record = {"start": self._sweep.start, "host": host, "process": process, "job": self._number}
-        record |= {"overrides": self._chosen, "folder": own, "status": status} | self._facts | facts
+        record |= {"overrides": self._chosen, "folder": name, "status": status} | self._facts | facts
         with records_of(folder) as records:
-            before = records.get(own, {})
-            known = before if before.get("start") == self._sweep.start else {}  # of a process that was killed
-            records[own] = known | record
+            before = records.get(name, {})
+            earlier = before if before.get("start") == self._sweep.start else {}  # of a process that was killed
+            records[name] = earlier | record
 
 
 def _lives(record: Record) -> bool | None:
@@ -285,9 +285,9 @@ def _lives(record: Record) -> bool | None:
 
 def refuse_worst(direction: Any, metric: str, higher_is_better: bool) -> None:
     """Refuse a direction of a sweeper (Optuna's) that is wrong for the metric."""
-    given, right = getattr(direction, "name", direction), "maximize" if higher_is_better else "minimize"
-    if given in ("maximize", "minimize") and given != right:
-        raise UsageError(f"hydra.sweeper.direction={given} looks for the worst {metric}; set it to {right}")
+    direction_name, right = getattr(direction, "name", direction), "maximize" if higher_is_better else "minimize"
+    if direction_name in ("maximize", "minimize") and direction_name != right:
+        raise UsageError(f"hydra.sweeper.direction={direction_name} looks for the worst {metric}; set it to {right}")
 
 
 def _this_process() -> tuple[str, int]:

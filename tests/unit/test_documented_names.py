@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import nmt
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "python.md"
 DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
@@ -46,9 +48,10 @@ def test_a_listed_name_can_be_imported(module: str, name: str) -> None:
     assert exists(module, name)
 
 
-def test_the_list_has_exactly_the_imports_of_the_documents() -> None:
+def test_the_list_has_exactly_the_names_of_nmt_and_the_imports_of_the_documents() -> None:
     blocks = [block for document in DOCUMENTS for block in BLOCK.findall(document.read_text(encoding="utf-8"))]
-    assert listed() == {pair for block in blocks for pair in imported(textwrap.dedent(block))}
+    public = {("nmt", name) for name in nmt.__all__}
+    assert listed() == public | {pair for block in blocks for pair in imported(textwrap.dedent(block))}
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.relative_to(ROOT).as_posix())

@@ -275,7 +275,7 @@ class Trainer:
         """Decide what follows an update; ``applied``: it was not skipped."""
         state, ends = self.state, self.ending() is not None
         update, epoch = state.update if applied else None, batches.epoch if batches.ends_epoch else None
-        save = self.checkpoints.store.options.due(update, epoch, (self._now - self._minutes_from) / 60)
+        save = self.checkpoints.store.options.reasons_to_save(update, epoch, (self._now - self._minutes_from) / 60)
         if not applied and state.skipped_in_row:  # the run may have diverged; an fp16 overflow is normal
             self._epoch_unsaved = self._epoch_unsaved or BY_EPOCH in save
             save = ()

@@ -97,7 +97,7 @@ def stages_of(config: TrainConfig, datasets: Datasets) -> list[Stage]:
     """Return the stages of training, each with its mixture and its start."""
     sampling = config.sampling
     stages = [Stage(_mixture(config, datasets, sampling.first), name=str(sampling.first))]
-    for later in sampling.later():
+    for later in sampling.later_mixes():
         mixture = _mixture(config, datasets, later.mix)
         stages.append(Stage(mixture, from_update=later.update, from_epoch=later.epoch, name=str(later.mix)))
     return stages

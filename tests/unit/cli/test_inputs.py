@@ -7,11 +7,11 @@ import pytest
 from nmt.config.choices import InputFormat
 from nmt.errors import DataError
 from nmt.translation import Line
-from nmt_cli.formats import parsed
+from nmt_cli.formats import parse_lines
 
 
 def read(form: InputFormat, *lines: str | None) -> list[str | Line | None]:
-    return list(parsed(lines, form, "file"))
+    return list(parse_lines(lines, form, "file"))
 
 
 def test_plain_lines_stay_what_they_are() -> None:
@@ -88,9 +88,9 @@ def test_an_empty_phrase_is_refused(line: str) -> None:
 )
 def test_where_references_are_scored_every_line_has_one(form: InputFormat, line: str, complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
-        list(parsed([line], form, "file", references=True))
+        list(parse_lines([line], form, "file", references=True))
 
 
 def test_references_stand_beside_their_sentences() -> None:
     for form, line in ((InputFormat.tsv, "rot\tred"), (InputFormat.jsonl, '{"text": "rot", "reference": "red"}')):
-        assert list(parsed([line, ""], form, "file", references=True)) == [Line("rot", reference="red"), ""]
+        assert list(parse_lines([line, ""], form, "file", references=True)) == [Line("rot", reference="red"), ""]

@@ -66,7 +66,7 @@ def test_a_fraction_lies_between_0_and_1_with_the_ends_that_are_allowed(zero: bo
     refused = []
     for value in tried:
         try:
-            require_fraction("scheduler", "share", value, zero=zero, one=one, flag="--share")
+            require_fraction("scheduler", "share", value, include_zero=zero, include_one=one, flag="--share")
         except UsageError as error:
             refused.append(str(error))
     bounds = f"{'at least' if zero else 'above'} 0 and {'at most' if one else 'less than'} 1 (--share)"

@@ -105,7 +105,7 @@ def test_stages_are_read_in_every_spelling() -> None:
         weights=[3, 1], stages=["update 20: 1 0", "  epoch 5:temperature  2.5", "update 30:  all ", "epoch 6: .5 1e1"]
     )
     assert config.is_on and config.first == Mix((3, 1))
-    assert [(later.update, later.epoch, later.mix) for later in config.later()] == [
+    assert [(later.update, later.epoch, later.mix) for later in config.later_mixes()] == [
         (20, None, Mix((1, 0))),
         (None, 5, Mix(temperature=2.5)),
         (30, None, Mix()),

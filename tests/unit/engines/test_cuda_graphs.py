@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.config.commands import GenerateConfig
+from nmt.config.translation import TranslationOptions
 from nmt.engines import GraphsKind, graphs
 from nmt.errors import UsageError
 from nmt.native.library import forget
@@ -84,7 +84,7 @@ def test_a_batch_that_does_not_fit_is_halved_without_recordings(
 
 
 def test_given_translations_are_scored_at_once(folder: Path, recorders: list[Recorder]) -> None:
-    config = GenerateConfig(score_reference=True, search=BeamConfig())
+    config = TranslationOptions(score_reference=True, search=BeamConfig())
     lines = [Line("ein mann", reference="a man"), Line("rot", reference="red")]
     found = [one.hypotheses[0].score for one in Translator.load(folder, cuda_graphs=True).hypotheses(lines, config)]
     expected = [one.hypotheses[0].score for one in Translator.load(folder).hypotheses(lines, config)]

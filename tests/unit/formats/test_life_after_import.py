@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from nmt.averaging import average_checkpoints
-from nmt.config.commands import AverageConfig, GenerateConfig
+from nmt.config.commands import AverageConfig
 from nmt.config.exchange import ExportConfig
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.translation import TranslationOptions
 from nmt.criterions.config import WordDistillationConfig
 from nmt.formats.exporting import export_model
 from nmt.models.loading import load_model
@@ -108,7 +109,7 @@ def test_it_translates_in_an_ensemble_with_ours_and_scores_what_is_given(there: 
     """The probability that both give a piece is the mean of what each gives it."""
     lines = [Line("p1 p2 p3", reference="p3 p4"), Line("p7", reference="p25 p1 p1")]
     paths = [str(there.one), str(there.ours), f"{there.one}:{there.ours}"]
-    scoring = GenerateConfig(score_reference=True)
+    scoring = TranslationOptions(score_reference=True)
     each: list[Any] = []
     for path in paths:
         found = Translator.load(path, "cpu").hypotheses(lines, scoring)
@@ -124,6 +125,6 @@ def test_a_translation_has_the_score_that_the_search_gave_it(there: There) -> No
     (found,) = translator.translations(["p1 p2 p3"], beam=3, min_len=2, max_len_a=0, max_len_b=5)
     best = found.hypotheses[0]
     given = [Line("p1 p2 p3", reference=best.text)]
-    (scored,) = translator.hypotheses(given, GenerateConfig(score_reference=True))
+    (scored,) = translator.hypotheses(given, TranslationOptions(score_reference=True))
     assert scored.hypotheses[0].pieces == best.pieces
     assert scored.hypotheses[0].token_scores[:-1] == pytest.approx(best.token_scores[:-1], abs=1e-4)

@@ -196,7 +196,7 @@ def test_what_the_form_of_opennmt_does_not_allow_is_refused(tree: object, senten
 
 
 def test_an_answer_says_what_was_asked_for_and_what_is_unusual() -> None:
-    (tree,) = answered(own(text="a"), translation("A", "B", parts=2, cut=True))
+    (tree,) = answered(own(text="a"), translation("A", "B", parts=2, truncated=True))
     assert tree == {"text": "A", "parts": 2, "cut": True}
     (tree,) = answered(own(text="a", alignment="soft"), translation("A"))
     assert tree["hypotheses"][0]["attention"] == [[0.75, 0.25], [0.0, 1.0]]

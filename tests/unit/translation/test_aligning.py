@@ -26,7 +26,7 @@ from nmt.scoring import TextOptions, scorers
 from nmt.testing.subjects import subject
 from nmt.translation import Translator, aligning
 from nmt.translation.aligning import MEAN, Aligner, AlignmentHead, HeadChoice, most_attended
-from nmt.translation.alignment_choice import agreements, error_rates, read_gold_lines, turned
+from nmt.translation.alignment_choice import agreements, error_rates, read_gold_lines, reversed_gold
 from nmt.translation.word_alignment import selection_pairs
 from tests.tiny_models import SIZES_WITH_ATTENTION, in_english, some_lines, tiny_pair, write_tiny_model
 
@@ -158,7 +158,7 @@ def test_given_alignments_are_of_words_that_exist(lines: list[str], said: str) -
 
 def test_turned_links_are_those_of_the_other_direction() -> None:
     (gold, *_) = read_gold_lines(["0-1 1?0"], PAIRS[:1], "gold")
-    assert turned(gold) == (frozenset({(1, 0)}), frozenset({(1, 0), (0, 1)}))
+    assert reversed_gold(gold) == (frozenset({(1, 0)}), frozenset({(1, 0), (0, 1)}))
 
 
 # Models.

@@ -135,7 +135,7 @@ def test_unknown_pieces_of_a_very_long_line_are_those_of_its_beginning(transform
 def test_an_unknown_piece_has_no_text_of_a_tag_before_its_line():
     tokenizer = WordTokenizer(WordsConfig(), ["<2en>", "zwei"])
     tag, two = (tokenizer.encode([text])[0][0] for text in ("<2en>", "zwei"))
-    part = SourcePart(0, 0, 0, "zwei elefanten", 0, np.array([tag, two, UNK]), Request(), tags=1, of=2)
+    part = SourcePart(0, 0, 0, "zwei elefanten", 0, np.array([tag, two, UNK]), Request(), tags=1, num_text_pieces=2)
     surfaces = attention_view._surfaces_of_source(tokenizer, part)
     assert attention_view._pieces(tokenizer, part.ids.tolist(), surfaces) == ["<2en>", "zwei", "elefanten"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nmt.config.choices import AlignmentKind
-from nmt.config.commands import GenerateConfig
+from nmt.config.translation import TranslationOptions
 from nmt.native.library import SWITCH, forget
 from nmt.search.config import BeamConfig
 from nmt.translation import Line, TranslatedText, Translator
@@ -31,12 +31,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def translated(translator: Translator, lines: list[str], **options: Any) -> list[TranslatedText]:
-    config = GenerateConfig(search=BeamConfig(beam_size=4, max_len_b=3), **options)
+    config = TranslationOptions(search=BeamConfig(beam_size=4, max_len_b=3), **options)
     return [one.hypotheses[0] for one in translator.hypotheses(lines, config)]
 
 
 def score(translator: Translator, line: str, text: str) -> float:
-    config = GenerateConfig(search=BeamConfig(max_len_b=3), score_reference=True)
+    config = TranslationOptions(search=BeamConfig(max_len_b=3), score_reference=True)
     (found,) = translator.hypotheses([Line(line, reference=text)], config)
     return found.hypotheses[0].score
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nmt.config.choices import AlignmentKind, NumberFormat
-from nmt.config.commands import GenerateConfig
+from nmt.config.translation import TranslationOptions
 from nmt.native.library import SWITCH, forget, library
 from nmt.search.config import BeamConfig
 from nmt.translation import Translator
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def scored(translator: Translator, lines: list[str], **options: Any) -> Scored:
     """Best translations and the scores of their tokens."""
-    config = GenerateConfig(search=BeamConfig(beam_size=3), **options)
+    config = TranslationOptions(search=BeamConfig(beam_size=3), **options)
     found = [one.hypotheses[0] for one in translator.hypotheses(lines, config)]
     return [(one.text, list(one.token_scores)) for one in found]
 
@@ -66,7 +66,7 @@ def test_torch_translates_in_either_where_there_is_no_c(
     forget()
     try:
         translator = Translator.load(folder, device="cpu", dtype=name)
-        config = GenerateConfig(search=BeamConfig(beam_size=3), print_alignment=AlignmentKind.hard)
+        config = TranslationOptions(search=BeamConfig(beam_size=3), print_alignment=AlignmentKind.hard)
         found = [one.hypotheses[0] for one in translator.hypotheses(LINES, config)]
     finally:
         monkeypatch.undo()

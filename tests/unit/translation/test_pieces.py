@@ -88,7 +88,7 @@ def test_alignments_are_between_pieces(translator: Translator) -> None:
 
 
 def test_a_reference_is_scored_in_pieces_and_shown_in_words(translator: Translator) -> None:
-    config = GenerateConfig(search=BeamConfig(), score_reference=True)
+    config = TranslationOptions(search=BeamConfig(), score_reference=True)
     (found,) = translator.hypotheses([Line("zwei hunde", reference="two hau@@ s")], config)
     (one,) = found.hypotheses
     assert one.pieces == ["two", "hau@@", "s"] and len(one.token_scores) == 4

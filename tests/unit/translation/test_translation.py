@@ -28,7 +28,7 @@ from nmt.storage.checkpoints import read_checkpoint, write_checkpoint
 from nmt.storage.run_folder import set_pointer
 from nmt.translation import Line, TranslatedText, Translation
 from nmt.translation.choosing import ReverseModel, Score, minimum_bayes_risk
-from nmt.translation.lines import LineOrPause, together
+from nmt.translation.lines import LineOrPause, join_parts
 from tests.tiny_models import WORDS, in_english, some_lines, write_tiny_model
 
 LINES = some_lines(30, seed=5, longest=3)
@@ -45,7 +45,7 @@ def translator(folder: Path) -> Translator:
 
 
 def hypotheses(translator: Translator, lines: list[str], **options: object) -> list[Translation]:
-    return list(translator.hypotheses(lines, GenerateConfig(search=BeamConfig(), **options)))
+    return list(translator.hypotheses(lines, TranslationOptions(search=BeamConfig(), **options)))
 
 
 def test_lines_are_translated_in_their_order(translator):
@@ -75,7 +75,7 @@ def test_window_is_all_that_is_read_ahead(translator):
             taken.append(number)
             yield "ein mann"
 
-    config = GenerateConfig(search=BeamConfig(), buffer_size=4)
+    config = TranslationOptions(search=BeamConfig(), buffer_size=4)
     found = list(itertools.islice(translator.hypotheses(endless(), config), 5))
     assert [one.number for one in found] == [0, 1, 2, 3, 4]
     assert len(taken) == 8
@@ -85,7 +85,7 @@ def test_window_is_all_that_is_read_ahead(translator):
 def test_blank_line_is_translated_to_an_empty_one_without_the_model(translator, monkeypatch, blank):
     cannot_translate = SimpleNamespace(usual_tokens=100, longest_source=None)
     monkeypatch.setattr(translator, "_engine", cannot_translate)
-    config = GenerateConfig(search=BeamConfig())
+    config = TranslationOptions(search=BeamConfig())
     assert [one.hypotheses[0].text for one in translator.hypotheses([blank, blank], config)] == ["", ""]
 
 
@@ -175,7 +175,7 @@ def test_of_a_divided_line_the_first_part_has_the_prefix_and_each_leaves_phrases
 
 
 def test_reference_of_a_line_that_is_too_long_is_refused_by_its_number(translator):
-    config = GenerateConfig(search=BeamConfig(), score_reference=True, max_source_length=2)
+    config = TranslationOptions(search=BeamConfig(), score_reference=True, max_source_length=2)
     lines = [Line("rot", reference="red"), Line("ein mann rot", reference="a man red")]
     with pytest.raises(DataError, match=r"line 2 has 3 pieces, more than 2, so its reference cannot be scored"):
         list(translator.hypotheses(lines, config))
@@ -184,7 +184,7 @@ def test_reference_of_a_line_that_is_too_long_is_refused_by_its_number(translato
 def test_reference_that_the_model_cannot_write_is_refused_by_its_number(tmp_path, caplog):
     path = write_tiny_model(tmp_path / "m", model="transformer", updates=0, max_positions=8, **learned_positions())
     lines = [Line("rot", reference="red"), Line("ein mann", reference="a man " * 5)]
-    config = GenerateConfig(search=BeamConfig(), score_reference=True)
+    config = TranslationOptions(search=BeamConfig(), score_reference=True)
     scored = Translator.load(path)
     with pytest.raises(DataError, match=r"line 2 has a reference of 10 pieces, and the model writes at most 7; leave"):
         list(scored.hypotheses(lines, config))
@@ -221,7 +221,7 @@ def test_what_was_read_before_a_pause_is_answered_before_more_is_read(translator
             read.append(line)
             yield line
 
-    found = translator.hypotheses(lines(), GenerateConfig(search=BeamConfig()))
+    found = translator.hypotheses(lines(), TranslationOptions(search=BeamConfig()))
     assert [next(found).hypotheses[0].text, next(found).hypotheses[0].text] == ["a man", ""]
     assert read == ["ein mann", "", PAUSE]
     assert next(found).number == 2 and read[-2:] == ["", PAUSE]
@@ -234,7 +234,7 @@ def test_several_processes_translate_as_one_does(folder, translator):
     together = Translator.load(folder, workers=3)
     options = {"batch_size": 4, "buffer_size": 25}
     assert together.translate(lines, **options) == translator.translate(lines)
-    config = GenerateConfig(search=BeamConfig(), print_alignment=AlignmentKind.soft, **options)
+    config = TranslationOptions(search=BeamConfig(), print_alignment=AlignmentKind.soft, **options)
     for one, other in zip(together.hypotheses(lines, config), translator.hypotheses(lines, config), strict=True):
         assert one.number == other.number and one.hypotheses[0].text == other.hypotheses[0].text
         assert one.hypotheses[0].score == pytest.approx(other.hypotheses[0].score, abs=1e-4)
@@ -303,7 +303,7 @@ def test_attention_covers_the_pieces_and_eos_when_asked_for(translator):
 
 def test_progress_counts_every_line_once(translator):
     seen = []
-    config = GenerateConfig(search=BeamConfig(), buffer_size=7, batch_size=2)
+    config = TranslationOptions(search=BeamConfig(), buffer_size=7, batch_size=2)
     list(translator.hypotheses([*LINES, "", " "], config, seen.append))
     assert sum(seen) == len(LINES) + 2
 
@@ -341,7 +341,7 @@ def test_a_reference_that_does_not_fit_is_told_with_its_own_length(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(ForcedSearch, "find", no_memory)
-    config = GenerateConfig(search=BeamConfig(), score_reference=True)
+    config = TranslationOptions(search=BeamConfig(), score_reference=True)
     with pytest.raises(DeviceError, match=r"line 1 \(5 pieces\) does not fit"):
         list(translator.hypotheses([Line("rot", reference="red " * 5)], config))
 
@@ -434,9 +434,9 @@ def test_what_is_shown_is_chosen_among_all_that_is_found(
 ) -> None:
     samples = isinstance(search, SamplingConfig)
     count = 32 if samples else 6 if search else 5
-    everything = translator.hypotheses(LINES[:4], GenerateConfig(search=search, nbest=count))
+    everything = translator.hypotheses(LINES[:4], TranslationOptions(search=search, nbest=count))
     found = minimum_bayes_risk(everything, metric.value, 2, posterior=not samples)
-    shown = list(translator.hypotheses(LINES[:4], GenerateConfig(search=search, nbest=2, mbr=metric)))
+    shown = list(translator.hypotheses(LINES[:4], TranslationOptions(search=search, nbest=2, mbr=metric)))
     for one, expected in zip(shown, found, strict=True):
         assert [(two.text, two.score) for two in one.hypotheses] == [
             (two.text, two.score) for two in expected.hypotheses[:2]
@@ -474,7 +474,7 @@ def test_ends_of_parts_count_for_how_probable_a_translation_is() -> None:
         return TranslatedText(text, [text], piece + end, [piece, end], None, True)
 
     likely, unlikely = [part("a", -1.0, -0.1), part("b", -1.0, -5.0)], [part("c", -1.0, -0.1), part("d", -1.0, -0.1)]
-    joined = together([likely, unlikely])
+    joined = join_parts([likely, unlikely])
     assert [one.log_probability for one in joined] == pytest.approx([-2.2, -7.1])
     assert [sum(one.token_scores) for one in joined] == pytest.approx([-2.1, -2.1])
     (found,) = minimum_bayes_risk([Translation(0, "x", ["x"], joined)], "chrf", 2, posterior=True)
@@ -586,7 +586,7 @@ def test_a_line_that_lost_its_end_keeps_its_order_and_is_not_read_back(
     config = GenerateConfig(rerank="back", search=BeamConfig(), max_source_length=2, long_lines=long_lines, nbest=2)
     (expected,) = translator.hypotheses([line], dataclasses.replace(config, nbest=3))
     (kept,) = ReverseModel(score, 1.0, config)(translator.hypotheses([line], config))
-    assert kept.cut and kept.hypotheses == expected.hypotheses[:2]
+    assert kept.truncated and kept.hypotheses == expected.hypotheses[:2]
 
 
 def test_an_empty_translation_is_never_the_best_one_and_an_empty_line_stays_empty(
@@ -657,7 +657,7 @@ def test_a_single_phrase_is_not_taken_for_letters() -> None:
 @pytest.mark.parametrize("search", ["beam", "diverse_beam", "greedy", "sampling"])
 def test_attention_of_a_model_in_bf16_can_be_shown(folder: Path, search: str) -> None:
     translator = Translator.load(folder, device="cpu", precision="bf16")
-    config = GenerateConfig(search=searches.config_class(search)(), print_alignment=AlignmentKind.hard)
+    config = TranslationOptions(search=searches.config_class(search)(), print_alignment=AlignmentKind.hard)
     for found in translator.hypotheses(LINES[:3], config):
         attention = found.hypotheses[0].attention
         assert attention is not None and attention.dtype == np.float32

@@ -11,7 +11,7 @@ import torch
 
 from nmt import Translator
 from nmt.config.choices import AlignmentKind
-from nmt.config.commands import GenerateConfig
+from nmt.config.translation import TranslationOptions
 from nmt.errors import UsageError
 from nmt.models.recurrent.config import AttentionKind
 from nmt.search.config import BeamConfig
@@ -74,7 +74,7 @@ def test_an_alignment_is_kept_only_where_it_is_asked_for_and_changes_no_translat
 
 def test_a_line_with_wishes_is_answered_as_nmt_generate_does(translator: Translator) -> None:
     line = Line("ein mann", prefix="two")
-    config = GenerateConfig(search=BeamConfig(), nbest=2, print_alignment=AlignmentKind.hard)
+    config = TranslationOptions(search=BeamConfig(), nbest=2, print_alignment=AlignmentKind.hard)
     (expected,) = translator.hypotheses([line], config)
     (found,) = translator.translations([line], nbest=2, alignment=True, search="beam")
     assert found.hypotheses[0].text.startswith("two")

@@ -274,6 +274,7 @@ def make_model(tmp_path: Path) -> MakeModel:
 
 
 BEAM = BeamConfig(beam_size=4, lenpen=0.9)
+SCORING = ["--score-reference", "--input-format", "tsv", "--format", "jsonl"]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,7 @@ BEAM = BeamConfig(beam_size=4, lenpen=0.9)
         (GreedyConfig(max_len_b=9), ["--min-len", "2"], GreedyConfig(max_len_b=9, min_len=2)),
         (GreedyConfig(max_len_b=9), ["--beam", "3"], BeamConfig(beam_size=3)),
         (SamplingConfig(topk=7), ["--sampling-topp", "0.5"], SamplingConfig(topk=7, topp=0.5)),
-        (BeamConfig(coverage_penalty=0.2, lenpen=0.9), ["--score-reference"], BeamConfig(lenpen=0.9)),
+        (BeamConfig(coverage_penalty=0.2, lenpen=0.9), SCORING, BeamConfig(lenpen=0.9)),
         (None, [], BeamConfig()),
     ],
 )

@@ -28,17 +28,19 @@ from nmt.training.checkpoints.retention import superfluous
 def test_checkpoints_are_due_by_updates_and_epochs(
     options: dict[str, Any], update: int, epoch: int, ends_epoch: bool, reasons: tuple[str, ...]
 ) -> None:
-    assert CheckpointConfig(**options).due(update, epoch if ends_epoch else None, minutes=0.0) == reasons
+    assert CheckpointConfig(**options).reasons_to_save(update, epoch if ends_epoch else None, minutes=0.0) == reasons
 
 
 def test_after_a_skipped_update_no_checkpoint_is_due_by_updates() -> None:
-    assert CheckpointConfig(save_interval_updates=1, save_interval=1).due(None, 1, minutes=0.0) == ("epoch",)
+    assert CheckpointConfig(save_interval_updates=1, save_interval=1).reasons_to_save(None, 1, minutes=0.0) == (
+        "epoch",
+    )
 
 
 @pytest.mark.parametrize(("minutes", "reasons"), [(9.99, ()), (10.0, ("minutes",)), (11.0, ("minutes",))])
 def test_checkpoints_are_due_by_minutes(minutes: float, reasons: tuple[str, ...]) -> None:
     options = CheckpointConfig(save_interval_minutes=10, save_interval=None)
-    assert options.due(1, None, minutes) == reasons
+    assert options.reasons_to_save(1, None, minutes) == reasons
 
 
 def stored(*entries: tuple[str, float | None]) -> dict[Path, CheckpointInfo]:
