@@ -111,23 +111,23 @@ def user_dir_in(argv: Sequence[str]) -> str | None:
             flags += [value] if equals else [next(waiting, "")]
         elif equals and name.lstrip("+~") == "user_dir":
             key = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
-    found = ",".join(flags) if key is None else key  # as they are composed
-    return found if found not in ("", "null") else None
+    user_dir = ",".join(flags) if key is None else key  # as they are composed
+    return user_dir if user_dir not in ("", "null") else None
 
 
 def run_folder_in(argv: Sequence[str], default: str) -> str | None:
     """Return the run folder that a command line names, for errors of the command line itself. None: a file of ``--config``
     may name it."""
-    found, waiting = None, iter(argv)
+    folder, waiting = None, iter(argv)
     for argument in waiting:
         name, equals, value = argument.partition("=")
         if name == "--config":
             default = ""
         elif name in NAMES_OF_SAVE_DIR:
-            found = value if equals else next(waiting, None)
+            folder = value if equals else next(waiting, None)
         elif equals and name.lstrip("+") == "checkpoint.save_dir":
-            found = value
-    return found or default or None
+            folder = value
+    return folder or default or None
 
 
 class _Rewriter:
@@ -173,7 +173,7 @@ class _Rewriter:
 
     def _flag(self, argument: str) -> None:
         name, equals, text = argument.partition("=")
-        given, long = text if equals else None, HYDRA_SHORT.get(name, name)
+        value, long = text if equals else None, HYDRA_SHORT.get(name, name)
         if name in self._grammar.aliases:
             self._waiting += [*([text] if equals else []), *reversed(self._grammar.aliases[name])]
         elif name in self._grammar.flags:
@@ -184,7 +184,7 @@ class _Rewriter:
             elif flag.kind is FlagKind.joined:
                 self._joined.setdefault(flag.key, []).append(text if equals else self._next(name))
             else:
-                self._overrides.append(f"{flag.key}={self._value(flag, given)}")
+                self._overrides.append(f"{flag.key}={self._value(flag, value)}")
         elif (key := self._negated(name)) is not None or long in HYDRA_SWITCHES:
             if equals:
                 raise UsageError(f"{name} takes no value")
@@ -193,25 +193,25 @@ class _Rewriter:
             else:
                 self._overrides.append(f"{key}=false")
         elif long in HYDRA_VALUE_FLAGS:
-            self._hydra[long] = self._hydra_value(name, HYDRA_VALUE_FLAGS[long], given)
+            self._hydra[long] = self._hydra_value(name, HYDRA_VALUE_FLAGS[long], value)
         elif name in self._grammar.foreign:
-            self._foreign(name, given)
+            self._foreign(name, value)
         else:
             values = [text] if equals else [*self._following()]
             option = self._grammar.keys().get(name.replace("_", "-"))  # it may exist without a flag
             written = f"write the option's key: {option}={values[0] if values else 'VALUE'}"
             self._wrong.append(self._unknown(name) if option is None else f"{name} is not a flag; {written}")
 
-    def _foreign(self, name: str, given: str | None) -> None:
+    def _foreign(self, name: str, text: str | None) -> None:
         """Replace a flag of another toolkit by the arguments that it stands for."""
         flag = self._grammar.foreign[name]
-        if given is None and flag.takes_value:
-            given = self._next(name)
-        elif given is None and self._waiting and self._waiting[-1] in flag.optional:
-            given = self._waiting.pop()
-        elif given is not None and not flag.takes_value and not flag.optional:
+        if text is None and flag.takes_value:
+            text = self._next(name)
+        elif text is None and self._waiting and self._waiting[-1] in flag.optional:
+            text = self._waiting.pop()
+        elif text is not None and not flag.takes_value and not flag.optional:
             raise UsageError(f"{name} takes no value")
-        words, note = flag.replacement(name, given)
+        words, note = flag.replacement(name, text)
         self._waiting.extend(reversed(words))
         self._notes.append(note)
 
@@ -220,12 +220,12 @@ class _Rewriter:
         while self._waiting and not self._is_flag(self._waiting[-1]) and not self._is_override(self._waiting[-1]):
             yield self._waiting.pop()
 
-    def _value(self, flag: Flag, given: str | None) -> str:
+    def _value(self, flag: Flag, text: str | None) -> str:
         if flag.kind is FlagKind.switch:
-            return "true" if given is None else given
-        if given is None and flag.implied is not None and not self._names_a_choice(flag.name, flag.implied):
+            return "true" if text is None else text
+        if text is None and flag.implied is not None and not self._names_a_choice(flag.name, flag.implied):
             return flag.implied.name
-        value = given if given is not None else self._next(flag.name)
+        value = text if text is not None else self._next(flag.name)
         value = self._grammar.values.get((flag.name, value), value)
         if flag.kind is FlagKind.text:
             return quoted(value)
@@ -243,10 +243,10 @@ class _Rewriter:
             raise UsageError(f"{name} needs a value")
         return self._waiting.pop()
 
-    def _hydra_value(self, name: str, choices: Sequence[str], given: str | None) -> str:
-        if given is None and choices is INFO and (not self._waiting or self._waiting[-1] not in choices):
-            given = "all"
-        value = given if given is not None else self._next(name)
+    def _hydra_value(self, name: str, choices: Sequence[str], text: str | None) -> str:
+        if text is None and choices is INFO and (not self._waiting or self._waiting[-1] not in choices):
+            text = "all"
+        value = text if text is not None else self._next(name)
         if choices and value not in choices:
             raise UsageError(f"{name} {value}: choose one of {', '.join(choices)}")
         return value

@@ -39,12 +39,12 @@ class ConfigFile:
     tree: dict[str, Any]
 
     @classmethod
-    def read(cls, given: str) -> ConfigFile:
+    def read(cls, name: str) -> ConfigFile:
         """A file, or the folder of a run or a checkpoint with its ``config.yaml``."""
-        path = Path(given).expanduser()
+        path = Path(name).expanduser()
         path = path / CONFIG if path.is_dir() else path
         if not path.is_file():
-            raise MissingInputError(f"--config {given}: there is no file {path} (working directory: {Path.cwd()})")
+            raise MissingInputError(f"--config {name}: there is no file {path} (working directory: {Path.cwd()})")
         content = read_file(path)
         try:
             text = content.decode("utf-8")
@@ -60,15 +60,15 @@ class ConfigFile:
 
     @property
     def user_dir(self) -> str | None:
-        found = self.tree.get("user_dir")
-        return found if isinstance(found, str) else None
+        user_dir = self.tree.get("user_dir")
+        return user_dir if isinstance(user_dir, str) else None
 
     @property
     def save_dir(self) -> str | None:
         """Return the run folder that the file gives to nmt-train; None if its value is invalid."""
         section = self.tree.get("checkpoint", {})
-        found = section.get("save_dir", CheckpointConfig().save_dir) if isinstance(section, dict) else None
-        return found if isinstance(found, str) and found else None
+        save_dir = section.get("save_dir", CheckpointConfig().save_dir) if isinstance(section, dict) else None
+        return save_dir if isinstance(save_dir, str) and save_dir else None
 
     def base(self, config_class: type) -> Base:
         """Check the file against the options of a command, and return them. Errors name the file."""

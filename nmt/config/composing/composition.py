@@ -195,8 +195,8 @@ class Draft:
         ours = [assignment for assignment in assignments if not assignment.of_hydra]
         for assignment in ours:
             if assignment.is_sweep:
-                alone = "" if assignment.key in groups else ", or write [a,b] for a list, or quote the value"
-                raise UsageError(f"{assignment.text} gives several values: add --multirun to run each of them{alone}")
+                advice = "" if assignment.key in groups else ", or write [a,b] for a list, or quote the value"
+                raise UsageError(f"{assignment.text} gives several values: add --multirun to run each of them{advice}")
         self.presets = chosen_presets(config_class, assignments, folders, base)
         self.tree: Tree = to_plain(dict(self.presets.tree))
         self._hints: dict[str, Any] = {}  # of options whose value is text, by key
@@ -213,8 +213,8 @@ class Draft:
 
     def resolve(self, keys: Iterable[str]) -> None:
         """Resolve the interpolations ``${...}`` of these options."""
-        wanted = {*keys}
-        keys = [key for key in self.interpolations if key in wanted]
+        requested = {*keys}
+        keys = [key for key in self.interpolations if key in requested]
         if not keys:
             return
         from omegaconf import OmegaConf
@@ -228,8 +228,8 @@ class Draft:
                     resolved = OmegaConf.to_container(resolved, resolve=True)
             except OmegaConfBaseException as error:
                 reason = str(error).strip().splitlines()[0]
-                given = as_typed(self.interpolations[key])
-                raise UsageError(f"{key}={given} cannot be resolved: {reason}") from None
+                value = as_typed(self.interpolations[key])
+                raise UsageError(f"{key}={value} cannot be resolved: {reason}") from None
             put(self.tree, key, resolved)
 
     def value(self, key: str) -> Any:

@@ -205,11 +205,11 @@ class _Page:
 
     def _examples(self) -> str:
         lines = ["examples"]
-        told = [" ".join(line.split()) for line in EXAMPLES.strip().splitlines()]
-        for purpose, command in zip(told[::2], told[1::2]):
+        example_lines = [" ".join(line.split()) for line in EXAMPLES.strip().splitlines()]
+        for purpose, command in zip(example_lines[::2], example_lines[1::2]):
             if command.startswith(f"{self._program} "):
-                together = re.sub(r"(--\S+) (?!-)", "\\1\N{NO-BREAK SPACE}", command)  # a flag and its value
-                wrapped = textwrap.wrap(together, self._width - 8, break_on_hyphens=False)
+                unbroken = re.sub(r"(--\S+) (?!-)", "\\1\N{NO-BREAK SPACE}", command)  # a flag and its value
+                wrapped = textwrap.wrap(unbroken, self._width - 8, break_on_hyphens=False)
                 lines += [f"  # {purpose}", "  " + " \\\n      ".join(wrapped).replace("\N{NO-BREAK SPACE}", " ")]
         return "\n".join(lines)
 

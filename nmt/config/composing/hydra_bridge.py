@@ -65,12 +65,12 @@ def compose_presets(
         loader = _loader(folders, base.config_path)
         if base.primary is not None:  # it may set options of Hydra's own
             whole = loader.load_configuration(base.primary, overrides, RunMode.RUN)
-            found, tree = dict(whole.hydra.runtime.choices), OmegaConf.to_container(whole)
+            choices, tree = dict(whole.hydra.runtime.choices), OmegaConf.to_container(whole)
         else:
-            found, tree = _compose(loader, _presets_of(config_class), overrides)
+            choices, tree = _compose(loader, _presets_of(config_class), overrides)
     assert isinstance(tree, dict)
     tree.pop("hydra", None)
-    choices = {group: found.get(group) for group in default_presets(config_class)}
+    choices = {group: choices.get(group) for group in default_presets(config_class)}
     return {group: None if name == BASE else name for group, name in choices.items()}, {
         str(key): value for key, value in tree.items()
     }
@@ -284,12 +284,12 @@ def _publish(config_class: type, base: Base, *, complete: bool) -> None:
 def _surroundings(config_class: type) -> dict[str, Any]:
     """Return options of Hydra's own: a command leaves nothing in the working folder that it was not asked for."""
     job = {"name": _program_of(config_class), "chdir": False}
-    found: dict[str, Any] = {"run": {"dir": "."}, "output_subdir": None, "job": job}
+    options: dict[str, Any] = {"run": {"dir": "."}, "output_subdir": None, "job": job}
     if getattr(
         config_class, "has_recipes", False
     ):  # runs of a sweep have folders below --save-dir (nmt_cli/sweeps/sweep.py)
-        found["sweep"] = {"dir": "${checkpoint.save_dir}", "subdir": "."}
-    return found
+        options["sweep"] = {"dir": "${checkpoint.save_dir}", "subdir": "."}
+    return options
 
 
 def _presets_of(config_class: type) -> str:
