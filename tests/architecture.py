@@ -25,6 +25,9 @@ HYDRA_LIVES_IN = (HYDRA_BRIDGE, "nmt/config/composing/assignments.py", "nmt_cli/
 HYDRAS_INTERNALS = ("hydra.main", "hydra._internal", "hydra.core.global_hydra", "hydra.initialize", "hydra.compose")
 OMEGACONF_LIVES_IN = ("nmt/config/", "nmt_cli/")
 
+RIDDLES = set("given asked said found besides told wanted apart together alone taken one another".split())
+RIDDLES_OF_FILES = set("sealing finding_text looking halving trials stored explain".split())
+
 CONFIGURES_LOGGING = set(
     "basicConfig dictConfig fileConfig captureWarnings setLoggerClass setLevel addHandler removeHandler addFilter".split()
 )
@@ -180,6 +183,29 @@ def one_name_means_one_class(tree: Tree) -> Iterator[Violation]:
     for name, paths in files.items():
         if len(paths) > 1:
             yield Violation(name, f"is a class in {', '.join(sorted(paths))}")
+
+
+def names_say_what_they_hold(tree: Tree) -> Iterator[Violation]:
+    """Refuse riddles where a concrete noun exists: as names of functions, parameters, fields, variables and files."""
+    for module in tree.modules.values():
+        stem = Path(module.path).stem
+        if stem.strip("_") in RIDDLES | RIDDLES_OF_FILES:
+            yield Violation(module.path, "is not called after its job")
+        for node in module.nodes:
+            name = _bound_name(node)
+            if name is not None and name.strip("_").lower() in RIDDLES:
+                yield Violation(f"{module.path}: {name}", "is a riddle; use a noun")
+
+
+def _bound_name(node: ast.AST) -> str | None:
+    """Return the name that a node gives to something."""
+    if isinstance(node, ast.arg):
+        return node.arg
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return node.name
+    if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+        return node.id if isinstance(node, ast.Name) else node.attr
+    return None
 
 
 def hydra_and_omegaconf_stay_at_the_border(tree: Tree) -> Iterator[Violation]:

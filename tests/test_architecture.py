@@ -15,6 +15,7 @@ from tests.architecture import (
     Violation,
     files_and_functions_stay_readable,
     hydra_and_omegaconf_stay_at_the_border,
+    names_say_what_they_hold,
     no_import_goes_in_a_circle,
     one_name_means_one_class,
     packages_import_from_rows_above,
@@ -115,6 +116,22 @@ VIOLATIONS: dict[Rule, tuple[dict[str, str], list[str]]] = {
     one_name_means_one_class: (
         {"nmt/low/a.py": "class A:\n    class B: ...\n", "nmt_cli/b.py": "class _B: ...\n"},
         ["B"],
+    ),
+    names_say_what_they_hold: (
+        {
+            "nmt/low/a.py": "def said(x): ...\nclass A:\n    wanted: int = 1\n    found_files = 2\n",
+            "nmt/low/b.py": "def f(given):\n    _asked = given.asked = 1\n    return given.told\n",
+            "nmt/low/stored.py": "for one in (): ...\n",
+        },
+        [
+            "nmt/low/a.py: said",
+            "nmt/low/a.py: wanted",
+            "nmt/low/b.py: _asked",
+            "nmt/low/b.py: asked",
+            "nmt/low/b.py: given",
+            "nmt/low/stored.py",
+            "nmt/low/stored.py: one",
+        ],
     ),
     hydra_and_omegaconf_stay_at_the_border: (
         {
