@@ -22,7 +22,7 @@ from nmt.training.setup import operations
 EPOCHS, UPDATES, BETWEEN_CHECKPOINTS = 2, 12, 4
 
 _describe = engines.describe
-_builder, _ending, _due = models.builder, Trainer.ending, CheckpointConfig.due
+_builder, _ending, _due = models.builder, Trainer.ending, CheckpointConfig.reasons_to_save
 _allowed = ExportConfig.allowed
 
 
@@ -62,6 +62,6 @@ def _allowed_of_few_channels(config: ExportConfig) -> float:
 engines.describe = exporting.describe = _described
 models.builder = _small  # type: ignore[method-assign]
 Trainer.ending = _early  # type: ignore[method-assign]
-CheckpointConfig.due = _due_often  # type: ignore[method-assign]
+CheckpointConfig.reasons_to_save = _due_often  # type: ignore[method-assign]
 ExportConfig.allowed = _allowed_of_few_channels  # type: ignore[method-assign]
 operations.flops_per_token = lambda *_, **__: None  # type: ignore[assignment]
