@@ -125,7 +125,7 @@ def test_a_file_may_choose_nothing(tmp_path: Path) -> None:
     [
         ("train", ["x", "recipe=vaswani_big", "--lr-scales", "a.*=0.1", "--precision", "bf16", "--stop", "all"]),
         ("train", ["x", "seed=${training.max_bad_updates}"]),
-        ("generate", ["--path", "a:b", "search=diverse_beam", "--print-alignment"]),
+        ("generate", ["--path", "a:b", "search=diverse_beam", "--print-alignment", "--format", "jsonl"]),
         ("preprocess", ["tokenizer=words", "--validpref", "a,b"]),
         ("score", ["--ref", "a", "b", "--metrics", "bleu,ter"]),
     ],
