@@ -84,10 +84,16 @@ class WrongValue(DataError):
 
 def from_plain(config_class: type[Config], tree: Any, *, origin: str, where: str = "") -> Config:
     """Rebuild a dataclass from a plain tree; unknown keys are errors that name them."""
+    return config_class(**values_from_plain(typing.cast(type, config_class), tree, origin=origin, where=where))
+
+
+def values_from_plain(config_class: type, tree: Any, *, origin: str, where: str = "") -> dict[str, Any]:
+    """Return the values that a plain tree gives to the fields of a dataclass. Sections are built, and their rules checked.
+    The dataclass is not built, since a rule of its own may need options that the tree leaves out."""
     if not isinstance(tree, dict):
         raise DataError(f"{origin}: {where or 'the configuration'} should be a mapping, not {shown(tree)}")
-    fields = {field.name: field for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
-    hints = hints_of(typing.cast(type, config_class))
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    hints = hints_of(config_class)
     values: dict[str, Any] = {}
     for key, value in tree.items():
         path = f"{where}.{key}" if where else str(key)
@@ -101,7 +107,7 @@ def from_plain(config_class: type[Config], tree: Any, *, origin: str, where: str
             values[key] = convert(hints[key], value, origin=origin, where=path)
         elif value is not None:
             values[key] = component_from_plain(role, value, origin=origin, user_dir=tree.get("user_dir"))
-    return config_class(**values)
+    return values
 
 
 def convert(hint: Any, value: Any, *, origin: str, where: str) -> Any:

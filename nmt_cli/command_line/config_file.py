@@ -18,7 +18,7 @@ from nmt.config.composing.assignments import Assignment
 from nmt.config.composing.composition import Composition, unchecked
 from nmt.config.composing.presets import Base
 from nmt.config.composing.programs import command_of, program_of
-from nmt.config.plain import from_plain, put, to_plain
+from nmt.config.plain import put, to_plain, values_from_plain
 from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError, closest
 from nmt.search.validated_search import described, for_scoring, on_validated_search
@@ -71,10 +71,11 @@ class ConfigFile:
         return save_dir if isinstance(save_dir, str) and save_dir else None
 
     def base(self, config_class: type) -> Base:
-        """Check the file against the options of a command, and return them. Errors name the file."""
+        """Check the file against the options of a command, and return them. Errors name the file. Rules that concern several
+        sections are left to the composition: the command line may give the rest."""
         refuse_file_of_another(config_class, self.path, self.tree)
         try:
-            from_plain(config_class, self.tree, origin=str(self.path))
+            values_from_plain(config_class, self.tree, origin=str(self.path))
         except UsageError as error:
             raise UsageError(f"{self.path}: {error}") from None
         return Base(self.tree)

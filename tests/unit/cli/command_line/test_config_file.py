@@ -76,6 +76,14 @@ def run_file(tmp_path: Path) -> str:
     return write(tmp_path / "config.yaml", yaml.safe_dump(tree, sort_keys=False))
 
 
+def test_a_file_may_leave_to_the_line_what_its_options_need(tmp_path: Path) -> None:
+    file = write(tmp_path / "valid.yaml", "gen_subset: valid\nscore_reference: true\n")
+    config = configuration("generate", "data-bin", "--config", file, "--path", "m", "--format", "jsonl")
+    assert (config.gen_subset, config.score_reference, config.data) == ("valid", True, ["data-bin"])
+    with pytest.raises(UsageError, match="--gen-subset valid is a split of a corpus folder; name the folder too"):
+        configuration("generate", "--config", file, "--path", "m")
+
+
 def test_a_run_is_repeated_from_its_file(run_file: str) -> None:
     again = configuration("train", "--config", run_file)
     assert to_plain(again) == yaml.safe_load(Path(run_file).read_text())
