@@ -26,8 +26,9 @@ from nmt.errors import MissingInputError, UsageError
 from nmt.search import searches
 from nmt.search.beam import BeamSearch
 from nmt.search.config import BeamConfig
+from nmt.search.constraints import Changes
 from nmt.search.decoding import Decoding, Engine, Scores
-from nmt.search.requests import Changes, Sentences
+from nmt.search.requests import Sentences
 
 OPENERS_IN_A_ROW = 10  # a bound, so that no search opens nodes for ever; the treebank sample has 6 at most
 

@@ -105,7 +105,7 @@ class SequenceConfig(AuxiliaryLossConfig):
     samples: int = flag(15, help="translations sampled for each training sentence")
     reward: RewardKind = flag(RewardKind.gleu, help="reward of a translation: gleu or bleu")
     max_len_a: float = option(1.0, help="maximum length of a sample in tokens: max_len_a * source length + max_len_b")
-    max_len_b: float = option(20, help="see max_len_a")
+    max_len_b: float = option(20, help="tokens beyond max_len_a * source length")
 
     def __post_init__(self) -> None:
         super().__post_init__()

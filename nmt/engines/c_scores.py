@@ -12,8 +12,8 @@ import numpy as np
 
 from nmt.data.vocabulary import Floats, Ints
 from nmt.native.library import address, built
+from nmt.search.constraints import Changes
 from nmt.search.decoding import Candidates
-from nmt.search.requests import Changes
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.data.vocabulary import Floats, Ints
+from nmt.search.constraints import Changes
 from nmt.search.decoding import Candidates
-from nmt.search.requests import Changes
 
 _WIDTH = 64  # of a block; measured: 32 and 128 are slower
 _CACHED_NUMBERS = 2**18  # that a core's cache holds

@@ -30,7 +30,8 @@ MOST_WARMUP = 4000  # updates of the default warmup: the warmup of "Attention Is
 class Horizon:
     """Properties of the run that a schedule's builder receives."""
 
-    max_update: int | None  # an estimate if only epochs are limited; None: unknown, as with --stop-time-hours alone
+    # Of `number_of_updates`: an estimate if only epochs are limited; None: unknown, as with --stop-time-hours alone
+    max_update: int | None
     model_width: int  # `EncoderDecoder.width`
     base_rate: float = 1.0  # the optimizer's learning rate, times which the factor is applied
     warmup_updates: int = MOST_WARMUP  # used if the option `warmup_updates` is null; a resumed run keeps its value

@@ -203,8 +203,8 @@ class DecayShape(Enum):
 
 @dataclass
 class WsdConfig(DescentConfig):
-    """A warmup, the peak rate, and a descent to the factor ``end`` in the last ``decay_share`` of the updates: Hu et al.
-    2024 (MiniCPM), arXiv:2404.06395, section 4.2.
+    """Warmup-stable-decay: a warmup, the peak rate, and a descent to the factor ``end`` in the last ``decay_share`` of the
+    updates: Hu et al. 2024 (MiniCPM), arXiv:2404.06395, section 4.2.
 
     A run can be extended from a checkpoint of the stable phase, which does not depend on the end of the run.
     """

@@ -14,10 +14,11 @@ import numpy as np
 from nmt.data.vocabulary import BOS, EOS, PAD, Flags, Floats, Hypothesis, Ints
 from nmt.search import searches
 from nmt.search.config import BeamConfig, DiverseBeamConfig, StopRule
+from nmt.search.constraints import ForcedTokens, Rules, or_eos
 from nmt.search.decoding import Candidates, Decoding, Engine, Scores
 from nmt.search.history import Coverage, Finished, History
 from nmt.search.inclusion import Inclusion
-from nmt.search.requests import Forced, Rules, Sentences, or_eos, refuse_inclusion
+from nmt.search.requests import Sentences, refuse_inclusion
 
 _INFINITY = float("inf")
 _LARGEST_SHARE = 0.75  # of unsettled sentences in a batch; above it, settled ones stay
@@ -47,7 +48,7 @@ class BeamSearch:
             refuse_inclusion(batch.requests, "diverse_beam")
         lengths = batch.lengths
         decoding = engine.begin(batch.sources, self.config.beam_size, batch.lists)
-        forced = Forced(batch.requests, lengths, self.config, engine.longest_targets(lengths))
+        forced = ForcedTokens(batch.requests, lengths, self.config, engine.longest_targets(lengths))
         with np.errstate(invalid="ignore"):  # totals of empty slots are -inf
             finished, history = self._search(decoding, batch, forced)
         endings = [finished.best_endings(lane) for lane in range(len(lengths) * self.groups)]
@@ -67,7 +68,7 @@ class BeamSearch:
             merged.append(list(distinct.values())[: self.nbest])
         return merged
 
-    def _search(self, decoding: Decoding, batch: Sentences, forced: Forced) -> tuple[Finished, History]:
+    def _search(self, decoding: Decoding, batch: Sentences, forced: ForcedTokens) -> tuple[Finished, History]:
         config, groups, count, beam = self.config, np.arange(self.groups), len(batch.sources), self.config.beam_size
         width = beam // self.groups  # k
         first_slots = (groups * width).repeat(width)  # [K] of the group of each slot

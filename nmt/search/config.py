@@ -50,7 +50,7 @@ class CommonSearchConfig(SearchConfig):
     """Options of every search: limits on the length and the content of translations."""
 
     max_len_a: float = flag(1.0, help="longest translation in pieces: max_len_a * source length + max_len_b")
-    max_len_b: float = flag(50, help="see max_len_a")
+    max_len_b: float = flag(50, help="pieces beyond max_len_a * source length; 0: max_len_a alone limits")
     min_len: int = flag(1, help="shortest translation in pieces", scoring=False)
     no_repeat_ngram: int = option(
         0,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from nmt.data.vocabulary import EOS, PAD, Flags, Floats, Ids, Ints
-from nmt.search.requests import Changes
+from nmt.search.constraints import Changes
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,9 +18,10 @@ from nmt.data.vocabulary import BOS, EOS, PAD, Floats, Hypothesis, Ints
 from nmt.errors import DataError, UsageError
 from nmt.search import searches
 from nmt.search.config import GreedyConfig
+from nmt.search.constraints import ForcedTokens, Rules, or_eos
 from nmt.search.decoding import Decoding, Engine, Scores
 from nmt.search.history import spread
-from nmt.search.requests import Forced, Rules, Sentences, or_eos, refuse_inclusion
+from nmt.search.requests import Sentences, refuse_inclusion
 
 
 @searches.register("greedy", GreedyConfig)
@@ -35,7 +36,7 @@ class GreedySearch:
     def find(self, engine: Engine, batch: Sentences) -> list[list[Hypothesis]]:
         refuse_inclusion(batch.requests, "greedy")
         lengths = batch.lengths
-        forced = Forced(batch.requests, lengths, self.config, engine.longest_targets(lengths))
+        forced = ForcedTokens(batch.requests, lengths, self.config, engine.longest_targets(lengths))
         rules = Rules(self.config, batch.requests, len(lengths), 1)
         decoding = engine.begin(batch.sources, 1, batch.lists)
         tokens, scores, attended = self._search(decoding, len(lengths), forced, rules, batch.attention)
@@ -51,7 +52,7 @@ class GreedySearch:
         return hypotheses
 
     def _search(
-        self, decoding: Decoding, batch: int, forced: Forced, rules: Rules, attention: bool
+        self, decoding: Decoding, batch: int, forced: ForcedTokens, rules: Rules, attention: bool
     ) -> tuple[Ints, Floats, Floats | None]:
         """Return tokens and their log-probabilities [B, T], and the attention [B, T, S] if requested; missing values are
         0."""

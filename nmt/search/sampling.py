@@ -24,9 +24,10 @@ from nmt.data.vocabulary import BOS, EOS, PAD, Flags, Floats, Hypothesis, Ids, I
 from nmt.errors import DataError
 from nmt.search import searches
 from nmt.search.config import SamplingConfig
+from nmt.search.constraints import ForcedTokens, Rules
 from nmt.search.decoding import Engine
 from nmt.search.history import spread
-from nmt.search.requests import Forced, Rules, Sentences, refuse_inclusion
+from nmt.search.requests import Sentences, refuse_inclusion
 
 Keys = npt.NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / the golden ratio: successive counters lie far apart
@@ -91,7 +92,7 @@ class SamplingSearch:
         """
         refuse_inclusion(batch.requests, "sampling")
         lengths, count = batch.lengths, self.nbest
-        forced = Forced(batch.requests, lengths, self.config, engine.longest_targets(lengths))
+        forced = ForcedTokens(batch.requests, lengths, self.config, engine.longest_targets(lengths))
         rules = Rules(self.config, batch.requests, len(lengths), count)
         keys = sample_keys(sentence_keys(batch.sources, self.config.seed if seed is None else seed), count)
         decoding = engine.begin(batch.sources, count, batch.lists)

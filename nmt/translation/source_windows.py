@@ -23,8 +23,9 @@ from nmt.data.text.lines import PAUSE, require_text
 from nmt.data.vocabulary import EOS, UNK, Ids
 from nmt.errors import DataError, UsageError
 from nmt.progress import Count
+from nmt.search.constraints import clash, fits
 from nmt.search.decoding import Engine
-from nmt.search.requests import Phrase, Request, clash, fits
+from nmt.search.requests import Phrase, Request
 from nmt.translation.doubtful_lines import DoubtfulLines
 from nmt.translation.lines import Line, LineOrPause, TranslatedText, split_line
 

@@ -37,11 +37,8 @@ LINE = "rot " * (LIMITS.max_line_chars // 4)  # 2,500 tokens
 MANY = LIMITS.max_body_bytes // (len(LINE) + 4)
 LETTERS = "abcde" * (LIMITS.max_line_chars // 5)  # 8,001 tokens of the model "letters", which knows "ab"
 LONG = {"text": "rot", "min_length": 1000, "max_length": 1000}
-ALIGNED = {
-    "text": "rot " * 200,
-    "min_length": 150,
-    "max_length": 150,
-}  # 4 MB of JSON with soft alignments of 20 hypotheses
+# About 4 MB of JSON with soft alignments of 20 hypotheses. The digits, and so the size, differ by processor.
+ALIGNED = {"text": "rot " * 200, "min_length": 150, "max_length": 150}
 HOSTILE: dict[str, dict[str, Any]] = {
     "long lines": {"text": [LINE] * MANY},
     "long words": {"source": "fr", "text": [LETTERS] * MANY},
@@ -51,7 +48,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "many lines": {"text": ["zwei hunde laufen " * 50] * LIMITS.max_lines},
     "prefixes": {"text": [{"text": "rot", "prefix": "red " * 1000}] * 200},
     "hard alignments": {"text": [ALIGNED] * 50, "beam": LIMITS.max_beam, "nbest": LIMITS.max_beam, "alignment": "hard"},
-    "soft alignments": {"text": [ALIGNED] * 4, "beam": LIMITS.max_beam, "nbest": LIMITS.max_beam, "alignment": "soft"},
+    "soft alignments": {"text": [ALIGNED] * 3, "beam": LIMITS.max_beam, "nbest": LIMITS.max_beam, "alignment": "soft"},
 }
 HEAD = b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
 USUAL = ("ein mann", "zwei hunde laufen", "schnee rot")
@@ -189,6 +186,7 @@ def test_usual_requests_stay_fast_beside_ten_clients_that_never_pause(model: Pat
         beside = list[float]()
         with beset(server, [body], patiences=[30.0] * 10, pause=0.0, allowed={b"", status}) as answered:
             while len(beside) < 8 or answered.count(status) < 8:
+                assert {b"", status}.issuperset(answered), set(answered)
                 beside += times_of(server, 1, whole=True)
     assert statistics.median(beside) < max(1.0, 2 * usual) and max(beside) < 3, (beside, usual)
 

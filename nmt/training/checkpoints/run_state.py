@@ -11,7 +11,7 @@ from nmt.training.checkpoints.fingerprint import Fingerprint
 
 @dataclass(frozen=True)
 class DataPosition:
-    """The next batch to train on."""
+    """The next batch to train on. ``TrainingBatches.at`` reads it, and ``Trainer`` moves it after each update."""
 
     epoch: int = 1  # from 1
     batch: int = 0  # number of batches of the epoch before this one

@@ -1,4 +1,7 @@
-"""Write checkpoints while training continues: a copy is made at once, and a thread writes it to disk."""
+"""Write checkpoints while training continues: a copy is made at once, and a thread writes it to disk.
+
+``Trainer`` decides when, and what a checkpoint says about the run.
+"""
 
 from __future__ import annotations
 

@@ -32,6 +32,18 @@ def factors(config: object, horizon: Horizon, updates: list[int]) -> list[float]
     return [schedule(Progress(update, epoch=1, tokens=0)) for update in updates]
 
 
+@pytest.mark.parametrize("name", schedulers.names())
+def test_a_factor_is_finite_not_negative_and_depends_on_progress_alone(name: str) -> None:
+    config, horizon, updates = (
+        schedulers.config_class(name)(),
+        Horizon(1000, 64, warmup_updates=99),
+        list(range(1, 1100)),
+    )
+    forward, backward = factors(config, horizon, updates), factors(config, horizon, updates[::-1])
+    assert all(math.isfinite(factor) and factor >= 0 for factor in forward)
+    assert backward[::-1] == forward
+
+
 def test_noam_is_equation_3_of_the_paper() -> None:
     updates = [1, 2, 999, 4000, 4001, 100_000]
     expected = [512**-0.5 * min(step**-0.5, step * 4000**-1.5) for step in updates]

@@ -15,8 +15,9 @@ from nmt.interface import Hypothesis
 from nmt.search import Search
 from nmt.search.beam import BeamSearch
 from nmt.search.config import BeamConfig, CommonSearchConfig, GreedyConfig, SamplingConfig
+from nmt.search.constraints import clash, fits
 from nmt.search.greedy import GreedySearch
-from nmt.search.requests import Request, clash, fits
+from nmt.search.requests import Request
 from nmt.search.sampling import SamplingSearch
 from nmt.testing.subjects import ensemble_of, search_with
 from tests.unit.search.test_search import assert_same, beam_search, padded, some_models, some_settings
