@@ -34,8 +34,8 @@ import nmt.search  # noqa: F401 - their options are registered
 from nmt.config.composing.assignments import read
 from nmt.config.composing.composition import compose
 from nmt.config.sections import TrainConfig
-from nmt.devices import set_threads
 from nmt.distributed.world import World
+from nmt.threads import set_threads
 from nmt.training.checkpoints.run_state import DataPosition
 from nmt.training.loop.batches import TrainingBatches
 from nmt.training.setup.datasets import open_datasets, stages_of

@@ -26,11 +26,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from nmt.devices import processor_name
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.reporting.run_record import read_events
 from nmt.storage.files import atomic_write, explained_os_errors
 from nmt.storage.reading import read_json
+from nmt.threads import processor_name
 
 EXAMPLES = Path(__file__).resolve().parent
 

@@ -18,7 +18,7 @@ from nmt.config.commands import AverageConfig
 from nmt.config.plain import from_plain
 from nmt.config.sections import BY_EPOCH, BY_MINUTES, BY_UPDATES, LOSSES, TrainConfig
 from nmt.data.language_pair import LanguagePair
-from nmt.devices import choose_device, make_current, set_threads
+from nmt.devices import choose_device
 from nmt.distributed.world import World
 from nmt.errors import DataError, DeviceError, MissingInputError, NMTError, OutputError, UsageError, quantity
 from nmt.keywords import configured
@@ -37,6 +37,7 @@ from nmt.storage.checkpoints import (
 from nmt.storage.files import check_destination
 from nmt.storage.lock import remove_leftovers_of
 from nmt.storage.run_folder import checkpoints_in, read_config, tokenizer_folder
+from nmt.threads import set_threads
 from nmt.training.checkpoints.fingerprint import differences, validation_fingerprint
 from nmt.training.checkpoints.retention import best_first, written_for
 from nmt.training.loop.learner import Step
@@ -296,7 +297,6 @@ def find_judge(config: AverageConfig, path: Path) -> Judge | None:
     if not config.validate:
         return None
     device = choose_device(config.device)
-    make_current(device)
     try:
         return Judge(path, config.data, device)
     except NMTError as error:

@@ -7,7 +7,7 @@ scripts handle signals in ``nmt_cli.start``; with ``python -m`` this package is 
 
 import sys
 
-from nmt.devices import limit_spinning
+from nmt.threads import limit_spinning
 from nmt_cli.process import leave_on_signals
 
 limit_spinning()

@@ -26,12 +26,13 @@ from nmt.data.language_tags import tag_id, tags_of
 from nmt.data.text.lines import PAUSE, Pause, Reading
 from nmt.data.text.piece_marks import joined_lines
 from nmt.data.tokenizers import Tokenizer
-from nmt.devices import count_threads, device_named, make_current, own_device, set_threads
+from nmt.devices import device_named, make_current, own_device
 from nmt.distributed.joining import join
 from nmt.distributed.world import Chunks, World
 from nmt.errors import DataError, NMTError, UsageError, quantity
 from nmt.progress import Count, going_on, show_progress
 from nmt.scoring import TextOptions, scorers
+from nmt.threads import count_threads, set_threads
 from nmt.translation import Translation, Translator
 from nmt.translation.choosing import ReverseModel, tag_of_reverse
 from nmt.translation.lines import LineOrPause

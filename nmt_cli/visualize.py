@@ -11,12 +11,12 @@ from nmt.config.visualizing import PictureStyle, VisualizeConfig
 from nmt.data.text.lines import Reading
 from nmt.data.text.parallel import misalignment
 from nmt.data.vocabulary import Floats
-from nmt.devices import set_threads
 from nmt.errors import DataError, UsageError, did_you_mean, quantity
 from nmt.reporting.sentence_attention import SentenceAttention
 from nmt.storage.files import atomic_write
 from nmt.storage.lock import claimed
 from nmt.storage.run_folder import split_paths
+from nmt.threads import set_threads
 from nmt_cli.launch import launch
 from nmt_cli.sweeps.records import RECORDS
 

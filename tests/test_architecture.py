@@ -36,6 +36,7 @@ TORCH_FREE = (
     "nmt.storage.checkpoints",
     "nmt.storage.torch_file",
     "nmt.devices",
+    "nmt.threads",
     "nmt.preprocessing.preprocess",
     "nmt.preprocessing.fairseq_corpus",
     "nmt.data.corpus.shortlist",

@@ -13,7 +13,7 @@ import numpy as np
 from nmt.config.exchange import ExportConfig, Quantization
 from nmt.data.text.lines import Reading
 from nmt.data.vocabulary import SPECIALS, Ids, Vocabulary
-from nmt.devices import device_named, set_threads
+from nmt.devices import device_named
 from nmt.errors import DataError, NMTError, UsageError
 from nmt.formats import ComparedModel, ExportComparison, PortableModel, format_named, model_card
 from nmt.formats.export_manifest import KIND, write_export_manifest
@@ -25,6 +25,7 @@ from nmt.search.config import BeamConfig
 from nmt.search.validated_search import validated_search
 from nmt.storage.files import check_destination, new_folder
 from nmt.storage.lock import remove_leftovers_of
+from nmt.threads import set_threads
 
 logger = logging.getLogger("nmt.export")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from nmt.devices import count_threads, device_named, kind_of
+from nmt.devices import device_named, kind_of
 from nmt.errors import Interrupted, OutputError, quantity
 from nmt.interruptions import handled
 from nmt.serving.admission import MOST_HEADER_BYTES, ApiKeys
@@ -23,6 +23,7 @@ from nmt.serving.dispatching import Dispatcher
 from nmt.serving.metrics import Metrics
 from nmt.serving.models import Models, names_of
 from nmt.serving.workers import start_worker, start_workers
+from nmt.threads import count_threads
 
 logger = logging.getLogger("nmt.serving")
 

@@ -17,7 +17,7 @@ from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
 from nmt.config.sections import Span, TrainConfig
 from nmt.data.corpus.frequencies import unigram_entropy
-from nmt.devices import choose_device, make_current, own_device, require_precision, set_threads
+from nmt.devices import choose_device, own_device, require_precision
 from nmt.distributed.joining import join
 from nmt.distributed.world import World
 from nmt.errors import UsageError, quantity
@@ -33,6 +33,7 @@ from nmt.reporting.sinks import require_sinks
 from nmt.scoring import Scorer
 from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
 from nmt.storage.run_status import recorded
+from nmt.threads import set_threads
 from nmt.training.checkpoints import resume
 from nmt.training.checkpoints.fingerprint import Fingerprint, fingerprint, validation_fingerprint
 from nmt.training.checkpoints.resume import ResumePoint
@@ -151,7 +152,6 @@ def _set_up(config: TrainConfig) -> Iterator[RunSetup]:
     keep_few_kernels()
     set_threads(config.device.threads)
     device = choose_device(own_device(config.device.name))
-    make_current(device)
     require_precision(device, config.device.precision)
     scorers = build_scorers(config.validation)  # refused here, before any corpus is opened
     better = higher_is_better(config.validation.best_metric, scorers)

@@ -17,9 +17,9 @@ from nmt.config.choices import Symmetrization
 from nmt.config.composing.composition import from_keywords
 from nmt.data.text.links import Link, symmetrized
 from nmt.data.vocabulary import Ints
-from nmt.devices import set_threads
 from nmt.errors import DataError, UsageError, quantity
 from nmt.progress import Count
+from nmt.threads import set_threads
 from nmt.translation.aligning import MEAN, UNALIGNED, Aligner, AlignmentHead, HeadChoice, Pair
 from nmt.translation.alignment_choice import Gold, agreements, error_rates, read_gold_lines, reversed_gold
 from nmt.translation.choosing import tag_of_reverse

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nmt.config.choices import ScoreFormat
-from nmt.scoring.tables import drawn
+from nmt.scoring.tables import table_lines
 from tests.commands import run_copy
 
 WORDS = "The quick brown fox jumps over a lazy dog and runs into the dark , old forest .".split()
@@ -147,8 +147,8 @@ def test_tables_for_markdown_and_latex(folder: Path) -> None:
     latex = score(folder, "--sys", "a", "b", "--ref", "ref", "--format", "latex", "--confidence", "--resamples", "50")
     assert latex.startswith("\\begin{tabular}{ll}") and r"$\pm$" in latex
     assert latex.splitlines()[-1].startswith("% BLEU|nrefs:1")
-    assert drawn(["a_b|c"], [["5 %"]], ScoreFormat.latex)[2:5] == [r"a\_b|c \\", "\\hline", r"5 \% \\"]
-    assert drawn(["a|b"], [], ScoreFormat.markdown)[0] == r"| a\|b |"
+    assert table_lines(["a_b|c"], [["5 %"]], ScoreFormat.latex)[2:5] == [r"a\_b|c \\", "\\hline", r"5 \% \\"]
+    assert table_lines(["a|b"], [], ScoreFormat.markdown)[0] == r"| a\|b |"
 
 
 def test_scores_of_each_line_are_those_of_sacrebleu(folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import nmt_cli.preprocess
 import nmt_cli.train  # noqa: F401 - both register the components of their options
 from nmt.config.option import flags_of
-from nmt.devices import SPIN_COUNT, WAIT_VARIABLES
+from nmt.threads import SPIN_COUNT, WAIT_VARIABLES
 from nmt_cli.command_line.programs import COMMANDS, options_class
 from tests.commands import run_copy
 from tests.tiny_models import in_english, write_tiny_model

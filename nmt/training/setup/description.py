@@ -19,8 +19,8 @@ from nmt.config.sections import TrainConfig
 from nmt.data.batching.mixing import Stage
 from nmt.data.corpus.folder import Split
 from nmt.data.corpus.lengths import Lengths, length_counts, percentile
-from nmt.devices import WAIT_VARIABLES, processor_name
 from nmt.models import models
+from nmt.threads import WAIT_VARIABLES, processor_name
 from nmt.training.checkpoints.fingerprint import changed_options
 from nmt.training.setup.datasets import Datasets, stages_of
 
@@ -48,7 +48,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "processor": processor_name(),
         "processors": os.cpu_count(),
     }
-    # The speed depends on these too, see nmt/allocator.py and nmt/devices.py.
+    # The speed depends on these too, see nmt/allocator.py and nmt/threads.py.
     facts |= {name: value for name in (*VARIABLES, *WAIT_VARIABLES) if (value := os.environ.get(name))}
     if device.type == "cuda":
         facts |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from nmt.devices import processor_name
 from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.threads import processor_name
 
 SCRIPT = Path(__file__).resolve().parents[3] / "examples" / "results.py"
 
