@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from importlib import metadata
 from typing import TypeVar
 
 from nmt.errors import UsageError, numbered
@@ -96,6 +98,17 @@ def choice_named(kind: type[Choice], option: str, choice: Choice | str) -> Choic
 
 
 def require_device(name: str) -> None:
-    """Refuse a malformed device name. torch checks whether the device exists."""
-    if re.fullmatch(r"auto|cpu|cuda(:(0|[1-9]\d*))?", name) is None:
-        raise UsageError(f"device.name={name} is none of auto, cpu, cuda, cuda:N (--device)")
+    """Refuse a malformed device name, or an unknown kind. torch checks whether the device exists."""
+    named = re.fullmatch(r"auto|cpu|mps|(?P<kind>[a-z][a-z0-9_]*)(:(0|[1-9]\d*))?", name)
+    if named is None or named["kind"] not in (None, "cuda", "xpu", _plugged_in()):
+        raise UsageError(f"device.name={name} is none of auto, cpu, cuda, cuda:N, mps, xpu, xpu:N (--device)")
+
+
+def _plugged_in() -> str | None:
+    """Return the kind of device of a plug-in of torch. torch is imported only if there may be one."""
+    if "torch" not in sys.modules and not metadata.entry_points(group="torch.backends"):
+        return None
+    import torch
+
+    name: str = torch._C._get_privateuse1_backend_name()
+    return None if name == "privateuseone" else name

@@ -18,9 +18,11 @@ from nmt.criterions.chunked import by_rows, log_probabilities
 from nmt.criterions.config import ExpectedRewardConfig, MinimumRiskConfig
 from nmt.criterions.config import SequenceConfig as SequenceConfig
 from nmt.criterions.cross_entropy import token_report, token_sums, weighted_auxiliary
-from nmt.data.batching.batch import with_targets
-from nmt.data.vocabulary import PAD
+from nmt.data.batching.batch import offsets_of
+from nmt.data.vocabulary import BOS, PAD
+from nmt.devices.kinds import device_of
 from nmt.interface import Batch, DecoderOutput, EncoderDecoder, LossReport, Memory, real_positions
+from nmt.layers.padding import real_rows
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,31 @@ def rewards(reward: Reward, hypotheses: Translations, references: Translations) 
         references.lengths[:, 0].repeat_interleave(count) - 1,
     )
     return by_row.view(-1, count)
+
+
+def with_targets(batch: Batch, tokens: Tensor, lengths: Tensor) -> Batch:
+    """Return a batch with each source K times in a row and new targets: ids [B * K, T] ending in eos, lengths [B * K].
+
+    It is on the device of ``batch``. Extra columns belong to the old targets and are dropped.
+    """
+    count = lengths.size(0) // batch.num_sentences
+    (sizes,) = device_of(lengths).fetched(lengths)
+    tokens = tokens[:, : sizes.max()]
+    real = torch.arange(tokens.size(1), device=tokens.device)[None, :] < lengths[:, None]
+    shifted = torch.cat([tokens.new_full((len(tokens), 1), BOS), tokens[:, :-1]], 1)
+    source_lengths, offsets = batch.source_lengths.repeat_interleave(count), offsets_of(lengths)
+    return Batch(
+        source=batch.source.repeat_interleave(count, 0),
+        source_lengths=source_lengths,
+        target_in=shifted.masked_fill(~real, PAD),
+        target_lengths=lengths,
+        targets=real_rows(tokens, lengths, offsets, int(sizes.sum())),
+        source_offsets=offsets_of(source_lengths),
+        target_offsets=offsets,
+        source_sizes=batch.source_sizes.repeat(count),
+        target_sizes=sizes,
+        sentence_ids=batch.sentence_ids.repeat_interleave(count),
+    )
 
 
 def decode(

@@ -1,6 +1,7 @@
-"""Choose the device, the precision and the threads of a process. torch is imported only by functions that need it.
+"""Choose the device and the precision of a process. torch is imported only by functions that need it.
 
-A device is a name ("cpu", "cuda", "cuda:1") or torch's own object, whose text is that name.
+A device is a name ("cpu", "cuda", "cuda:1") or torch's own object, whose text is that name. ``kinds.py`` knows what differs
+between kinds of device.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import ctypes
 import os
 import sys
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nmt.config.checks import require_device
 from nmt.config.choices import Precision
@@ -19,11 +21,16 @@ from nmt.errors import DeviceError, UsageError
 if TYPE_CHECKING:
     import torch
 
-    Device = str | torch.device
+    DeviceLike = str | torch.device
+
+# Libraries and files of drivers: of NVIDIA, AMD and Intel GPUs.
+_LIBRARIES, _FILES = ("libcuda.so.1", "libze_loader.so.1"), (Path("/dev/kfd"),)
+# Variables by which a scheduler of a cluster shows each process its own devices only.
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` on this machine, and make it torch's current one."""
+    """Return the device of a name on this machine, and make it torch's current one."""
     import torch
 
     device = torch.device(device_named(name))
@@ -32,67 +39,90 @@ def choose_device(name: str) -> torch.device:
 
 
 def device_named(name: str) -> str:
-    """Return the name of that device: ``cpu``, ``cuda`` or ``cuda:N``."""
+    """Return the name of a device that is there: for ``auto`` an accelerator, or else ``cpu``."""
     if name == "auto":
-        return "cuda" if has_gpu() else "cpu"
+        return usable_accelerator() or "cpu"
     require_device(name)
-    if name.startswith("cuda"):
-        import torch
-
-        if not torch.cuda.is_available():
-            built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
-            raise DeviceError(
-                f"device.name={name}, but no GPU can be used (torch {torch.__version__}, {built}); use --device cpu"
-            )
-        if int(name.partition(":")[2] or 0) >= torch.cuda.device_count():
-            there = f"there are only {torch.cuda.device_count()} GPUs, numbered from 0"
+    if (kind := kind_of(name)) != "cpu":
+        count = _module(kind).device_count() if _module(kind).is_available() else 0
+        if count == 0:
+            raise DeviceError(f"device.name={name}, but {_missing(kind)}; use --device cpu")
+        if int(name.partition(":")[2] or 0) >= count:
+            there = f"there are only {count} GPUs, numbered from 0" if count > 1 else f"the only one is {kind}:0"
             raise DeviceError(f"device.name={name}, but {there}")
     return name
 
 
-def kind_of(device: Device) -> str:
-    """Return ``cpu`` or ``cuda``, without the number."""
+def kind_of(device: DeviceLike) -> str:
+    """Return ``cpu``, ``cuda`` and the like, without the number."""
     return str(device).partition(":")[0]
 
 
-def has_gpu() -> bool:
-    """Whether torch can use a GPU. torch is imported only if there is a driver."""
+def usable_accelerator() -> str | None:
+    """Return the kind of accelerator that torch can use on this machine. torch is imported only if there is a driver.
+
+    The GPU of a Mac is used only by name: this program has not run there.
+    """
     if "torch" not in sys.modules and sys.platform == "linux" and not _has_driver():
-        return False
+        return None
     import torch
 
-    return torch.cuda.is_available()
+    device = torch.accelerator.current_accelerator(check_available=True)
+    return None if device is None or device.type == "mps" else device.type
 
 
 def _has_driver() -> bool:
-    """Whether torch would find the driver of an NVIDIA or AMD GPU."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return Path("/dev/kfd").exists()
-    return True
+    """Whether torch would find a driver, or a plug-in of torch for another kind of device."""
+    for library in _LIBRARIES:
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            continue
+        return True
+    return any(path.exists() for path in _FILES) or bool(metadata.entry_points(group="torch.backends"))
+
+
+def _module(kind: str) -> Any:
+    """Return torch's module of a kind of device."""
+    import torch
+
+    return torch.get_device_module(kind)
+
+
+def _missing(kind: str) -> str:
+    """Say that no device of a kind can be used, and what this torch was built for."""
+    import torch
+
+    built = ""
+    if kind == "cuda":
+        built = f", built for CUDA {torch.version.cuda}" if torch.version.cuda else ", built without CUDA"
+        built = f", built for ROCm {torch.version.hip}" if torch.version.hip else built
+    return f"no GPU can be used (torch {torch.__version__}{built})"
 
 
 def own_device(name: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return the device of this rank: the ranks on one machine have different GPUs."""
     if "LOCAL_RANK" not in environment or int(environment.get("WORLD_SIZE", "1")) == 1:
         return name
-    if name.startswith("cuda:"):
-        raise UsageError(f"device.name={name} would give all processes the same GPU; use --device cuda with torchrun")
-    if name == "cuda" or (name == "auto" and has_gpu()):
-        return f"cuda:{environment['LOCAL_RANK']}"
-    return name
+    kind = usable_accelerator() or "cpu" if name == "auto" else kind_of(name)
+    if ":" in name:
+        raise UsageError(f"device.name={name} would give all processes the same GPU; use --device {kind} with torchrun")
+    if kind == "cpu":
+        return name
+    sees_one = any(environment.get(variable, ",").count(",") == 0 for variable in _VISIBLE)  # it is the rank's own
+    return f"{kind}:{0 if sees_one else environment['LOCAL_RANK']}"
 
 
-def make_current(device: Device) -> None:
+def make_current(device: DeviceLike) -> None:
     """Make a GPU torch's current one, which its queries of memory and capabilities refer to."""
-    if str(device).startswith("cuda:"):
+    number = str(device).partition(":")[2]
+    if number:
         import torch
 
-        torch.cuda.set_device(device)
+        torch.accelerator.set_device_index(int(number))
 
 
-def parameter_type(device: Device, precision: Precision) -> torch.dtype:
+def parameter_type(device: DeviceLike, precision: Precision) -> torch.dtype:
     """Return the dtype of a model's parameters for translation in ``precision``."""
     import torch
 
@@ -100,47 +130,44 @@ def parameter_type(device: Device, precision: Precision) -> torch.dtype:
     return {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}.get(precision, torch.float32)
 
 
-def computes_bf16(device: Device) -> bool:
-    """Whether a device has instructions for bf16; without them it is emulated, which is slower than float32."""
-    import torch
-
-    if kind_of(device) == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
-
-
-def multiplies_tiles(device: Device) -> bool:
-    """Whether a CPU multiplies whole tiles in bf16 (AMX), many times as fast as in float32."""
-    import torch
-
-    return kind_of(device) == "cpu" and bool(torch.cpu._is_amx_tile_supported())
-
-
-def require_precision(device: Device, precision: Precision) -> None:
+def require_precision(device: DeviceLike, precision: Precision) -> None:
     """Refuse a precision that a device lacks, or that a GPU would emulate. Every CPU computes in bf16, some slowly."""
-    on_gpu = kind_of(device) == "cuda"
-    if precision is Precision.fp16 and not on_gpu:
+    on_cpu = kind_of(device) == "cpu"
+    if precision is Precision.fp16 and on_cpu:
         raise UsageError("precision fp16 is for GPUs; on a CPU use --precision bf16 or fp32")
-    if precision in (Precision.bf16, Precision.bf16_output) and on_gpu and not computes_bf16(device):
-        import torch
+    if precision in (Precision.bf16, Precision.bf16_output) and not on_cpu:
+        from nmt.devices.kinds import device_of
 
-        raise DeviceError(f"{torch.cuda.get_device_name(device)} cannot compute in bf16; use --precision fp16 or fp32")
+        if not device_of(device).computes_bf16():
+            raise DeviceError(f"{device_of(device).hardware} cannot compute in bf16; use --precision fp16 or fp32")
 
 
-def require_translating(device: Device, precision: Precision) -> None:
+def require_translating(device: DeviceLike, precision: Precision) -> None:
     """Refuse also a precision that is only for training."""
     require_precision(device, precision)
     if precision is Precision.bf16_output:
         raise UsageError("precision bf16_output is for training; translate with --precision fp32 or bf16")
 
 
+# Errors of memory that have no class of their own: of the CPU ("can't allocate memory", "not enough memory"), of cuBLAS and
+# cuDNN, of NCCL, of a Mac. Any of the words, and all of them.
+_SHORTAGES = (
+    ("DefaultCPUAllocator: ", "memory"),
+    ("CUBLAS_STATUS_ALLOC_FAILED",),
+    ("CUDNN_STATUS_ALLOC_FAILED",),
+    ("CUDA error: out of memory",),
+    ("HIP error: out of memory",),
+    ("NCCL", "out of memory"),
+    ("MPS backend out of memory",),
+)
+
+
 def is_shortage(error: BaseException) -> bool:
-    """Whether a device or the CPU allocator ran out of memory. Errors of the latter have no class, and their text differs
-    by system ("can't allocate memory", "not enough memory")."""
+    """Whether a device or the CPU allocator ran out of memory."""
     if "torch" not in sys.modules:  # only torch raises these errors
         return False
     import torch
 
-    return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "DefaultCPUAllocator: " in str(error) and "memory" in str(error)
-    )
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(all(word in str(error) for word in words) for words in _SHORTAGES)

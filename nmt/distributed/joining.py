@@ -44,6 +44,7 @@ def join(
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
+    from nmt.devices.kinds import device_of
     from nmt.distributed.replicated import Replicated
 
     device = torch.device(device)
@@ -57,8 +58,7 @@ def join(
     _joined = True
     peers = Peers(store, rank, size)
     peers.publish()
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+    dist.init_process_group(device_of(device).backend, store=store, rank=rank, world_size=size, timeout=timeout)
     with contextlib.ExitStack() as ending:
         try:
             peers.watch()

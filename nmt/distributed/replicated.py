@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from nmt.devices.kinds import device_of
 from nmt.distributed.peers import Peers
 from nmt.distributed.world import World, WrappedStep
 from nmt.errors import NMTError
@@ -22,7 +23,8 @@ T = TypeVar("T")
 
 def digest(tensors: Iterable[Tensor]) -> float:
     """Return a number that almost always differs if tensors differ."""
-    return sum(float(tensor.detach().double().sum()) for tensor in tensors)
+    sums = [tensor.detach().to(device_of(tensor).exact).sum() for tensor in tensors]
+    return float(torch.stack(sums).sum()) if sums else 0.0
 
 
 class Replicated(World):

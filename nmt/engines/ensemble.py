@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.vocabulary import Floats, Ids, Ints
+from nmt.data.vocabulary import Ids, Ints
 from nmt.engines.model_engine import scores_of, usual_tokens
 from nmt.errors import UsageError
 from nmt.search.decoding import Decoding, Engine, Scores
@@ -68,12 +68,12 @@ class EnsembleDecoding:
         for member in self._members:
             member.follow(parents, staying)
 
-    def _attention(self, scores: Sequence[Scores]) -> Floats | None:
+    def _attention(self, scores: Sequence[Scores]) -> Tensor | None:
         """[N, S]"""
         known = [(share, step.attention) for share, step in zip(self._shares, scores) if step.attention is not None]
         total = sum(share for share, _ in known)
         weighted: list[Tensor] = [torch.from_numpy(attention) * (share / total) for share, attention in known]
-        return torch.stack(weighted).sum(0).numpy() if weighted else None
+        return torch.stack(weighted).sum(0) if weighted else None
 
 
 def _shares(weights: Sequence[float], count: int) -> list[float]:

@@ -15,8 +15,9 @@ from torch import Tensor
 from nmt.config.translation import ON_A_CPU, ON_A_GPU
 from nmt.data.batching.batch import collate, pad
 from nmt.data.vocabulary import PAD, Floats, Ids, Ints
+from nmt.devices.kinds import device_of
 from nmt.engines.c_scores import CScores
-from nmt.engines.torch_scores import TorchScores, on_cpu
+from nmt.engines.torch_scores import TorchScores
 from nmt.interface import Decodable, DecoderState, EncoderDecoder, Memory
 from nmt.native.library import library
 from nmt.search.decoding import Scores
@@ -36,19 +37,19 @@ class ModelEngine:
         self.usual_tokens = usual_tokens(self.device)
 
     def forget(self) -> None:
-        if self.device.startswith("cuda"):
-            torch.cuda.empty_cache()
+        device_of(self.device).release_memory()
 
     def begin(self, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None = None) -> ModelDecoding:
-        source, lengths = (part.to(self.device) for part in pad(sources))
-        vocabulary = None if lists is None else pad(lists, PAD)[0].to(self.device)
+        device = device_of(self.device)
+        source, lengths = (device.sent(part.numpy()) for part in pad(sources))
+        vocabulary = None if lists is None else device.sent(pad(lists, PAD)[0].numpy())
         with torch.inference_mode():
             memory, state = self.model.start(self.model.encode(source, lengths), beam, vocabulary)
         return ModelDecoding(self.model, self.device, memory, state, vocabulary)
 
     def longest_targets(self, source_lengths: Ints) -> Ints | None:
-        limits = self.model.max_target_lengths(torch.from_numpy(source_lengths).to(self.device))
-        return None if limits is None else on_cpu(limits)
+        limits = self.model.max_target_lengths(torch.from_numpy(source_lengths))
+        return None if limits is None else limits.numpy()
 
     def target_scores(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[Floats] | None:
         if not isinstance(self.model, EncoderDecoder):
@@ -74,7 +75,7 @@ class ModelDecoding:
                 ids = self.vocabulary.gather(1, ids.view(len(self.vocabulary), -1)).flatten()
             output = self.model.step(ids, self.memory, self.state, attention)
             self.state = output.state
-            weights = None if output.attention is None else on_cpu(output.attention.float())
+            weights = None if output.attention is None else output.attention.float()
             return scores_of(output.scores, weights, normalised=output.normalised)
 
     def follow(self, parents: Ints, staying: Ints) -> None:
@@ -89,7 +90,7 @@ class ModelDecoding:
                 self.state = self.state.rows(self._on_device(rows))
 
     def _on_device(self, numbers: Ints) -> Tensor:
-        return torch.from_numpy(numbers).to(self.device)
+        return device_of(self.device).sent(numbers)
 
 
 def usual_tokens(device: str) -> int:
@@ -97,12 +98,12 @@ def usual_tokens(device: str) -> int:
     return ON_A_CPU if device == "cpu" else ON_A_GPU
 
 
-def scores_of(scores: Tensor, attention: Floats | None, *, normalised: bool) -> Scores:
-    """Return the scores [N, V] of one step, ranked in C if they are on a CPU and C was built."""
+def scores_of(scores: Tensor, attention: Tensor | None, *, normalised: bool) -> Scores:
+    """Return the scores [N, V] and the attention [N, S] of one step, ranked in C if they are on a CPU and C was built."""
     scores = scores.float().contiguous()
     if scores.device.type != "cpu" or library() is None:
         return TorchScores(scores, attention, normalised=normalised)
-    return CScores(scores.numpy(), attention, normalised=normalised)
+    return CScores(scores.numpy(), None if attention is None else attention.numpy(), normalised=normalised)
 
 
 def teacher_forced_scores(
@@ -117,5 +118,5 @@ def teacher_forced_scores(
             model.output.logits(part).float().log_softmax(-1).gather(1, tokens[:, None]).squeeze(1)
             for part, tokens in zip(torch.split(hidden, rows), torch.split(batch.targets, rows))
         ]
-    every = on_cpu(torch.cat(scores))
+    (every,) = device_of(device).fetched(torch.cat(scores))
     return np.split(every, np.cumsum(batch.target_lengths.cpu().numpy())[:-1])

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.data.vocabulary import Floats, Ints
+from nmt.devices.kinds import device_of
 from nmt.search.constraints import Changes
 from nmt.search.decoding import Candidates
 
@@ -29,13 +28,19 @@ _INFINITY = float("inf")
 
 
 class TorchScores:
-    """The scores of one step in torch, on the device of the model."""
+    """The scores of one step in torch, on the device of the model. What a search reads comes in one copy."""
 
-    def __init__(self, scores: Tensor, attention: Floats | None, *, normalised: bool) -> None:
-        """Scores [N, V]; ``normalised``: they are log-probabilities."""
+    def __init__(self, scores: Tensor, attention: Tensor | None, *, normalised: bool) -> None:
+        """Scores [N, V], attention [N, S]; ``normalised``: scores are log-probabilities."""
         self._own, self._scores = scores, scores
+        self._device = device_of(scores)
         self._normalised = normalised
-        self.attention = attention
+        self._attention = attention
+
+    @cached_property
+    def attention(self) -> Floats | None:
+        """[N, S]"""
+        return None if self._attention is None else self._fetched(self._attention)
 
     @cached_property
     def normaliser(self) -> Tensor:
@@ -54,24 +59,24 @@ class TorchScores:
     def change(self, changes: Changes) -> None:
         with torch.inference_mode():
             self._scores = self._own.clone()
-            changes.apply(self._scores, self.normaliser)
+            changes.placed(self._device.sent).apply(self._scores, self.normaliser)
             vars(self).pop("_maxima", None)
 
     def log_probability(self, tokens: Ints, rows: Ints) -> Floats:
-        tokens_there, rows_there = (torch.from_numpy(part).to(self._own.device) for part in (tokens, rows))
+        tokens_there, rows_there = (self._device.sent(part) for part in (tokens, rows))
         with torch.inference_mode():
-            return on_cpu(self._own[rows_there, tokens_there] - self.normaliser[rows_there])
+            return self._fetched(self._own[rows_there, tokens_there] - self.normaliser[rows_there])
 
     def ranked(self, first: int, end: int) -> Floats:
         with torch.inference_mode():
-            return on_cpu(self._scores[first:end] - self.normaliser[first:end, None])
+            return self._fetched(self._scores[first:end] - self.normaliser[first:end, None])
 
     def log_probabilities(self) -> Tensor:
         return self._own if self._normalised else self._own.log_softmax(1)
 
     def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
         with torch.inference_mode():
-            return self._best(torch.from_numpy(totals).to(self._scores.device), count, banned)
+            return self._best(self._device.sent(totals), count, banned)
 
     def _best(self, totals: Tensor, count: int, banned: Sequence[int]) -> Candidates:
         base = totals - self.normaliser.view_as(totals)  # [B, K]
@@ -97,8 +102,14 @@ class TorchScores:
         chosen = index.gather(1, best)
         rows = torch.arange(0, totals.numel(), beam, device=totals.device)[:, None] + chosen // vocabulary
         logarithms = self._own[rows, chosen % vocabulary] - self.normaliser[rows]
-        places = on_cpu(chosen)
-        return Candidates(on_cpu(values.gather(1, best)), places // vocabulary, places % vocabulary, on_cpu(logarithms))
+        weights = [] if self._attention is None or "attention" in vars(self) else [self._attention]
+        places, after, own, *attention = self._device.fetched(chosen, values.gather(1, best), logarithms, *weights)
+        vars(self).update(zip(["attention"], attention))
+        return Candidates(after, places // vocabulary, places % vocabulary, own)
+
+    def _fetched(self, numbers: Tensor) -> Floats:
+        (array,) = self._device.fetched(numbers)
+        return array
 
 
 def _log_sums(scores: Tensor) -> Tensor:
@@ -112,8 +123,3 @@ def _keys(values: Tensor, index: Tensor) -> Tensor:
     bits = values.view(torch.int32)
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # the bits of a negative float grow with its size
     return (ordered.to(torch.int64) << 32) - index
-
-
-def on_cpu(tensor: Tensor) -> npt.NDArray[Any]:
-    """Return the numbers of a tensor as an array."""
-    return tensor.cpu().numpy()

@@ -21,7 +21,7 @@ from nmt.storage.run_folder import CONFIG, MODEL, resolve, tokenizer_folder
 from nmt.storage.tensor_file import mapped_tensors, read_tensors
 
 if TYPE_CHECKING:
-    from nmt.devices import Device
+    from nmt.devices import DeviceLike
     from nmt.interface import EncoderDecoder
 
 
@@ -42,7 +42,7 @@ class LoadedModel:
     path: Path  # of the checkpoint
     tree: dict[str, Any]  # the configuration of its training, as a plain tree
     info: CheckpointInfo
-    device: Device  # of the module
+    device: DeviceLike  # of the module
     config: Any  # the options of the model
     sizes: VocabularySizes
     pair: LanguagePair
@@ -72,7 +72,7 @@ class LoadedModel:
         return model.to(self.device).eval()
 
 
-def load_model(path: str | Path, device: Device) -> LoadedModel:
+def load_model(path: str | Path, device: DeviceLike) -> LoadedModel:
     """Load the model of a checkpoint or run folder."""
     checkpoint = resolve(path)
     tree, info = verify_checkpoint(checkpoint)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from nmt.devices.kinds import device_of
 from nmt.errors import UsageError
 from nmt.optim import ParameterGroups, optimizers
 from nmt.optim.config import AdafactorConfig, AdamConfig, AdamWConfig, NagConfig, ScheduleFreeAdamWConfig, SgdConfig
@@ -84,6 +85,6 @@ def options_of_adam(config: AdamConfig) -> dict[str, Any]:
 
 
 def runs_fused(groups: ParameterGroups) -> bool | None:
-    """Whether torch updates all parameters by a fused kernel: True on a GPU; None: torch's default."""
+    """Whether torch updates all parameters by a fused kernel: True on most GPUs; None: torch's default."""
     parameters = [parameter for group in groups for _, parameter in group["params"]]
-    return True if all(p.is_cuda and p.is_floating_point() for p in parameters) else None
+    return True if all(device_of(p).skips_updates and p.is_floating_point() for p in parameters) else None

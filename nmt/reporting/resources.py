@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import profile
 
 from nmt.config.sections import Span
+from nmt.devices.kinds import device_of
 from nmt.storage.files import new_folder
 
 logger = logging.getLogger("nmt.training")
@@ -33,9 +34,10 @@ _CGROUPS = (  # limit and use of a container, in its newer and its older form
 
 
 def peak_memory(device: torch.device) -> int:
-    """Return peak memory in bytes: of tensors on a CUDA device, else the resident memory of the process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+    """Return peak memory in bytes: of tensors on an accelerator, else the resident memory of the process."""
+    of_device = device_of(device).peak_memory()
+    if of_device is not None:
+        return of_device
     # getrusage, the fallback, includes the process that started this one
     return _entry(_STATUS, "VmHWM") or _peak_of_resources()
 
@@ -45,12 +47,11 @@ def resident_memory() -> int:
     return _entry(_STATUS, "VmRSS") or _peak_of_resources()
 
 
-def give_back() -> None:
-    """Return freed memory to the system and reset the peak, if the system supports it."""
+def give_back(device: torch.device) -> None:
+    """Return freed memory to the device and the system, and reset the peak, if they support it."""
     gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+    device_of(device).release_memory()
+    device_of(device).reset_peak()
     with contextlib.suppress(OSError, AttributeError, TypeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
     with contextlib.suppress(OSError):
@@ -86,8 +87,9 @@ def available_memory() -> int | None:
 
 def most_memory(device: torch.device) -> int | None:
     """Return the memory limit of this process in bytes: that of its GPU, or an equal share of the machine. None: unknown."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
+    of_device = device_of(device).most_memory()
+    if of_device is not None:
+        return of_device
     left = available_memory()
     return None if left is None else resident_memory() + left // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
@@ -101,7 +103,7 @@ class Profiler:
     def __init__(self, span: Span, folder: Path, device: torch.device) -> None:
         self._first, self._count = span.first, span.count
         self._folder = folder
-        self._on_gpu = device.type == "cuda"
+        self._device = device_of(device)
         self._running: profile | None = None
         self._traced: list[int] = []
         self._tried = False
@@ -112,7 +114,7 @@ class Profiler:
         if self._running is None and first <= update < first + self._count:
             self._tried = True
             with _or_warn():
-                profiler = profile(activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * self._on_gpu)
+                profiler = profile(activities=self._device.activities)
                 profiler.start()
                 self._running = profiler
         if self._running is not None:
@@ -134,7 +136,7 @@ class Profiler:
             return
         with _or_warn():
             profiler.stop()
-            order = "self_device_time_total" if self._on_gpu else "self_cpu_time_total"
+            order = "self_device_time_total" if self._device.queues else "self_cpu_time_total"
             table = profiler.key_averages().table(sort_by=order, row_limit=_ROWS, max_name_column_width=60)
             path = self._folder / f"profile-{self._traced[0]}-{self._traced[-1]}"
             with new_folder(path, overwrite=True) as folder:

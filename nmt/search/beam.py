@@ -85,12 +85,12 @@ class BeamSearch:
             scores = decoding.step(tokens, batch.attention or coverage is not None)
             if rules.any:
                 scores.change(rules.changes())
-            if coverage is not None:
-                coverage.add(scores.attention)
             lanes = (sentences[:, None] * self.groups + groups).ravel()  # [b * G]
             placeless = finished.without_place(lanes) if shrinks.any() else None
             required = forced.tokens(sentences, length)
             candidates = self._candidates(scores, totals, required, length, rules, inclusion, placeless)
+            if coverage is not None:
+                coverage.add(scores.attention)
             ends = (candidates.tokens == EOS) & (candidates.totals != -_INFINITY)  # [b * G, 2k]
             ends[:, width:] = False
             if ends.any():

@@ -9,7 +9,7 @@ Legend: B sentences, b of them still in the batch, K hypotheses of each, N = b *
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,9 +74,13 @@ def or_eos(tokens: Ints | None, stuck: Flags) -> Ints | None:
 class Changes:
     """Changes of the scores [N, V] of a step."""
 
-    weaker: Ints | None  # [2, n] rows and tokens whose log-probabilities are multiplied by ``factor``
+    weaker: Any  # [2, n] rows and tokens whose log-probabilities are multiplied by ``factor``, or None
     factor: float
-    forbidden: Ints  # [2, n]
+    forbidden: Any  # [2, n]
+
+    def placed(self, place: Callable[[Ints], Any]) -> Changes:
+        """Return the changes for scores in another place, such as the memory of a device."""
+        return Changes(None if self.weaker is None else place(self.weaker), self.factor, place(self.forbidden))
 
     def apply(self, scores: Any, normaliser: Any) -> None:
         """Change scores [N, V], of NumPy or torch, in place. They are log-probabilities after ``normaliser`` [N] is

@@ -68,7 +68,9 @@ class Candidates(NamedTuple):
 class Scores(Protocol):
     """The scores of one step; valid until the next step."""
 
-    attention: Floats | None  # [N, S], if the step was called with ``attention``
+    @property
+    def attention(self) -> Floats | None:
+        """[N, S], if the step was called with ``attention``. It costs nothing more after ``best``."""
 
     def change(self, changes: Changes) -> None:
         """Apply ``changes`` to the scores that ``best`` and ``ranked`` use; log-probabilities stay the model's."""

@@ -62,9 +62,10 @@ class GreedySearch:
             scores = decoding.step(tokens, attention)
             if rules.any:
                 scores.change(rules.changes())
-            tokens = self._chosen(scores, forced.tokens(sentences, length), len(sentences), eos=length > rules.min_len)
+            prescribed = forced.tokens(sentences, length)
+            tokens, own = self._chosen(scores, prescribed, len(sentences), eos=length > rules.min_len)
             ids.append(spread(tokens, sentences, batch))
-            logarithms.append(spread(scores.log_probability(tokens, np.arange(len(tokens))), sentences, batch))
+            logarithms.append(spread(own, sentences, batch))
             if attention and scores.attention is not None:
                 weights.append(spread(scores.attention, sentences, batch))
             staying = np.flatnonzero(tokens != EOS)
@@ -76,8 +77,11 @@ class GreedySearch:
                 rules.follow(tokens, staying, staying)
         return np.stack(ids, 1), np.stack(logarithms, 1), np.stack(weights, 1) if weights else None
 
-    def _chosen(self, scores: Scores, forced: Ints | None, count: int, *, eos: bool) -> Ints:
-        """[b] the most probable token; of equal ones the first. If rules forbid all, eos."""
+    def _chosen(self, scores: Scores, forced: Ints | None, count: int, *, eos: bool) -> tuple[Ints, Floats]:
+        """[b] the most probable token; of equal ones the first. If rules forbid all, eos. And their log-probabilities."""
         best = scores.best(np.zeros((count, 1), dtype=np.float32), 1, [PAD, BOS] if eos else [PAD, BOS, EOS])
         forced = or_eos(forced, best.totals[:, 0] == -math.inf)
-        return best.tokens[:, 0] if forced is None else np.where(forced >= 0, forced, best.tokens[:, 0])
+        if forced is None:
+            return best.tokens[:, 0], best.log_probabilities[:, 0]
+        tokens = np.where(forced >= 0, forced, best.tokens[:, 0])
+        return tokens, scores.log_probability(tokens, np.arange(count))

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.vocabulary import BOS, EOS, PAD, Flags, Floats, Hypothesis, Ids, Ints
+from nmt.devices.kinds import device_of
 from nmt.errors import DataError
 from nmt.search import searches
 from nmt.search.config import SamplingConfig
@@ -102,15 +103,15 @@ class SamplingSearch:
             scores = decoding.step(tokens, batch.attention)
             with torch.inference_mode():
                 logarithms = scores.log_probabilities()  # [N, V]
-                chance = torch.from_numpy(uniform(keys.ravel(), length)).to(logarithms.device)
-                tokens = self._choose(logarithms, chance, rules, length).cpu().numpy()
+                chance = device_of(logarithms).sent(uniform(keys.ravel(), length))
+                (tokens,) = device_of(logarithms).fetched(self._choose(logarithms, chance, rules, length))
                 prescribed = forced.tokens(sentences, length)
                 if prescribed is not None:
                     each = prescribed.repeat(count)
                     tokens = np.where(each >= 0, each, tokens)
                 padding = finished.ravel()
                 tokens = np.where(padding, EOS, tokens)
-                own = logarithms.gather(1, torch.from_numpy(tokens)[:, None].to(logarithms.device)).squeeze(1)
+                own = logarithms.gather(1, device_of(logarithms).sent(tokens[:, None])).squeeze(1)
             steps.append(_DrawnTokens(sentences, np.where(padding, PAD, tokens), own, padding, scores.attention))
             finished = (tokens == EOS).reshape(finished.shape)
             staying = np.flatnonzero(~finished.all(1))
@@ -130,7 +131,7 @@ class SamplingSearch:
         scores = log_probabilities
         if rules.any:
             scores = scores.clone()
-            rules.changes().apply(scores, scores.new_zeros(len(scores)))
+            rules.changes().placed(device_of(scores).sent).apply(scores, scores.new_zeros(len(scores)))
         scores = scores / config.temperature
         for token in (PAD, BOS) if length > rules.min_len else (PAD, BOS, EOS):
             scores[:, token] = -_INFINITY
@@ -164,7 +165,8 @@ def _collected(steps: Sequence[_DrawnTokens], batch: int, count: int, limits: In
         """[N, ...] -> [B, K, ...]"""
         return spread(rows.reshape(len(sentences), count, *rows.shape[1:]), sentences, batch)
 
-    scores = [np.where(step.padding, np.float32(0.0), step.scores.cpu().numpy()) for step in steps]
+    every_score = device_of(steps[0].scores).fetched(*(step.scores for step in steps))
+    scores = [np.where(step.padding, np.float32(0.0), of_step) for step, of_step in zip(steps, every_score)]
     maps = [of_all(step.sentences, step.attention) for step in steps if step.attention is not None]
     tokens = np.stack([of_all(step.sentences, step.tokens) for step in steps], 2)  # [B, K, T]
     lengths = (tokens != PAD).sum(2)

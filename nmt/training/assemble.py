@@ -162,7 +162,7 @@ def _set_up(config: TrainConfig) -> Iterator[RunSetup]:
         datasets = open_datasets(config)
         stages = stages_of(config, datasets)
         config = decide_token_budget(config, datasets, device, world)
-        readers = 2 * (device.type == "cuda") if config.variation.readers is None else config.variation.readers
+        readers = 2 * (device.type != "cpu") if config.variation.readers is None else config.variation.readers
         batches = TrainingBatches(
             datasets.train, config.batching, config.seed, world.size, stages, datasets.variation, readers
         )

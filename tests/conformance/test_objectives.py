@@ -11,8 +11,7 @@ import torch
 from nmt.criterions import criterions
 from nmt.criterions.config import ExpectedRewardConfig, MinimumRiskConfig
 from nmt.criterions.sentence_rewards import sentence_gleu
-from nmt.criterions.sequences import decode, draw
-from nmt.data.batching.batch import with_targets
+from nmt.criterions.sequences import decode, draw, with_targets
 from nmt.models import models
 from nmt.testing.subjects import TOLERANCE, all_log_probabilities, subject, toy_batch
 from nmt.training.setup.parts import sampler

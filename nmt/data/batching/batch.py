@@ -13,14 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.vocabulary import BOS, PAD, Ids
+from nmt.data.vocabulary import BOS, PAD, Ids, Ints
+from nmt.devices.kinds import device_of
 
 ALIGNMENTS = "alignments"  # of `Batch.extras`: [P, 3] sentence of the batch, source position, target position
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs, padded on the right. Made on the CPU; offsets let models flatten without a synchronisation."""
+    """Sentence pairs, padded on the right. Lengths are known on the CPU too, so that no model must wait to read them."""
 
     source: Tensor  # [B, S] ids, eos-terminated, right-padded
     source_lengths: Tensor  # [B] eos included
@@ -29,7 +30,8 @@ class Batch:
     targets: Tensor  # [M] y1 ... eos of every sentence, flat, in batch order
     source_offsets: Tensor  # [B + 1] where each sentence starts if the source is flattened
     target_offsets: Tensor  # [B + 1]
-    num_source_tokens: int  # real ones, eos included
+    source_sizes: Ints  # [B] the source lengths, for Python
+    target_sizes: Ints  # [B]
     sentence_ids: Tensor  # [B] position in the corpus, to restore order
     extras: Mapping[str, Tensor] = field(default_factory=dict)  # optional corpus columns
 
@@ -38,17 +40,18 @@ class Batch:
         return self.source.size(0)
 
     @property
+    def num_source_tokens(self) -> int:
+        """Real source tokens, eos included."""
+        return int(self.source_sizes.sum())
+
+    @property
     def num_tokens(self) -> int:
         """Real target tokens, eos included."""
         return self.targets.size(0)
 
     def to(self, device: torch.device) -> Batch:
-        """Return a copy on the device. The copy is asynchronous if the batch is ``pinned``."""
-        return self if device.type == "cpu" else self._each(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pinned(self) -> Batch:
-        """Return a copy in page-locked memory, from which a GPU copies asynchronously."""
-        return self._each(lambda tensor: tensor.pin_memory())
+        """Return a batch of the CPU on the device."""
+        return self if device.type == "cpu" else self._each(device_of(device).moved)
 
     def on_device(self) -> Iterator[Tensor]:
         """Yield the tensors that ``to`` moves."""
@@ -88,34 +91,12 @@ def collate(
         target_in=shifted,
         target_lengths=target_lengths,
         targets=torch.from_numpy(np.concatenate([np.asarray(target, dtype=np.int64) for target in targets])),
-        source_offsets=_offsets(source_lengths),
-        target_offsets=_offsets(target_lengths),
-        num_source_tokens=int(source_lengths.sum()),
+        source_offsets=offsets_of(source_lengths),
+        target_offsets=offsets_of(target_lengths),
+        source_sizes=source_lengths.numpy(),
+        target_sizes=target_lengths.numpy(),
         sentence_ids=torch.tensor(list(ids), dtype=torch.int64),
         extras=extras or {},
-    )
-
-
-def with_targets(batch: Batch, tokens: Tensor, lengths: Tensor) -> Batch:
-    """Return a batch with each source K times in a row and new targets: ids [B * K, T] ending in eos, lengths [B * K].
-
-    It is on the device of ``batch``. Extra columns belong to the old targets and are dropped.
-    """
-    count = lengths.size(0) // batch.num_sentences
-    tokens = tokens[:, : int(lengths.max())]
-    real = torch.arange(tokens.size(1), device=tokens.device)[None, :] < lengths[:, None]
-    shifted = torch.cat([tokens.new_full((len(tokens), 1), BOS), tokens[:, :-1]], 1)
-    source_lengths = batch.source_lengths.repeat_interleave(count)
-    return Batch(
-        source=batch.source.repeat_interleave(count, 0),
-        source_lengths=source_lengths,
-        target_in=shifted.masked_fill(~real, PAD),
-        target_lengths=lengths,
-        targets=tokens[real],
-        source_offsets=_offsets(source_lengths),
-        target_offsets=_offsets(lengths),
-        num_source_tokens=count * batch.num_source_tokens,
-        sentence_ids=batch.sentence_ids.repeat_interleave(count),
     )
 
 
@@ -126,5 +107,5 @@ def join_alignments(of_sentences: Sequence[Ids]) -> Tensor:
     return torch.from_numpy(np.column_stack([rows, pairs]))
 
 
-def _offsets(lengths: Tensor) -> Tensor:
+def offsets_of(lengths: Tensor) -> Tensor:
     return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -151,12 +152,12 @@ class NeuralGPU(Recurrent):
         return NeuralGPUMemory(image, inside, source_lengths)
 
     def decode(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
-        """Decode; refuse a target longer than its image, which costs one synchronization per batch."""
-        widths = self._widths(batch.source_lengths)
-        for row in (batch.target_lengths > widths).nonzero()[:1, 0].tolist():
+        """Decode; refuse a target longer than its image."""
+        widths = self._widths(torch.from_numpy(batch.source_sizes)).numpy()
+        for row in np.flatnonzero(batch.target_sizes > widths)[:1]:
             raise DataError(
-                f"a target sentence has {int(batch.target_lengths[row])} tokens, but the image of its source is "
-                f"{int(widths[row])} wide; raise model.width_a or model.width_b, or filter such pairs (--max-ratio when "
+                f"a target sentence has {batch.target_sizes[row]} tokens, but the image of its source is "
+                f"{widths[row]} wide; raise model.width_a or model.width_b, or filter such pairs (--max-ratio when "
                 f"preprocessing)"
             )
         return super().decode(memory, batch, attention)

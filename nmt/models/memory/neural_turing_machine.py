@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.data.vocabulary import BOS
+from nmt.devices.kinds import device_of
 from nmt.interface import DecoderState, Memory, OutputLayer, VocabularySizes
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
@@ -216,7 +217,8 @@ class MemoryMachine(nn.Module):
     def absorb(self, inputs: Tensor, lengths: Tensor) -> MachineState:
         """Return the state after reading inputs [B, T, E] of these lengths [B]."""
         state = self.start(inputs.size(0))
-        shortest = int(lengths.min())  # one synchronization per batch saves most steps the selection of rows
+        # A CPU saves the selection of rows in most steps; an accelerator would be waited for.
+        shortest = 0 if device_of(lengths).queues else int(lengths.min())
         for number, prepared in enumerate(self.controller.prepare(inputs).unbind(1)):
             _, after = self(prepared, state)
             state = after if number < shortest else after.where(number < lengths, state)

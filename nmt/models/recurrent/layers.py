@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.layers.dropout import Dropout
 from nmt.layers.linear import has_bf16_kernels
@@ -52,29 +51,19 @@ class RecurrentLayer(nn.Module, ABC):
         return self._run(x, state, self.rnn.all_weights[0])
 
     def over_sentences(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """x [B, S, I] -> states [B, S, H], arbitrary at padding, and the state [B, P, H] after each sentence"""
-        if x.device.type == "cpu":
-            return self._frozen(x, lengths, self.zeros(x.size(0), x))
-        return self._packed(x, lengths)
-
-    def _packed(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Packing reads the lengths on the host: one synchronization per batch."""
-        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        output, after = self.rnn(packed)
-        states, _ = pad_packed_sequence(output, batch_first=True, total_length=x.size(1))
-        return states, self.join([part[0] for part in (after if isinstance(after, tuple) else (after,))])
-
-    def _frozen(self, x: Tensor, lengths: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the same without packing, whose backward pass is slow on a CPU.
+        """x [B, S, I] -> states [B, S, H], arbitrary at padding, and the state [B, P, H] after each sentence
 
         An additional input is 1 at padding. Its weights saturate the gates, so that the state stays exactly the same there.
+        Packing instead would read the lengths on the CPU, and its backward pass is slow on a CPU.
         """
+        start = self.zeros(x.size(0), x)
         gates = x.new_tensor(self.gates_at_padding)[:, None, None].expand(-1, self.rnn.hidden_size, 1)
-        padding = (torch.arange(x.size(1)) >= lengths[:, None])[:, :, None].to(x.dtype)  # [B, S, 1]
+        padding = (torch.arange(x.size(1), device=x.device) >= lengths[:, None])[:, :, None].to(x.dtype)  # [B, S, 1]
         of_input, of_state, *biases = self.rnn.all_weights[0]
         weights = [torch.cat([of_input, gates.flatten(0, 1)], dim=1), of_state, *biases]
         states, after = self._run(torch.cat([x, padding], dim=2), start, weights)
-        last = states[torch.arange(len(x)), lengths - 1]  # the output gate of an LSTM changes its output at padding
+        # The output gate of an LSTM changes its output at padding, hence the last real state.
+        last = states[torch.arange(len(x), device=x.device), lengths - 1]
         return states, self.join([last, *self.split(after)[1:]])
 
     def of_input(self, x: Tensor, most: int | None = None) -> Tensor:

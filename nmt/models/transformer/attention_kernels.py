@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt.devices.kinds import device_of
 from nmt.layers.linear import with_few_kernels
 from nmt.models.transformer.mask import FlatMask, Mask, WeightRecord
 
@@ -58,10 +59,9 @@ def by_kernel(
 
 def supports_flat_batches(device: torch.device) -> bool:
     """Whether the variable-length kernel can run: on Ampere or newer, under autocast in half precision."""
-    if device.type != "cuda" or not torch.is_autocast_enabled("cuda") or not _has_windows():
+    if not device_of(device).attends_flat() or not torch.is_autocast_enabled(device.type) or not _has_windows():
         return False
-    half = torch.get_autocast_dtype("cuda") in (torch.bfloat16, torch.float16)
-    return half and torch.cuda.get_device_capability(device) >= (8, 0)
+    return torch.get_autocast_dtype(device.type) in (torch.bfloat16, torch.float16)
 
 
 def supports_flat_heads(d_k: int, d_v: int) -> bool:

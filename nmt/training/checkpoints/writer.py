@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-import torch
-
+from nmt.devices.kinds import device_of
 from nmt.errors import StorageError, quantity
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState
 from nmt.training.checkpoints.store import CheckpointStore, Snapshot
@@ -119,12 +118,10 @@ def _started(action: Callable[[], None]) -> Future[None]:
 
 def _copied(snapshot: Snapshot) -> Snapshot:
     """Return a copy on the CPU, which further training does not change."""
-    model, tensors = (
-        {
-            name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-            for name, tensor in source.items()
-        }
+    arriving = [
+        {name: device_of(tensor).fetch_later(tensor.detach()) for name, tensor in source.items()}
         for source in (snapshot.model, snapshot.training.tensors)
-    )
+    ]  # all copies are begun before the first is waited for
+    model, tensors = ({name: copied.wait() for name, copied in source.items()} for source in arriving)
     training = TrainingState(tensors, copy.deepcopy(snapshot.training.values))
     return replace(snapshot, model=model, training=training)

@@ -24,6 +24,7 @@ from nmt.data.batching.variation import LengthPairs, PairRange, PlannedBatch, Si
 from nmt.data.corpus.folder import Split
 from nmt.data.corpus.lengths import Lengths
 from nmt.data.vocabulary import Flags, Ints
+from nmt.devices.kinds import Accelerator, device_of
 from nmt.errors import DataError
 from nmt.training.checkpoints.run_state import DataPosition
 
@@ -211,11 +212,14 @@ def read_batch(split: Split, indices: Ints) -> Batch:
 
 
 class BatchReader:
-    """Read a batch when it is needed."""
+    """Read a batch when it is needed, and move it to a device."""
 
-    def __init__(self, read: Callable[[PlannedBatch], Batch], readers: Readers[Any, Any] | None = None) -> None:
+    def __init__(
+        self, read: Callable[[PlannedBatch], Batch], device: torch.device, readers: Readers[Any, Any] | None = None
+    ) -> None:
         """``readers``: processes that prepare what ``read`` returns; announcements are passed on to them."""
         self.read = read  # to the CPU
+        self.device = device
         self._readers = readers
         self.lookahead = 1 if readers is None else max(1, readers.lookahead)  # batches to announce at a time
 
@@ -225,25 +229,24 @@ class BatchReader:
             self._readers.announce((*batches, *later))
 
     def __call__(self, sentences: PlannedBatch) -> Batch:
-        return self.read(sentences)
+        return self.read(sentences).to(self.device)
 
 
-Copied = tuple[Batch, torch.cuda.Event]  # a batch whose copy is on its way, and when it is done
+Copied = tuple[Batch, torch.Event]  # a batch whose copy is on its way, and when it is done
 
 
 class ReadAhead(BatchReader):
-    """Read announced batches in a thread and copy them to a GPU while it computes: on a separate CUDA stream, from pinned
-    memory. A batch that was not announced is read and copied at once."""
+    """Read announced batches in a thread and copy them to a GPU while it computes: on a separate stream, from pinned memory.
+    A batch that was not announced is read and copied at once."""
 
     def __init__(
         self,
         read: Callable[[PlannedBatch], Batch],
-        device: torch.device,
+        device: Accelerator,
         readers: Readers[Any, Any] | None = None,
     ) -> None:
-        super().__init__(read, readers)
-        self._device = device
-        self._stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        super().__init__(read, device.device, readers)
+        self._accelerator = device
         self._thread = ThreadPoolExecutor(1, "reading")
         self._coming: deque[tuple[PlannedBatch, Future[Copied]]] = deque()
 
@@ -255,10 +258,7 @@ class ReadAhead(BatchReader):
     def __call__(self, sentences: PlannedBatch) -> Batch:
         """Return a batch without waiting: kernels launched from now on wait for its copy."""
         batch, done = self._begun(sentences)
-        computing = torch.cuda.current_stream(self._device)
-        computing.wait_event(done)
-        for tensor in batch.on_device():
-            tensor.record_stream(computing)  # its memory belongs to the copying stream, which must not reuse it earlier
+        self._accelerator.await_copy(done, batch.on_device())
         return batch
 
     def _begun(self, sentences: PlannedBatch) -> Copied:
@@ -272,9 +272,8 @@ class ReadAhead(BatchReader):
 
     def _begin(self, sentences: PlannedBatch) -> Copied:
         batch = self.read(sentences)
-        # A new thread uses the first card by default, and would open it in every process.
-        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
-            return batch.pinned().to(self._device), self._stream.record_event()
+        with self._accelerator.on_copying():
+            return batch.to(self.device), self._accelerator.copying.record_event()
 
 
 def batch_reader(
@@ -282,5 +281,8 @@ def batch_reader(
     device: torch.device,
     readers: Readers[Any, Any] | None = None,
 ) -> BatchReader:
-    """Return a reader that reads and copies ahead for a GPU, and a plain one for a CPU."""
-    return ReadAhead(read, device, readers) if device.type == "cuda" else BatchReader(read, readers)
+    """Return a reader that reads and copies ahead where a device can copy while it computes, and else a plain one."""
+    kind = device_of(device)
+    if isinstance(kind, Accelerator) and kind.copies_aside:
+        return ReadAhead(read, kind, readers)
+    return BatchReader(read, device, readers)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from nmt.config.choices import Precision
 from nmt.criterions import Criterion
-from nmt.devices import computes_bf16, is_shortage, multiplies_tiles, require_precision
+from nmt.devices import is_shortage, require_precision
+from nmt.devices.kinds import device_of
 from nmt.distributed.world import World
 from nmt.errors import DeviceError, quantity
 from nmt.interface import Batch, EncoderDecoder, LossReport
@@ -54,6 +55,14 @@ def seed_torch(*key: int) -> None:
         torch.default_generator.manual_seed(seed)
 
 
+def all_finite(tensors: Sequence[Tensor]) -> list[bool]:
+    """Return whether each tensor is finite, after waiting once for the device of all of them."""
+    if not tensors:
+        return []
+    flags = torch.stack([tensor.isfinite().all() for tensor in tensors])
+    return [bool(flag) for flag in device_of(flags).fetched(flags)[0]]
+
+
 @contextlib.contextmanager
 def explained_shortage(where: str, advice: str) -> Iterator[None]:
     """Turn a shortage of memory into an error that says where it was and what needs less."""
@@ -80,14 +89,15 @@ def choose_precision(
     if option is not Precision.auto:
         require_precision(device, option)
         return option
-    possible = device.type == "cuda" if before is Precision.fp16 else before is Precision.fp32 or computes_bf16(device)
+    kind = device_of(device)
+    possible = kind.halves if before is Precision.fp16 else before is Precision.fp32 or kind.computes_bf16()
     if before is not None and possible:
         return before
-    if device.type == "cuda":
-        return Precision.bf16 if computes_bf16(device) else Precision.fp16
-    if not computes_bf16(device):
+    if kind.queues:
+        return Precision.bf16 if kind.computes_bf16() else Precision.fp16 if kind.halves else Precision.fp32
+    if not kind.computes_bf16():
         return Precision.fp32
-    if width >= (WIDE_FOR_TILES if multiplies_tiles(device) else WIDE):
+    if width >= (WIDE_FOR_TILES if kind.multiplies_tiles() else WIDE):
         return Precision.bf16
     return Precision.bf16_output if vocabulary >= LARGE_VOCABULARY else Precision.fp32
 

@@ -16,7 +16,7 @@ from nmt.storage.checkpoints import CheckpointInfo, TrainingState, load_paramete
 from nmt.training.checkpoints.resume import ResumePoint
 from nmt.training.checkpoints.store import Snapshot
 from nmt.training.loop import optimizer_state
-from nmt.training.loop.learner import Learner, Step
+from nmt.training.loop.learner import Learner, Step, all_finite
 
 logger = logging.getLogger("nmt.training")
 
@@ -63,13 +63,16 @@ def restore_learner(learner: Learner, point: ResumePoint, *, fresh_optimizer: bo
 
 def non_finite_parameter(learner: Learner) -> str | None:
     """Return the name of a parameter that is not finite on some rank: further updates cannot mend it."""
-    trained = ((name, parameter) for name, parameter in learner.step.named_parameters() if parameter.requires_grad)
-    own = next((name for name, parameter in trained if not learner.world.local_part(parameter).isfinite().all()), None)
+    trained = {name: parameter for name, parameter in learner.step.named_parameters() if parameter.requires_grad}
+    finite = all_finite([learner.world.local_part(parameter) for parameter in trained.values()])
+    own = next((name for name, is_finite in zip(trained, finite) if not is_finite), None)
     return next((name for name in learner.world.gather(own) if name is not None), None)
 
 
 def require_agreement(learner: Learner, update: int) -> None:
     """Raise an error if ranks that train one model have different parameters: a fault that nothing else shows."""
+    if learner.world.size == 1:
+        return
     digests = learner.world.gather(digest(learner.world.replicas(learner.step.parameters())))
     if len(set(digests)) > 1:
         raise NMTError(

@@ -26,6 +26,7 @@ from nmt.data.batching.batch import Batch
 from nmt.data.batching.variation import PlannedBatch
 from nmt.data.language_pair import LanguagePair
 from nmt.devices import is_shortage
+from nmt.devices.kinds import Arriving, device_of
 from nmt.distributed.world import Share, World
 from nmt.errors import DeviceError, NMTError
 from nmt.interface import LossReport
@@ -34,7 +35,15 @@ from nmt.reporting.figures import UpdateReport
 from nmt.reporting.stopwatch import COMPUTING, READING, WAITING
 from nmt.storage.files import write_json
 from nmt.training.loop.batches import BatchReader, UpdateBatches
-from nmt.training.loop.learner import SMALLER_BATCHES, Arithmetic, Learner, described, explained_shortage, seed_torch
+from nmt.training.loop.learner import (
+    SMALLER_BATCHES,
+    Arithmetic,
+    Learner,
+    all_finite,
+    described,
+    explained_shortage,
+    seed_torch,
+)
 
 logger = logging.getLogger("nmt.training")
 
@@ -46,17 +55,18 @@ class UpdateSums:
     """Sums over the batches of an update. They stay on the device until ``send`` copies them to the CPU."""
 
     def __init__(self) -> None:
-        self.sums = torch.zeros((), dtype=torch.float64)  # loss, nll, denominator, tokens, sentences, auxiliary losses
+        self.sums = torch.zeros(())  # loss, nll, denominator, tokens, sentences, auxiliary losses
         self.names: list[str] = []  # of the auxiliary losses
         self._rate = 0.0
-        self._arrival: torch.cuda.Event | None = None
+        self._arriving: Arriving | None = None
 
     def add(self, report: LossReport, *, counts: bool = True) -> None:
         """``counts`` False: a batch without effect, of which only the names of auxiliary losses are kept."""
         self.names = list(report.auxiliary)
         parts = [report.loss_sum.detach(), report.nll_sum, report.denominator, report.num_tokens]
         parts += [torch.full_like(report.num_tokens, report.num_sentences), *report.auxiliary.values()]
-        sums = torch.stack([part.double() for part in parts])
+        exact = device_of(report.num_tokens).exact
+        sums = torch.stack([part.to(exact) for part in parts])
         self.sums = self.sums + (sums if counts else torch.zeros_like(sums))
 
     def add_ranks(self, world: World) -> None:
@@ -71,20 +81,14 @@ class UpdateSums:
     def send(self, grad_norm: Tensor, learning_rate: float) -> Tensor:
         """Begin to copy the sums and the gradient norm. Return, on the device, whether loss and gradient are finite."""
         self._rate = learning_rate
-        numbers = torch.cat([self.sums, grad_norm.double()[None]])
-        is_finite = numbers[0].isfinite() & numbers[-1].isfinite()
-        self.sums = numbers
-        if numbers.is_cuda:
-            self.sums = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-            self.sums.copy_(numbers, non_blocking=True)
-            self._arrival = torch.cuda.current_stream(numbers.device).record_event()
-        return is_finite
+        numbers = torch.cat([self.sums, grad_norm.to(self.sums)[None]])
+        self._arriving = device_of(numbers).fetch_later(numbers)
+        return numbers[0].isfinite() & numbers[-1].isfinite()
 
     def receive(self) -> UpdateReport:
         """Wait for the copy that ``send`` began."""
-        if self._arrival is not None:
-            self._arrival.synchronize()
-        loss, nll, denominator, tokens, sentences, *auxiliary, grad_norm = self.sums.tolist()
+        assert self._arriving is not None
+        loss, nll, denominator, tokens, sentences, *auxiliary, grad_norm = self._arriving.wait().tolist()
         named = dict(zip(self.names, auxiliary))
         return UpdateReport(loss, nll, denominator, int(tokens), int(sentences), grad_norm, self._rate, 0.0, named)
 
@@ -136,8 +140,7 @@ class Updater:
             if failed is None:
                 sums.add_ranks(self.learner.world)
                 return sums
-            if self.learner.arithmetic.device.type == "cuda":
-                torch.cuda.empty_cache()
+            device_of(self.learner.arithmetic.device).release_memory()
             at = shares.index(failed)
             shares[at : at + 1] = self._halves(update, failed)  # from the start: gradients may be incomplete
 
@@ -205,7 +208,7 @@ class Updater:
         with world.backward_of(self._wrapped, last=share.last):
             with self._all_present(update, share, "forward"), arithmetic.forward_pass():
                 with world.stopwatch.during(READING):
-                    batch = self.reader(share.item).to(arithmetic.device)
+                    batch = self.reader(share.item)
                 report: LossReport = self._wrapped(batch)
             loss = arithmetic.scaled(report.loss_sum)
             with self._all_present(update, share, "backward"):
@@ -272,8 +275,8 @@ def divide(gradients: list[Tensor], denominator: Tensor) -> None:
 
 
 def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: World) -> bool:
-    """Whether an update is launched before the report of the one before is known: on a GPU, with torch's fused kernels,
-    which skip an update by ``found_inf``. In fp16 the loss scale of the next update needs the report.
+    """Whether an update is launched before the report of the one before is known: on a device that queues work, with torch's
+    fused kernels, which skip an update by ``found_inf``. In fp16 the loss scale of the next update needs the report.
 
     Not with sharded parameters, where this is untested, nor with subclasses of Adam, which may do more in their step.
     """
@@ -281,15 +284,16 @@ def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: 
         group["fused"] for group in optimizer.param_groups
     )
     scales = arithmetic.precision is Precision.fp16
-    return arithmetic.device.type == "cuda" and skips_itself and not scales and not world.divides
+    return device_of(arithmetic.device).skips_updates and skips_itself and not scales and not world.divides
 
 
 def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]], world: World) -> list[str]:
     """Return the names of parameters without a finite gradient on any rank. Each rank checks the part that it holds."""
-    gradients = [(name, parameter.grad) for name, parameter in parameters if parameter.grad is not None]
-    own = [name for name, gradient in gradients if not world.local_part(gradient).isfinite().all()]
+    gradients = {name: parameter.grad for name, parameter in parameters if parameter.grad is not None}
+    finite = all_finite([world.local_part(gradient) for gradient in gradients.values()])
+    own = [name for name, is_finite in zip(gradients, finite) if not is_finite]
     everywhere = {name for names in world.gather(own) for name in names}
-    return [name for name, _ in gradients if name in everywhere]
+    return [name for name in gradients if name in everywhere]
 
 
 @dataclass(frozen=True)

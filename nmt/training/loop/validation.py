@@ -19,6 +19,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.text.piece_marks import joined_lines
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.vocabulary import Ints
+from nmt.devices.kinds import device_of
 from nmt.distributed.world import World
 from nmt.engines.model_engine import ModelEngine
 from nmt.errors import quantity
@@ -119,8 +120,8 @@ class LossValidator:
         self._batches = _plan(self.split.source_lengths, self.split.target_lengths, self.batching)
 
     def __call__(self, stop: Stop) -> dict[str, float]:
-        sums = np.zeros(4)
-        stopped = False
+        exact = device_of(self.arithmetic.device).exact
+        sums, stopped = torch.zeros(4, dtype=exact, device=self.arithmetic.device), False
         drawn = int(torch.randint(2**62, ()))  # a batch's random numbers do not depend on who computes it
         part = self.world.part(list(enumerate(self._batches)))
         count = self.watch("validation: loss of", "sentences", sum(len(indices) for _, indices in part))
@@ -132,9 +133,12 @@ class LossValidator:
             where = f"in validation, in a batch of {described(batch)}"
             with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self.arithmetic.forward_pass():
                 report: LossReport = self.step(batch.to(self.arithmetic.device))
-            sums += [float(total) for total in (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)]
+            totals = (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)
+            sums += torch.stack([total.detach().to(exact) for total in totals])
             count(len(indices))
-        loss, nll, denominator, tokens, stops = self.world.sums([*sums.tolist(), float(stopped)])
+        loss, nll, denominator, tokens, stops = self.world.sums(
+            [*device_of(sums).fetched(sums)[0].tolist(), float(stopped)]
+        )
         if stops:
             raise ValidationStopped
         per_token = nll / max(1.0, tokens)

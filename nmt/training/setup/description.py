@@ -19,6 +19,7 @@ from nmt.config.sections import TrainConfig
 from nmt.data.batching.mixing import Stage
 from nmt.data.corpus.folder import Split
 from nmt.data.corpus.lengths import Lengths, length_counts, percentile
+from nmt.devices.kinds import device_of
 from nmt.models import models
 from nmt.threads import WAIT_VARIABLES, processor_name
 from nmt.training.checkpoints.fingerprint import changed_options
@@ -50,9 +51,7 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
     # The speed depends on these too, see nmt/allocator.py and nmt/threads.py.
     facts |= {name: value for name in (*VARIABLES, *WAIT_VARIABLES) if (value := os.environ.get(name))}
-    if device.type == "cuda":
-        facts |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
-    return facts
+    return facts | device_of(device).facts()
 
 
 def describe_model(model: nn.Module, name: str) -> dict[str, Any]:

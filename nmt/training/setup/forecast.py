@@ -21,6 +21,7 @@ import torch
 from nmt.config.sections import TrainConfig
 from nmt.data.corpus.folder import Split
 from nmt.data.vocabulary import Ints
+from nmt.devices.kinds import device_of
 from nmt.distributed.world import World
 from nmt.errors import quantity
 from nmt.optim import Progress
@@ -205,7 +206,7 @@ def _growing(
         places = _places(train, part)
         if times and places <= times[-1][0]:
             continue
-        give_back()
+        give_back(trial.device)
         trial.passes([part])
         peaks.append((places, float(peak_memory(trial.device))))
         times.append((places, _seconds(partial(trial.passes, [part]), trial.device)))
@@ -248,7 +249,7 @@ def try_forecast(
         logger.info("no forecast of the run: %s", error)
         return None
     finally:
-        give_back()  # the copy is no part of the run
+        give_back(arithmetic.device)  # the copy is no part of the run
 
 
 def forecast_by_largest(
@@ -293,10 +294,11 @@ def try_update(updater: Updater, batches: UpdateBatches) -> float:
 
 
 def _peak(updater: Updater, updates: Sequence[UpdateBatches]) -> int:
-    give_back()
+    device = updater.learner.arithmetic.device
+    give_back(device)
     for update in updates:
         try_update(updater, update)
-    return peak_memory(updater.learner.arithmetic.device)
+    return peak_memory(device)
 
 
 def _update(batches: TrainingBatches, number: int) -> UpdateBatches:
@@ -323,13 +325,8 @@ def _places(train: Split, numbers: Ints) -> int:
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
     """Return the duration of ``work``, with all work of the device."""
-    _wait_for(device)
+    device_of(device).synchronize()
     began = time.perf_counter()
     work()
-    _wait_for(device)
+    device_of(device).synchronize()
     return time.perf_counter() - began
-
-
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -25,6 +25,7 @@ from nmt.config.sections import TrainConfig
 from nmt.data.corpus.folder import Split
 from nmt.data.corpus.lengths import LongerSide
 from nmt.data.vocabulary import Ints
+from nmt.devices.kinds import device_of
 from nmt.models.transformer.attention_kernels import supports_flat_batches
 from nmt.reporting.run_record import Cost
 from nmt.training.loop.batches import read_batch
@@ -54,9 +55,9 @@ def known_cost(config: TrainConfig, step: Step, train: Split, arithmetic: Arithm
 
 def sustained_tflops(device: torch.device, option: float | None) -> float | None:
     """Return the rate of a device: the option, else the paper's, else None."""
-    if option is not None or device.type != "cuda":
+    if option is not None:
         return option
-    name = torch.cuda.get_device_name(device)
+    name = device_of(device).hardware
     return next((rate for kind, rate in SUSTAINED_TFLOPS.items() if re.search(rf"\b{kind}(?!\d)", name)), None)
 
 

@@ -16,6 +16,7 @@ from nmt.data.corpus.folder import Split
 from nmt.data.corpus.lengths import LongerSide
 from nmt.data.vocabulary import Ints
 from nmt.devices import is_shortage
+from nmt.devices.kinds import device_of
 from nmt.distributed.world import World
 from nmt.errors import DeviceError, NMTError
 from nmt.reporting.resources import give_back, most_memory, peak_memory
@@ -44,7 +45,7 @@ def decide_token_budget(config: TrainConfig, datasets: Datasets, device: torch.d
     check(config, datasets.longest, config.training.last_update)
     stored = world.on_main(lambda: _size_of_run(config.checkpoint, config.batching))
     size = min(world.gather(_largest(config, datasets, device, world) if stored is None else stored))
-    give_back()  # the memory of the trial
+    give_back(device)  # the memory of the trial
     logger.info("batches of up to %d tokens (%s)", size, "as before" if stored else "found by --max-tokens auto")
     return _with_size(config, size)
 
@@ -67,7 +68,9 @@ def divisors(tokens_per_update: int, longest: int, processes: int) -> list[int]:
     return sizes[::-1] or [longest]
 
 
-def largest_by_trial(sizes: Sequence[int], attempt: Attempt, reserved: Callable[[], float]) -> int:
+def largest_by_trial(
+    sizes: Sequence[int], attempt: Attempt, reserved: Callable[[], float], device: torch.device
+) -> int:
     """Try the largest size first: on a GPU a failed trial costs nothing. ``reserved``: the share of its memory in use."""
     for size in reversed(sizes):
         try:
@@ -78,7 +81,7 @@ def largest_by_trial(sizes: Sequence[int], attempt: Attempt, reserved: Callable[
             if not is_shortage(error):
                 raise
         logger.info("batches of %d tokens do not fit", size)
-        give_back()
+        give_back(device)
     raise DeviceError(
         f"even batches of {sizes[0]} tokens do not fit into the memory of the device; choose a smaller model, or "
         f"leave out long sentences with --max-tokens and --skip-long"
@@ -135,10 +138,10 @@ def _largest(config: TrainConfig, datasets: Datasets, device: torch.device, worl
     def attempt(size: int) -> None:
         trial.update(largest_batches(datasets.train, _with_size(config, size).batching, config.seed))
 
-    if device.type == "cuda":
-        total = torch.cuda.get_device_properties(device).total_memory
-        return largest_by_trial(sizes, attempt, lambda: torch.cuda.max_memory_reserved(device) / total)
-    give_back()
+    give_back(device)
+    share = device_of(device).reserved_share
+    if share() is not None:
+        return largest_by_trial(sizes, attempt, lambda: share() or 0.0, device)
     copied = trial.checkpoint if config.checkpoint.asynchronous and world.main else 0  # while a checkpoint is written
     return largest_by_forecast(sizes, attempt, lambda: peak_memory(device), lambda: most_memory(device), copied)
 

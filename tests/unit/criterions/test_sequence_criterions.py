@@ -306,7 +306,7 @@ def test_the_defaults_are_the_constants_of_the_papers() -> None:
 
 
 def test_a_batch_with_other_targets_keeps_its_sources() -> None:
-    from nmt.data.batching.batch import with_targets
+    from nmt.criterions.sequences import with_targets
 
     drawn = translations(DRAWN)
     many: Batch = with_targets(BATCH, drawn.tokens.flatten(0, 1), drawn.lengths.flatten())

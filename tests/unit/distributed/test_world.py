@@ -62,8 +62,8 @@ def test_each_process_of_a_machine_has_a_gpu_of_its_own(monkeypatch: pytest.Monk
     assert own_device("cuda", second) == "cuda:1"
     assert own_device("cpu", second) == "cpu"
     assert own_device("cuda", {}) == "cuda"
-    for there, device in ((True, "cuda:1"), (False, "auto")):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+    for there, device in ((torch.device("cuda"), "cuda:1"), (None, "auto")):
+        monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available, there=there: there)
         assert own_device("auto", second) == device
     with pytest.raises(UsageError, match="cuda:0 would give all processes the same GPU; use --device cuda"):
         own_device("cuda:0", second)

@@ -11,6 +11,7 @@ from torch.nn import Parameter
 
 from nmt.config.option import flags_of
 from nmt.config.sections import TrainConfig
+from nmt.devices.kinds import Accelerator
 from nmt.errors import UsageError
 from nmt.optim import optimizers
 from nmt.optim.config import AdamConfig, AdamThenSgdConfig, AdamWConfig, NagConfig, RmspropConfig, SgdConfig
@@ -263,19 +264,11 @@ def test_a_factor_of_noam_that_overflows_is_refused() -> None:
         NoamConfig(factor=1e36)
 
 
-class Placed:
-    """What is asked of a parameter about its place."""
-
-    def __init__(self, *, gpu: bool, floating: bool = True) -> None:
-        self.is_cuda = gpu
-        self._floating = floating
-
-    def is_floating_point(self) -> bool:
-        return self._floating
-
-
-def test_fused_kernels_are_for_parameters_that_are_all_on_a_gpu() -> None:
-    here, there = ("a", Placed(gpu=False)), ("b", Placed(gpu=True))
+def test_fused_kernels_are_for_parameters_that_are_all_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that takes no memory stands for the GPU."""
+    monkeypatch.setattr(Accelerator, "skips_updates", True)
+    here, there = ("a", torch.zeros(1)), ("b", torch.zeros(1, device="meta"))
+    numbers = torch.zeros(1, dtype=torch.int64, device="meta")
     assert runs_fused([{"params": [there]}, {"params": [there, there]}]) is True
     assert runs_fused([{"params": [there]}, {"params": [there, here]}]) is None
-    assert runs_fused([{"params": [("c", Placed(gpu=True, floating=False))]}]) is None
+    assert runs_fused([{"params": [("c", numbers)]}]) is None

@@ -48,7 +48,7 @@ import torch, nmt.reporting.resources as memory
 figures = [memory.resident_memory()]
 held = torch.ones(100_000_000)
 del held
-memory.give_back()
+memory.give_back(torch.device("cpu"))
 figures += [memory.peak_memory(torch.device("cpu")), memory.resident_memory()]
 held = torch.ones(50_000_000)
 print(*figures, memory.peak_memory(torch.device("cpu")), memory.resident_memory())

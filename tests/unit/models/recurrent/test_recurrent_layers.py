@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt.models.recurrent import layers as recurrent
 from nmt.models.recurrent.layers import (
@@ -76,16 +77,22 @@ def test_a_layer_goes_on_from_any_state(kind: type[LSTMLayer]) -> None:
     torch.testing.assert_close(after, last)
 
 
+def over_packed(layer: LSTMLayer, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """What torch makes of packed sentences."""
+    output, after = layer.rnn(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+    states, _ = pad_packed_sequence(output, batch_first=True, total_length=x.size(1))
+    return states, layer.join([part[0] for part in (after if isinstance(after, tuple) else (after,))])
+
+
 @KINDS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_states_and_gradients_are_those_of_packed_sentences(kind: type[LSTMLayer], dtype: torch.dtype) -> None:
-    """Packed is how they are read on a GPU."""
     layer = kind(3, 4).to(dtype)
     real = (torch.arange(6) < LENGTHS[:, None])[:, :, None]
     x = torch.randn(3, 6, 3, dtype=dtype, requires_grad=True)
 
     states, last = layer.over_sentences(x, LENGTHS)
-    packed, packed_last = layer._packed(x, LENGTHS)
+    packed, packed_last = over_packed(layer, x, LENGTHS)
     torch.testing.assert_close(states * real, packed)
     torch.testing.assert_close(last, packed_last)
 
@@ -99,7 +106,7 @@ def test_states_and_gradients_are_those_of_packed_sentences(kind: type[LSTMLayer
 def test_a_projected_layer_is_that_of_packed_sentences_and_goes_on_from_its_state() -> None:
     layer, x = ProjectedLSTMLayer(3, 6, 4), torch.randn(3, 5, 3)
     states, last = layer.over_sentences(x, LENGTHS)
-    packed, packed_last = layer._packed(x, LENGTHS)
+    packed, packed_last = over_packed(layer, x, LENGTHS)
     torch.testing.assert_close(states * (torch.arange(5) < LENGTHS[:, None])[:, :, None], packed)
     torch.testing.assert_close(last, packed_last)
     torch.testing.assert_close(layer.split(last)[0], packed[torch.arange(3), LENGTHS - 1])

@@ -17,7 +17,8 @@ from torch.nn.attention import varlen
 from nmt.config.sections import BatchingConfig
 from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
-from nmt.data.batching.batch import Batch, collate, with_targets
+from nmt.criterions.sequences import with_targets
+from nmt.data.batching.batch import Batch, collate
 from nmt.data.batching.plan import plan_batches
 from nmt.interface import AttentionRequest, EncoderDecoder, VocabularySizes
 from nmt.layers.linear import eighths

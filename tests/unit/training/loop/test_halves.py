@@ -71,7 +71,9 @@ def accumulate(step: Step, read: BatchReader, world: World, *batches: Any) -> Up
 
 def gradients(step: Step, split: Split, updates: tuple[Any, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """All gradients as one vector, the denominator and the loss."""
-    totals = accumulate(step, BatchReader(lambda indices: read_batch(split, indices)), World(), *updates)
+    totals = accumulate(
+        step, BatchReader(lambda indices: read_batch(split, indices), torch.device("cpu")), World(), *updates
+    )
     found = [parameter.grad.flatten() for parameter in step.parameters() if parameter.grad is not None]
     return torch.cat(found), totals.denominator, totals.sums[0]
 
@@ -143,7 +145,7 @@ def test_a_batch_that_cannot_even_be_copied_is_one_without_memory(
             return ("forward",) if meets else ()
 
     step, split = small(make_step), make_split(4)
-    read = Full(lambda indices: read_batch(split, indices))
+    read = Full(lambda indices: read_batch(split, indices), torch.device("cpu"))
     if meets:
         with pytest.raises(DeviceError, match="in the forward pass of a batch of 4 sentences"):
             accumulate(step, read, Met(), torch.arange(4).numpy())
@@ -166,7 +168,7 @@ def test_processes_do_not_leave_each_other_waiting(
 
     step = small(make_step, fits=1, fails_in=fails_in)
     split = make_split(4)
-    read = BatchReader(lambda indices: read_batch(split, indices))
+    read = BatchReader(lambda indices: read_batch(split, indices), torch.device("cpu"))
     with pytest.raises(DeviceError, match=f"in the {fails_in} pass of a batch of 2 sentences"):
         accumulate(step, read, Two(), torch.arange(2).numpy(), torch.arange(2, 4).numpy())
     assert step.sizes == [2]

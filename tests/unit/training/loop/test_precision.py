@@ -14,6 +14,7 @@ import torch
 from nmt.config.choices import Precision
 from nmt.config.sections import CheckpointConfig, DeviceConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.data.batching.batch import collate
+from nmt.devices.kinds import Cuda, Device
 from nmt.errors import NMTError
 from nmt.storage.checkpoints import read_info
 from nmt.storage.run_folder import checkpoints_in
@@ -50,8 +51,9 @@ def test_auto_is_a_rule_over_device_capability_and_size(
     expected: Precision,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(precision, "computes_bf16", lambda device: bf16)
-    monkeypatch.setattr(precision, "multiplies_tiles", lambda device: tiles)
+    for kind in (Device, Cuda):
+        monkeypatch.setattr(kind, "computes_bf16", lambda device: bf16)
+    monkeypatch.setattr(Device, "multiplies_tiles", lambda device: tiles)
     assert choose_precision(Precision.auto, device, width=width, vocabulary=vocabulary) is expected
     assert choose_precision(Precision.fp32, device, width=width, vocabulary=vocabulary) is Precision.fp32
 
@@ -70,7 +72,8 @@ def test_auto_is_a_rule_over_device_capability_and_size(
 def test_auto_keeps_the_format_of_the_run_where_the_device_has_it(
     device: torch.device, bf16: bool, before: Precision, expected: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precision, "computes_bf16", lambda device: bf16)
+    for kind in (Device, Cuda):
+        monkeypatch.setattr(kind, "computes_bf16", lambda device: bf16)
     assert choose_precision(Precision.auto, device, width=512, vocabulary=LARGE, before=before) is expected
 
 
@@ -78,7 +81,7 @@ def test_a_run_keeps_what_auto_chose_at_its_start(
     tiny_run: Callable[..., TrainConfig], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     auto = DeviceConfig("cpu", Precision.auto)
-    monkeypatch.setattr(precision, "computes_bf16", lambda device: True)
+    monkeypatch.setattr(Device, "computes_bf16", lambda device: True)
     with caplog.at_level(logging.INFO, "nmt"):
         train(tiny_run(training=TrainingConfig(max_update=4), device=auto))
     assert "training on cpu in fp32 (chosen by --precision auto)" in caplog.text

@@ -15,6 +15,7 @@ import torch
 from nmt.data.batching.batch import Batch
 from nmt.data.batching.variation import PlannedBatch
 from nmt.data.corpus.folder import Split
+from nmt.devices.kinds import Cuda
 from nmt.errors import DataError
 from nmt.training.loop.batches import BatchReader, ReadAhead, batch_reader, read_batch
 
@@ -49,43 +50,37 @@ class Stream:
     def wait_event(self, event: str) -> None:
         self.log.append((self.name, "waits for", event))
 
+    def __enter__(self) -> None:
+        self.log.append(("on", self.name))
+
+    def __exit__(self, *_: object) -> None:
+        self.log.append(("off", self.name))
+
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """A card that is none: pinning, copying, events and what streams use in the order in which torch is told."""
+    """A card that is none: copying, events and what streams use in the order in which torch is told."""
     noted: list[Any] = []
 
     @contextlib.contextmanager
-    def stream(given: Stream) -> Iterator[None]:
-        noted.append(("on", given.name))
+    def device_index(number: int) -> Iterator[None]:
+        noted.append(("within", number))
         yield
-        noted.append(("off", given.name))
-
-    @contextlib.contextmanager
-    def device(given: torch.device) -> Iterator[None]:
-        noted.append(("within", str(given)))
-        yield
-
-    def pinned(batch: Batch) -> Batch:
-        noted.append("pinned")
-        return batch
 
     def to(batch: Batch, device: torch.device) -> Batch:
         noted.append(f"to {device}")
         return batch
 
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream("copying", noted))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("computing", noted))
-    monkeypatch.setattr(torch.cuda, "stream", stream)
-    monkeypatch.setattr(torch.cuda, "device", device)
+    monkeypatch.setattr(torch, "Stream", lambda device: Stream("copying", noted))
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: Stream("computing", noted))
+    monkeypatch.setattr(torch.accelerator, "device_index", device_index)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, used: noted.append((used.name, id(tensor))))
-    monkeypatch.setattr(Batch, "pinned", pinned)
     monkeypatch.setattr(Batch, "to", to)
     return noted
 
 
 def read_ahead(noting: Noting) -> ReadAhead:
-    return ReadAhead(noting, torch.device("cuda", 0))
+    return ReadAhead(noting, Cuda(torch.device("cuda", 0)))
 
 
 def items(*batches: list[int], epoch: int = 1) -> list[PlannedBatch]:
@@ -157,9 +152,8 @@ def test_a_copy_is_on_its_way_before_the_batch_is_asked_for(
 ) -> None:
     ahead, (wanted,) = read_ahead(Noting(make_split(10))), items([1, 2])
     begun: list[Any] = [
-        ("within", "cuda:0"),
+        ("within", 0),
         ("on", "copying"),
-        "pinned",
         "to cuda:0",
         ("copying", "copied"),
         ("off", "copying"),

@@ -72,7 +72,9 @@ def test_an_update_waits_for_nothing(
     monkeypatch.setattr(updater_module, "seed_torch", lambda *_: None)
     optimizer = torch.optim.Adam(step.parameters(), fused=True)
     learner = Learner(step, optimizer, Arithmetic(torch.device("cpu"), Precision.fp32), World())
-    updater = Updater(learner, lambda progress: 1.0, BatchReader(lambda indices: batch), limits, seed=1)
+    updater = Updater(
+        learner, lambda progress: 1.0, BatchReader(lambda indices: batch, torch.device("cpu")), limits, seed=1
+    )
     update = UpdateBatches((np.arange(6),), 1, DataPosition(2))
     before = [parameter.detach().clone() for parameter in step.parameters()]
     with NoWaiting():

@@ -235,7 +235,7 @@ def test_the_seconds_of_a_run_are_charged_to_what_took_them(
         limits=TrainingConfig(max_update=2),
         validation=ValidationConfig(interval=None, interval_updates=1),
         save=CheckpointConfig(save_interval=None, save_interval_updates=1),
-        reader=lambda read, device: BatchReader(takes(10, read)),
+        reader=lambda read, device: BatchReader(takes(10, read), device),
         clock=lambda: now[0],
     )
     monkeypatch.setattr(trainer.updater, "announce", takes(100, trainer.updater.announce))
@@ -511,7 +511,7 @@ class ReadAheadToCpu(ReadAhead):
     """Copies nothing."""
 
     def __init__(self, read: Callable[[Any], Batch]) -> None:
-        BatchReader.__init__(self, read)
+        BatchReader.__init__(self, read, torch.device("cpu"))
         self._thread, self._coming = ThreadPoolExecutor(1), deque()
 
     def __call__(self, indices: Any) -> Batch:

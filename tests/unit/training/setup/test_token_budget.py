@@ -43,6 +43,7 @@ from nmt.training.setup.token_budget import (
 pytestmark = pytest.mark.slow  # whole runs
 
 MakeSplit = Callable[..., Split]
+CPU = torch.device("cpu")
 SIZES = (512, 1024, 2048, 4096, 8192)
 
 
@@ -66,13 +67,13 @@ class Card:
 @pytest.mark.parametrize(("room", "expected"), [(9000, 8192), (8191, 4096), (600, 512)])
 def test_on_a_gpu_the_largest_size_that_finds_memory_is_taken(room: int, expected: int) -> None:
     card = Card(room)
-    assert largest_by_trial(SIZES, card.attempt, card.reserved) == expected
+    assert largest_by_trial(SIZES, card.attempt, card.reserved, CPU) == expected
     assert card.tried == [size for size in reversed(SIZES) if size >= expected]
 
 
 def test_on_a_gpu_some_memory_stays_free() -> None:
     card = Card(10_000, per_token=SHARE_OF_GPU / 3000)
-    assert largest_by_trial(SIZES, card.attempt, card.reserved) == 2048
+    assert largest_by_trial(SIZES, card.attempt, card.reserved, CPU) == 2048
 
 
 def test_a_failed_trial_holds_nothing_while_the_next_one_runs() -> None:
@@ -86,7 +87,7 @@ def test_a_failed_trial_holds_nothing_while_the_next_one_runs() -> None:
         if size > SIZES[0]:
             raise torch.OutOfMemoryError("no room")
 
-    assert largest_by_trial(SIZES, attempt, lambda: 0.0) == SIZES[0]
+    assert largest_by_trial(SIZES, attempt, lambda: 0.0, CPU) == SIZES[0]
     assert alive == [0] * len(SIZES)
 
 
@@ -94,7 +95,7 @@ def test_a_failed_trial_holds_nothing_while_the_next_one_runs() -> None:
 def test_if_nothing_fits_that_is_said() -> None:
     card = Card(100)
     with pytest.raises(DeviceError, match="even batches of 512 tokens do not fit"):
-        largest_by_trial(SIZES, card.attempt, card.reserved)
+        largest_by_trial(SIZES, card.attempt, card.reserved, CPU)
     assert card.tried == list(reversed(SIZES))
 
 
@@ -103,7 +104,7 @@ def test_other_errors_are_not_taken_for_a_shortage() -> None:
         raise RuntimeError("shapes differ")
 
     with pytest.raises(RuntimeError, match="shapes differ"):
-        largest_by_trial(SIZES, broken, lambda: 0.0)
+        largest_by_trial(SIZES, broken, lambda: 0.0, CPU)
 
 
 class Process:

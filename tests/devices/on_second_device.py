@@ -1,0 +1,217 @@
+"""Models, training and translation on a second device, against the CPU.
+
+What a device of its own shows: tensors that were forgotten on the CPU, numbers that Python reads, memory that runs out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import nmt
+from nmt.config.choices import Precision
+from nmt.config.sections import BatchingConfig, DeviceConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.criterions import criterions
+from nmt.criterions.config import RDropConfig
+from nmt.devices import choose_device, device_named
+from nmt.devices.kinds import Accelerator, device_of
+from nmt.engines.model_engine import ModelDecoding, ModelEngine
+from nmt.models.transformer.config import TransformerConfig
+from nmt.optim.config import MuonConfig, ScheduleFreeAdamWConfig
+from nmt.optim.schedules import ConstantConfig
+from nmt.search import searches
+from nmt.search.config import BeamConfig, DiverseBeamConfig, GreedyConfig, SamplingConfig
+from nmt.search.decoding import Scores
+from nmt.search.requests import Sentences
+from nmt.storage.run_folder import checkpoints_in
+from nmt.storage.tensor_file import read_tensors
+from nmt.testing.subjects import Subject, kinds, subject, toy_batch
+from nmt.training.assemble import train
+from nmt.training.loop.learner import Arithmetic, Step
+from tests.devices.second_device import NAME, Wait, budget, install, noted, recorder
+
+SECOND = install()
+BY_DAY = ("transformer", "lstm_bahdanau", "gnmt_tiny", "deep_att", "lstm_moe", "conv_s2s_tiny", "bytenet_tiny")
+BY_DAY += ("neural_turing_machine", "memory_network", "neural_gpu_tiny", "transformer_moe_tiny", "lightconv")
+MODELS = [pytest.param(one, id=one.name, marks=[] if one.name in BY_DAY else pytest.mark.nightly) for one in kinds()]
+
+# Where the passes of an update wait for the device, and why they must.
+EXPERTS = {
+    ("bincount", "layers/experts.py"),
+    ("_local_scalar_dense", "layers/experts.py"),
+}  # the largest group is a shape
+ALLOWED: Mapping[str, set[tuple[str, str]]] = {
+    "transformer_moe": EXPERTS | {("index", "models/transformer/transformer_moe.py")},  # real positions are a shape
+    "lstm_moe": EXPERTS | {("index", "models/recurrent/lstm_moe.py")},
+}
+
+
+def family(name: str) -> str:
+    return next((known for known in ALLOWED if name.startswith(known)), name)
+
+
+def places(waits: list[Wait]) -> set[tuple[str, str]]:
+    return {(wait.operation, wait.file) for wait in waits}
+
+
+def passes(of: Subject, device: str, precision: Precision) -> tuple[float, dict[str, torch.Tensor], list[Wait]]:
+    """Return the loss and the gradients of a batch, and where the two passes waited."""
+    criterion = criterions.build(criterions.config_class("label_smoothed_cross_entropy")())
+    step = Step(of.model(), criterion).to(device).eval()
+    arithmetic = Arithmetic(torch.device(device), precision)
+    batch = toy_batch(of.built, [5, 3, 7, 4], [4, 6, 3, 5]).to(torch.device(device))
+    with noted() as waits:
+        with arithmetic.forward_pass():
+            report = step(batch)
+        report.loss_sum.backward()
+        waited = [*waits]
+    gradients = {name: part.grad.cpu() for name, part in step.named_parameters() if part.grad is not None}
+    return float(report.loss_sum), gradients, waited
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_loss_and_gradients_are_those_of_the_cpu_and_nothing_is_waited_for(model: Subject) -> None:
+    expected, there = (passes(model, device, Precision.fp32) for device in ("cpu", NAME))
+    assert there[0] == pytest.approx(expected[0], rel=1e-4)
+    assert there[1].keys() == expected[1].keys()
+    for name, gradient in expected[1].items():
+        torch.testing.assert_close(
+            there[1][name], gradient, rtol=1e-3, atol=1e-4, msg=lambda text, n=name: f"{n}: {text}"
+        )
+    assert places(there[2]) == ALLOWED.get(family(model.name), set())
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_autocast_gives_nearly_the_same_loss(model: Subject) -> None:
+    full, half = (passes(model, NAME, precision)[0] for precision in (Precision.fp32, Precision.bf16))
+    assert half != full
+    assert half == pytest.approx(full, rel=0.05)
+
+
+SEARCHES = [BeamConfig(beam_size=3, max_len_b=5), DiverseBeamConfig(beam_size=4, groups=2, max_len_b=5)]
+SEARCHES += [GreedyConfig(max_len_b=5), SamplingConfig(max_len_b=5, topp=0.9), SamplingConfig(max_len_b=5, topk=3)]
+
+
+@pytest.mark.parametrize("config", SEARCHES, ids=lambda config: type(config).__name__)
+@pytest.mark.parametrize("name", ["transformer_tiny", "lstm_tiny"])
+def test_a_step_of_a_search_waits_once(name: str, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each group of a diverse beam chooses after those before it, and waits."""
+    step, steps = ModelDecoding.step, list[Scores]()
+    monkeypatch.setattr(ModelDecoding, "step", lambda *arguments: steps.append(step(*arguments)) or steps[-1])
+    sources = [np.array([5, 9, 7, 2]), np.array([6, 2])]
+    found = {}
+    for device in ("cpu", NAME):
+        engine, before = ModelEngine(subject(name).model().to(device), device), len(steps)
+        with noted() as waits:
+            found[device] = searches.build(config, 1).find(engine, Sentences(sources))
+        forced = 2  # steps at which a sentence ends at its limit; they read the scores of these tokens too
+        at_most = getattr(config, "groups", 1) * (len(steps) - before + forced)
+        assert len(waits) <= (at_most if device == NAME else 0), waits
+    for here, there in zip(found["cpu"], found[NAME], strict=True):
+        assert there[0].tokens.tolist() == here[0].tokens.tolist()
+        assert there[0].score == pytest.approx(here[0].score, abs=1e-4)
+
+
+def test_the_device_is_chosen_by_name_and_by_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert device_named(NAME) == NAME and choose_device(f"{NAME}:0") == SECOND
+    assert isinstance(device_of(SECOND), Accelerator)
+    assert device_named("auto") == NAME
+
+
+@pytest.fixture
+def runs(tiny_run: Callable[..., TrainConfig], tmp_path: Path) -> Callable[..., Path]:
+    """Trains in a folder on a device; other arguments replace sections of the configuration."""
+
+    def run(folder: str, device: str, precision: Precision = Precision.fp32, **sections: Any) -> Path:
+        config = tiny_run(device=DeviceConfig(device, precision), **sections)
+        config.checkpoint = replace(config.checkpoint, save_dir=str(tmp_path / folder))
+        train(config)
+        return tmp_path / folder
+
+    return run
+
+
+def losses(run: Path) -> dict[str, float]:
+    """Losses of training and validation, by event and update."""
+    events = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return {f"{e['event']} {e['update']}": e["loss"] for e in events if e["event"] in ("train", "valid")}
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    return read_tensors(checkpoints_in(run)[-1] / "model.safetensors")
+
+
+# A CPU draws dropout in its own way, and the halves of a batch draw other numbers than the whole.
+WITHOUT_DROPOUT = TransformerConfig(1, 1, d_model=16, d_ff=24, num_heads=2, dropout=0.0)
+LIMITS = TrainingConfig(max_update=8, clip_norm=1.0)
+CHECKED = ValidationConfig(interval_updates=4, metrics=("bleu",), samples=0)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        pytest.param({}, id="adam"),
+        pytest.param({"optimizer": MuonConfig()}, id="muon"),
+        pytest.param({"optimizer": ScheduleFreeAdamWConfig(), "scheduler": ConstantConfig()}, id="schedule_free"),
+        pytest.param({"criterion": RDropConfig()}, id="r_drop"),
+        pytest.param({"training": replace(LIMITS, ema_decay=0.9)}, id="mean_of_weights"),
+    ],
+)
+def test_training_on_the_device_is_training_on_the_cpu(runs: Callable[..., Path], sections: dict[str, Any]) -> None:
+    options = {"training": LIMITS, "validation": CHECKED, "model": WITHOUT_DROPOUT} | sections
+    here, there = (runs(device, device, **options) for device in ("cpu", NAME))
+    assert losses(there) == pytest.approx(losses(here), rel=1e-3) and len(losses(there)) > 3
+    for name, expected in weights(here).items():
+        torch.testing.assert_close(weights(there)[name], expected, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("precision", [Precision.fp32, Precision.bf16, Precision.fp16])
+def test_a_run_that_stopped_goes_on_exactly(runs: Callable[..., Path], precision: Precision) -> None:
+    undisturbed = runs("whole", NAME, precision, training=LIMITS, validation=CHECKED)
+    runs("parts", NAME, precision, training=replace(LIMITS, max_update=5), validation=CHECKED)
+    resumed = runs("parts", NAME, precision, training=LIMITS, validation=CHECKED)
+    assert losses(resumed).items() >= losses(undisturbed).items() and len(losses(undisturbed)) > 3
+    before, after = weights(undisturbed), weights(resumed)
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_an_update_waits_for_nothing_but_its_numbers(runs: Callable[..., Path]) -> None:
+    """Training reads a report of an update while the next one is computed, and copies a checkpoint at once."""
+    waits = {}
+    for updates in (4, 8):
+        with noted() as noted_waits:
+            runs(str(updates), NAME, training=replace(LIMITS, max_update=updates))
+            waits[updates] = Counter((wait.file, wait.function) for wait in noted_waits)
+    assert waits[8] - waits[4] == Counter({("training/loop/learner.py", "all_finite"): 1}), "one checkpoint more"
+
+
+def test_a_batch_that_does_not_fit_is_computed_in_halves(
+    runs: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    large = {"training": LIMITS, "batching": BatchingConfig(max_tokens=800), "model": WITHOUT_DROPOUT}
+    recorder.reset()
+    roomy = runs("roomy", NAME, **large)
+    with budget(0.7 * (recorder.peak - recorder.held)), caplog.at_level("WARNING", "nmt"):
+        short = runs("short", NAME, **large)
+    assert "out of memory" in caplog.text and "doing it in halves" in caplog.text
+    assert losses(short) == pytest.approx(losses(roomy), rel=1e-4)
+
+
+def test_translating_goes_on_in_halves_if_memory_is_short(runs: Callable[..., Path]) -> None:
+    folder = str(runs("run", NAME, training=LIMITS))
+    translator = nmt.load(folder, device=NAME)
+    lines = [" ".join("abcdefgh"[: 1 + number % 8]) for number in range(40)]
+    recorder.reset()
+    expected = translator.translate(lines)
+    with budget(0.6 * (recorder.peak - recorder.held)):
+        assert translator.translate(lines) == expected
+    assert nmt.load(folder, device="cpu").translate(lines) == expected
