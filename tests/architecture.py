@@ -28,6 +28,7 @@ OMEGACONF_LIVES_IN = ("nmt/config/", "nmt_cli/")
 RIDDLES = set("given asked said found besides told wanted apart together alone taken one another".split())
 RIDDLES_OF_FILES = set("sealing finding_text looking halving trials stored explain".split())
 
+ACCELERATORS = {"cuda", "mps", "xpu"}
 CONFIGURES_LOGGING = set(
     "basicConfig dictConfig fileConfig captureWarnings setLoggerClass setLevel addHandler removeHandler addFilter".split()
 )
@@ -218,6 +219,24 @@ def hydra_and_omegaconf_stay_at_the_border(tree: Tree) -> Iterator[Violation]:
         internals = sorted(name for name in module.imports if _inside(name, HYDRAS_INTERNALS))
         if internals and module.path != HYDRA_BRIDGE:
             yield Violation(module.path, f"imports internals of Hydra: {', '.join(internals)}")
+
+
+def one_place_knows_devices(tree: Tree) -> Iterator[Violation]:
+    """Check that only ``nmt/devices`` asks which kind of accelerator there is; whether it is a CPU anybody may ask."""
+    for module in tree.modules.values():
+        if module.inside("nmt.devices"):
+            continue
+        for node in module.nodes:
+            if isinstance(node, ast.Attribute) and _last_name(node.value) == "torch" and node.attr in ACCELERATORS:
+                yield Violation(module.path, f"line {node.lineno} uses torch.{node.attr}; ask nmt/devices")
+            elif isinstance(node, ast.Attribute) and node.attr in {f"is_{kind}" for kind in ACCELERATORS}:
+                yield Violation(module.path, f"line {node.lineno} asks for {node.attr}; ask nmt/devices")
+            elif isinstance(node, ast.Compare) and any(map(_names_accelerator, ast.walk(node))):
+                yield Violation(module.path, f"line {node.lineno} compares the kind of a device; ask nmt/devices")
+
+
+def _names_accelerator(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and str(node.value).partition(":")[0] in ACCELERATORS
 
 
 def the_library_leaves_the_process_alone(tree: Tree) -> Iterator[Violation]:

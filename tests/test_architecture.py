@@ -18,6 +18,7 @@ from tests.architecture import (
     names_say_what_they_hold,
     no_import_goes_in_a_circle,
     one_name_means_one_class,
+    one_place_knows_devices,
     packages_import_from_rows_above,
     rooms_import_downwards,
     the_library_does_no_work_at_import,
@@ -64,6 +65,10 @@ EXCEPTIONS: dict[Rule, dict[str, str]] = {
     one_name_means_one_class: {
         "Decoder": "the field's word; each recurrent family and the Transformer has one",
         "Encoder": "the field's word, as Decoder",
+    },
+    one_place_knows_devices: {
+        "nmt/config/checks.py": "names of devices are checked before torch is imported",
+        "nmt/engines/graphs.py": "records CUDA graphs, which torch has under torch.cuda",
     },
     the_library_leaves_the_process_alone: {
         "nmt/serving/workers.py": "only a worker process does, whose answers report the fate of each line",
@@ -141,6 +146,15 @@ VIOLATIONS: dict[Rule, tuple[dict[str, str], list[str]]] = {
             "nmt_cli/sweeps/sweep.py": "from hydra.core.global_hydra import GlobalHydra\n",
         },
         ["nmt/low/a.py", "nmt/low/b.py", "nmt_cli/sweeps/sweep.py"],
+    ),
+    one_place_knows_devices: (
+        {
+            "nmt/low/a.py": "def f(x):\n    torch.cuda.synchronize()\n",
+            "nmt/low/b.py": "def f(x):\n    return x.is_cuda\n",
+            "nmt/low/c.py": "def f(x):\n    return x.device.type in ('cpu', 'mps')\n",
+            "nmt_cli/d.py": "x = torch.accelerator.is_available(), device.type == 'cpu', 'cuda'\n",
+        },
+        ["nmt/low/a.py", "nmt/low/b.py", "nmt/low/c.py"],
     ),
     the_library_leaves_the_process_alone: (
         {

@@ -86,9 +86,11 @@ class Symmetrization(Enum):
 class Precision(Enum):
     """Number format of the forward and backward pass; the parameters that are trained stay in float32."""
 
-    auto = "auto"  # by device, its capability and the model's size; translating: fp32
+    usual = "usual"  # auto on a GPU, fp32 on a CPU
+    auto = "auto"  # by device, its capability and the model's size; translating on a CPU: fp32
     fp32 = "fp32"
-    bf16 = "bf16"
+    tf32 = "tf32"  # fp32, whose matrix products an NVIDIA GPU computes with 10 bits of mantissa
+    bf16 = "bf16"  # what stays in fp32 is computed as in tf32, also in fp16
     fp16 = "fp16"  # on a GPU; training scales the loss
     bf16_output = "bf16_output"  # bf16 for the product of the output layer alone, in training
 

@@ -96,7 +96,7 @@ class SeedOption(CommonOptions):
 class DeviceOption(CommonOptions):
     """Where a command computes that has no choice of precision."""
 
-    device: str = flag("auto", help="where the model is computed: auto, cpu, cuda or cuda:N")
+    device: str = flag("auto", help="where the model is computed: auto, cpu, cuda, cuda:N, mps or xpu:N")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -56,7 +56,6 @@ class TrainingConfig:
     )
     checkpoint_activations: bool = flag(False, help="less memory for more time: layers run again in the backward pass")
     compile: bool = flag(False, help="compile the layers with torch.compile; for GPUs")
-    cuda_graphs: bool = flag(False, help="with --compile: record what layers launch and replay it")
 
     def __post_init__(self) -> None:
         if self.ema_decay is not None and not 0 < self.ema_decay < 1:
@@ -286,8 +285,13 @@ class ReportConfig(ProgressOption):
 class DeviceConfig:
     """Where and in which precision the work is done."""
 
-    name: str = option("auto", help="auto, cpu, cuda or cuda:N", flag="--device")
-    precision: Precision = flag(Precision.fp32, help="fp32, bf16, fp16, bf16_output or auto (by device and size)")
+    name: str = option(
+        "auto", help="auto, cpu, cuda, cuda:N, mps, xpu, xpu:N, or one of a plug-in of torch", flag="--device"
+    )
+    precision: Precision = flag(
+        Precision.usual,
+        help="fp32, tf32, bf16, fp16, bf16_output, auto (by device and size), usual (auto on a GPU, fp32 on a CPU)",
+    )
     threads: int | None = threads_option()
 
     def __post_init__(self) -> None:

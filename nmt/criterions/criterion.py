@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torch import nn
 
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 class Criterion(nn.Module, ABC):
     """An objective over one micro-batch; sums, never means (the trainer divides once per update)."""
-
-    runs_model_once: ClassVar[bool] = True  # True: CUDA graphs may record it
-    asks_for_attention: ClassVar[bool] = False  # True: batches keep their padding
 
     @abstractmethod
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport: ...

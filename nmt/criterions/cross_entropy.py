@@ -87,7 +87,6 @@ class GuidedAlignment(TokenCrossEntropy):
     """
 
     config: GuidedAlignmentConfig
-    asks_for_attention = True
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         config, pairs = self.config, batch.extras.get(ALIGNMENTS)
@@ -139,7 +138,6 @@ class RDrop(TokenCrossEntropy):
     """
 
     config: RDropConfig
-    runs_model_once = False
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         config, passes = self.config, (model(batch), model(batch))

@@ -44,8 +44,6 @@ Reward = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 class SequenceCriterion(Criterion):
     """A criterion that samples translations and rewards them; its denominator is the number of sentences."""
 
-    runs_model_once = False
-
     def __init__(self, config: SequenceConfig, parts: CriterionParts) -> None:
         super().__init__()
         self.config, self.sampler, self.reward = config, parts.sampler, parts.reward

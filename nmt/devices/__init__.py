@@ -130,11 +130,33 @@ def parameter_type(device: DeviceLike, precision: Precision) -> torch.dtype:
     return {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}.get(precision, torch.float32)
 
 
+def meant(precision: Precision, device: DeviceLike) -> Precision:
+    """Return ``auto`` or ``fp32`` for ``usual``, by device."""
+    if precision is not Precision.usual:
+        return precision
+    return Precision.fp32 if kind_of(device) == "cpu" else Precision.auto
+
+
+def half_precision(device: DeviceLike) -> Precision:
+    """Return the fastest precision of an accelerator."""
+    from nmt.devices.kinds import device_of
+
+    kind = device_of(device)
+    if kind.computes_bf16():
+        return Precision.bf16
+    return Precision.fp16 if kind.halves else Precision.fp32
+
+
 def require_precision(device: DeviceLike, precision: Precision) -> None:
     """Refuse a precision that a device lacks, or that a GPU would emulate. Every CPU computes in bf16, some slowly."""
     on_cpu = kind_of(device) == "cpu"
     if precision is Precision.fp16 and on_cpu:
         raise UsageError("precision fp16 is for GPUs; on a CPU use --precision bf16 or fp32")
+    if precision is Precision.tf32:
+        from nmt.devices.kinds import device_of
+
+        if on_cpu or not device_of(device).computes_tf32():
+            raise UsageError("precision tf32 is for NVIDIA GPUs of capability 8.0 and higher; use --precision fp32")
     if precision in (Precision.bf16, Precision.bf16_output) and not on_cpu:
         from nmt.devices.kinds import device_of
 

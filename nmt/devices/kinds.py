@@ -42,6 +42,7 @@ class Device:
     skips_updates = False  # torch's fused optimizers make no step where a flag in its memory says so
     exact = torch.float64  # data type of sums that must not lose digits
     halves = False  # float16 is as fast as bfloat16, or faster
+    records = False  # what a function launches can be recorded and replayed (CUDA graphs)
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -67,6 +68,13 @@ class Device:
     def multiplies_tiles(self) -> bool:
         """Whether whole tiles are multiplied in bfloat16 (AMX), many times as fast as in float32."""
         return bool(torch.cpu._is_amx_tile_supported())
+
+    def computes_tf32(self) -> bool:
+        """Whether matrix products in float32 can be computed with 10 bits of mantissa."""
+        return False
+
+    def allow_tf32(self, allowed: bool) -> None:
+        """Set whether they are, in this process."""
 
     def attends_flat(self) -> bool:
         """Whether torch has a kernel of attention for batches without padding, in half precision."""
@@ -231,9 +239,21 @@ class Accelerator(Device):
 class Cuda(Accelerator):
     """An NVIDIA GPU."""
 
-    copies_aside = skips_updates = halves = True
+    copies_aside = skips_updates = halves = records = True
 
     def attends_flat(self) -> bool:
+        return self._is_ampere()
+
+    def computes_tf32(self) -> bool:
+        return self._is_ampere()
+
+    def allow_tf32(self, allowed: bool) -> None:
+        precision = "tf32" if allowed and self.computes_tf32() else "ieee"
+        torch.backends.cuda.matmul.fp32_precision = precision
+        torch.backends.cudnn.conv.fp32_precision = precision  # type: ignore[attr-defined]
+        torch.backends.cudnn.rnn.fp32_precision = precision  # type: ignore[attr-defined]
+
+    def _is_ampere(self) -> bool:
         return torch.cuda.get_device_capability(self.device) >= (8, 0)
 
     def facts(self) -> dict[str, Any]:
@@ -251,7 +271,10 @@ class Rocm(Cuda):
     """An AMD GPU, which torch calls by the names of CUDA."""
 
     def attends_flat(self) -> bool:
-        return False  # torch's issue 173469: results are NaN
+        return False  # torch's issue 173469 reports NaN
+
+    def computes_tf32(self) -> bool:
+        return False
 
     def facts(self) -> dict[str, Any]:
         return {"gpu": self.hardware, "rocm": torch.version.hip}

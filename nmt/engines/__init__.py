@@ -12,7 +12,7 @@ from dataclasses import dataclass, make_dataclass
 from typing import TYPE_CHECKING, Any
 
 from nmt.config.choices import NumberFormat, Precision
-from nmt.devices import kind_of, parameter_type, require_precision, require_translating
+from nmt.devices import half_precision, kind_of, meant, parameter_type, require_precision, require_translating
 from nmt.errors import UsageError
 from nmt.models.transformer.config import (
     WITHOUT_SELF_ATTENTION,
@@ -96,7 +96,9 @@ class GraphsKind(EngineKind):
     """
 
     def misfit(self, model: LoadedModel, spec: EngineSpec) -> str | None:
-        return None if kind_of(spec.device) == "cuda" else f"it is for NVIDIA GPUs, and the device is {spec.device}"
+        from nmt.devices.kinds import device_of
+
+        return None if device_of(spec.device).records else f"it is for NVIDIA GPUs, and the device is {spec.device}"
 
     def make(self, model: LoadedModel, spec: EngineSpec) -> Engine:
         from nmt.engines.graphs import recorded_engine
@@ -173,6 +175,9 @@ def engine_for(name: str, model: LoadedModel, spec: EngineSpec) -> Engine:
 def choose_format(number_format: NumberFormat | None, precision: Precision, device: str) -> NumberFormat:
     """Return ``number_format``, or the data type of ``precision``. Refuse one that the device does not support."""
     if number_format is None:
+        precision = meant(precision, device)
+        if precision is Precision.auto and kind_of(device) != "cpu":
+            precision = half_precision(device)
         require_translating(device, precision)
         return {of: name for name, of in PRECISIONS.items()}.get(precision, NumberFormat.float32)
     if kind_of(device) != "cpu":

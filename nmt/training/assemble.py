@@ -17,7 +17,7 @@ from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
 from nmt.config.sections import Span, TrainConfig
 from nmt.data.corpus.frequencies import unigram_entropy
-from nmt.devices import choose_device, own_device, require_precision
+from nmt.devices import choose_device, meant, own_device, require_precision
 from nmt.distributed.joining import join
 from nmt.distributed.world import World
 from nmt.errors import UsageError, quantity
@@ -156,8 +156,6 @@ def _set_up(config: TrainConfig) -> Iterator[RunSetup]:
     scorers = build_scorers(config.validation)  # refused here, before any corpus is opened
     better = higher_is_better(config.validation.best_metric, scorers)
     with join(config.distributed, device) as world:
-        if config.training.cuda_graphs and world.size > 1:
-            raise UsageError("training.cuda_graphs=true is for one process; leave --cuda-graphs out")
         world.on_main(lambda: require_sinks(config.report))
         datasets = open_datasets(config)
         stages = stages_of(config, datasets)
@@ -285,18 +283,17 @@ def _learner(setup: RunSetup, step: Step, arithmetic: Arithmetic) -> Learner:
 def _arithmetic(setup: RunSetup, model: EncoderDecoder, point: ResumePoint | None) -> Arithmetic:
     before = None if point is None else Precision[point.settings.precision]
     arithmetic = parts.build_arithmetic(setup.config, setup.datasets, model, setup.device, before)
-    automatic = setup.config.device.precision is Precision.auto
-    logger.info("training on %s%s", arithmetic, " (chosen by --precision auto)" if automatic else "")
+    option = setup.config.device.precision
+    automatic = f" (chosen by --precision {option.name})" if meant(option, setup.device) is Precision.auto else ""
+    logger.info("training on %s%s", arithmetic, automatic)
     if point is not None and point.settings.computed_on != str(arithmetic):
         logger.info("the run resumes on %s, after %s", arithmetic, point.settings.computed_on)
     return arithmetic
 
 
 def _compile(setup: RunSetup, step: Step, arithmetic: Arithmetic) -> None:
-    graphs = setup.config.training.cuda_graphs
-    first = setup.batches.at(DataPosition()).batches[0]
-    trial = setup.batches.batch(first if graphs else first[:2])  # a graph has one shape: that of a batch to come
-    compile_layers(step, trial, arithmetic, setup.config.seed, graphs=graphs)
+    trial = setup.batches.batch(setup.batches.at(DataPosition()).batches[0][:2])
+    compile_layers(step, trial, arithmetic, setup.config.seed)
 
 
 def _tell_and_check(

@@ -73,7 +73,7 @@ class Translator:
         cls,
         path: str | Path,
         device: str = "auto",
-        precision: Precision | str = Precision.fp32,
+        precision: Precision | str = Precision.usual,
         user_dir: UserDir = None,
         ensemble_weights: Sequence[float] = (),
         workers: int = 1,
@@ -92,7 +92,7 @@ class Translator:
         load_plugins(user_dir)
         chosen = device_named(device)
         if cuda_graphs:
-            _require_nvidia(chosen)
+            _require_recording(chosen)
             engine = "graphs"
         if engine == "graphs" and shortlist is not None:
             raise UsageError(
@@ -114,7 +114,12 @@ class Translator:
                     f"an ensemble's models share their direction"
                 )
         weight_format = None if dtype is None else choice_named(NumberFormat, "dtype", dtype)
-        number_format = choose_format(weight_format, choice_named(Precision, "precision", precision), chosen)
+        precision = choice_named(Precision, "precision", precision)
+        number_format = choose_format(weight_format, precision, chosen)
+        if kind_of(chosen) != "cpu":
+            from nmt.devices.kinds import device_of
+
+            device_of(chosen).allow_tf32(weight_format is None and precision is not Precision.fp32)
         members = [engine_for(engine, model, EngineSpec(chosen, number_format)) for model in loaded]
         short = None if shortlist is None else Shortlist.load(Path(shortlist), pair)
         validated = {member_path: model.tree for member_path, model in zip(paths, loaded)}
@@ -319,6 +324,8 @@ def best_texts(translation: Translation, nbest: int) -> list[str]:
     return texts + [""] * (nbest - len(texts))
 
 
-def _require_nvidia(device: str) -> None:
-    if kind_of(device) != "cuda":
+def _require_recording(device: str) -> None:
+    from nmt.devices.kinds import device_of
+
+    if not device_of(device).records:
         raise UsageError(f"--cuda-graphs is for NVIDIA GPUs, and the device is {device}; leave it out")

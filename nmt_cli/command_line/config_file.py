@@ -28,6 +28,8 @@ from nmt_cli.command_line.argv import CommandLine
 from nmt_cli.command_line.programs import COMMANDS, options_class
 from nmt_cli.process import logger
 
+# Options that runs of earlier versions stored and that are gone, by key, with the value that had no effect.
+_REMOVED = {"training.cuda_graphs": False}
 _MOST_PARTS = 100_000  # values of a configuration; OmegaConf needs kilobytes for each
 
 
@@ -56,7 +58,7 @@ class ConfigFile:
             raise DataError(f"{path} cannot be read as a configuration: {' '.join(str(error).split())}") from None
         if not isinstance(tree, dict):
             raise DataError(f"{path} holds no configuration; give the config.yaml of a run, or what --cfg job printed")
-        return cls(path, {str(key): value for key, value in tree.items()})
+        return cls(path, _without_removed({str(key): value for key, value in tree.items()}, path))
 
     @property
     def user_dir(self) -> str | None:
@@ -79,6 +81,18 @@ class ConfigFile:
         except UsageError as error:
             raise UsageError(f"{self.path}: {error}") from None
         return Base(self.tree)
+
+
+def _without_removed(tree: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Leave out options that are gone. Refuse one that had an effect."""
+    for key, harmless in _REMOVED.items():
+        section, _, name = key.partition(".")
+        options = tree.get(section)
+        if isinstance(options, dict) and name in options:
+            if options[name] != harmless:
+                raise UsageError(f"{path}: the option {key} is gone; delete it from the file")
+            tree = tree | {section: {other: value for other, value in options.items() if other != name}}
+    return tree
 
 
 def base_of(config_class: type, line: CommandLine, file: ConfigFile | None) -> Base:

@@ -50,13 +50,17 @@ def test_help_and_wrong_words_are_answered_without_torch(command: str, tmp_path:
     ("command", "line", "message"),
     [
         ("train", ["here", "--valid-metrics", "bleuu"], "unknown scorer 'bleuu' (did you mean 'bleu'?)"),
-        ("train", ["here", "--device", "cudaa"], "device.name=cudaa is none of auto, cpu, cuda, cuda:N (--device)"),
+        (
+            "train",
+            ["here", "--device", "cudaa"],
+            "device.name=cudaa is none of auto, cpu, cuda, cuda:N, mps, xpu, xpu:N (--device)",
+        ),
         ("train", ["nowhere"], "nowhere is not a folder"),
         ("generate", ["--path", "nowhere"], "nowhere does not exist"),
         (
             "generate",
             ["--path", "here", "--device", "gpu"],
-            "device.name=gpu is none of auto, cpu, cuda, cuda:N (--device)",
+            "device.name=gpu is none of auto, cpu, cuda, cuda:N, mps, xpu, xpu:N (--device)",
         ),
         (
             "average_checkpoints",

@@ -108,14 +108,6 @@ def test_sixteen_bits_of_two_processes_learn_what_those_of_one_do(
         torch.testing.assert_close(losses(folder), expected, rtol=5e-3, atol=0.0)
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_graphs_of_two_processes_are_refused(copy_corpus: Path, tmp_path: Path) -> None:
-    options = [str(copy_corpus), *TINY, "--compile", "--cuda-graphs", "--save-dir", str(tmp_path / "run")]
-    status, log = finish(start_two(*options))
-    assert status != 0 and "training.cuda_graphs=true is for one process" in log
-
-
 @pytest.mark.timeout(600)
 def test_another_number_of_processes_goes_on_with_the_same_batches(copy_corpus: Path, tmp_path: Path) -> None:
     options = [str(copy_corpus), *TINY]

@@ -9,11 +9,9 @@ concatenated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.interface import Batch
@@ -56,30 +54,25 @@ class Segments:
 
     lengths: Tensor  # [B]
     offsets: Tensor  # [B + 1]
-    count: int  # positions of the sentences, at most M
-    boundaries: Tensor  # [B + 1] or more, for the kernel: the first position of each segment, and M
+    boundaries: Tensor  # [B + 1] the offsets for the kernel, in int32
     positions: QueryKeyPositions  # [M] counted from the beginning of each sentence
-    longest: int  # upper bound of a segment's length
+    longest: int  # positions of the longest sentence, or more
 
     @classmethod
     def of(cls, lengths: Tensor, offsets: Tensor, longest: int, count: int) -> Segments:
-        """Return one segment for each sentence, without unused rows."""
+        """Return the segments of sentences with ``count`` = M positions."""
         starts = torch.repeat_interleave(offsets[:-1], lengths, output_size=count)
         positions = torch.arange(count, device=offsets.device) - starts
         in_sentence = QueryKeyPositions(positions, positions, longest)
-        return cls(lengths, offsets, count, offsets.to(torch.int32), in_sentence, longest)
+        return cls(lengths, offsets, offsets.to(torch.int32), in_sentence, longest)
 
     def flatten(self, padded: Tensor) -> Tensor:
         """[B, T] -> [M]"""
-        real = real_rows(padded, self.lengths, self.offsets, self.count)
-        return F.pad(real, (0, self.positions.queries.size(0) - self.count))
+        return real_rows(padded, self.lengths, self.offsets, self.positions.queries.size(0))
 
 
-SegmentsOf = Callable[[Batch], tuple[Segments, Segments]]  # the segments of source and target
-
-
-def exact_segments(batch: Batch) -> tuple[Segments, Segments]:
-    """Return the segments of source and target, without unused rows."""
+def segments_of(batch: Batch) -> tuple[Segments, Segments]:
+    """Return the segments of source and target."""
     source, target = batch.source.size(1), batch.target_in.size(1)
     return (
         Segments.of(batch.source_lengths, batch.source_offsets, source, batch.num_source_tokens),

@@ -38,7 +38,7 @@ from nmt.models.transformer.attention_kernels import supports_flat_batches
 from nmt.models.transformer.autoregression import Autoregression, BeamHistory, LayerCache, SourceAttention
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer
-from nmt.models.transformer.mask import FlatMask, Mask, Segments, SegmentsOf, exact_segments
+from nmt.models.transformer.mask import FlatMask, Mask, Segments, segments_of
 from nmt.models.transformer.parts import STACKS, Stacks, TargetInput, final_norms
 
 
@@ -119,8 +119,6 @@ class TransformerState(DecoderState):
 @models.register("transformer", TransformerConfig)
 class Transformer(EncoderDecoder):
     """An encoder-decoder based solely on attention: figure 1."""
-
-    segments_of: SegmentsOf = staticmethod(exact_segments)  # training may replace it
 
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stacks: Stacks | None = None) -> None:
         """``stacks`` replaces the layers that ``config.layers`` selects."""
@@ -215,13 +213,12 @@ class Transformer(EncoderDecoder):
     def _forward_without_padding(self, batch: Batch) -> DecoderOutput:
         self.source_input.positions.check_length(batch.source.size(1), "source")
         self.target_input.positions.check_length(batch.target_in.size(1), "target")
-        source, target = self.segments_of(batch)
+        source, target = segments_of(batch)
         x = _embedded(self.source_input, batch.source, source)
         states = self.encoder(x, self.encoder.self_attention.flat_mask(source), Record())
         x = _embedded(self.target_input, batch.target_in, target)
         mask, memory_mask = self.decoder.self_attention.flat_mask(target), FlatMask(None, queries=target, keys=source)
-        x = self.decoder(x, mask, states, memory_mask, Record())
-        return DecoderOutput(x[0, : target.count])
+        return DecoderOutput(self.decoder(x, mask, states, memory_mask, Record())[0])
 
     def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
         """Return named auxiliary losses; the paper has none."""

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from nmt.config.choices import Precision
 from nmt.criterions import Criterion
-from nmt.devices import is_shortage, require_precision
-from nmt.devices.kinds import device_of
+from nmt.devices import half_precision, is_shortage, meant, require_precision
+from nmt.devices.kinds import Device, device_of
 from nmt.distributed.world import World
 from nmt.errors import DeviceError, quantity
 from nmt.interface import Batch, EncoderDecoder, LossReport
@@ -86,15 +86,15 @@ def choose_precision(
 
     A rule over device, capability and size, never a measurement: the same command on the same machine computes the same.
     """
+    option = meant(option, device)
     if option is not Precision.auto:
         require_precision(device, option)
         return option
     kind = device_of(device)
-    possible = kind.halves if before is Precision.fp16 else before is Precision.fp32 or kind.computes_bf16()
-    if before is not None and possible:
+    if before is not None and _computes(kind, before):
         return before
     if kind.queues:
-        return Precision.bf16 if kind.computes_bf16() else Precision.fp16 if kind.halves else Precision.fp32
+        return half_precision(device)
     if not kind.computes_bf16():
         return Precision.fp32
     if width >= (WIDE_FOR_TILES if kind.multiplies_tiles() else WIDE):
@@ -102,11 +102,20 @@ def choose_precision(
     return Precision.bf16_output if vocabulary >= LARGE_VOCABULARY else Precision.fp32
 
 
+def _computes(kind: Device, precision: Precision) -> bool:
+    """Whether a device computes in a precision without emulating it."""
+    if precision is Precision.fp32:
+        return True
+    if precision is Precision.tf32:
+        return kind.computes_tf32()
+    return kind.halves if precision is Precision.fp16 else kind.computes_bf16()
+
+
 class Arithmetic:
     """What a precision changes in the step: the dtype of forward passes and of the output product, and a loss scale."""
 
     def __init__(self, device: torch.device, precision: Precision) -> None:
-        assert precision is not Precision.auto
+        assert precision not in (Precision.auto, Precision.usual)
         self.device = device
         self.precision = precision
         self._scale = LossScale() if precision is Precision.fp16 else None
@@ -117,7 +126,8 @@ class Arithmetic:
         return contextlib.nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
 
     def prepare(self, model: EncoderDecoder) -> None:
-        """Set the dtype of the product in the output layer of a model."""
+        """Set the dtype of the product in the output layer of a model, and how products in float32 are computed."""
+        device_of(self.device).allow_tf32(self.precision in (Precision.tf32, Precision.bf16, Precision.fp16))
         model.output.product_type = torch.bfloat16 if self.precision is Precision.bf16_output else None
 
     def scaled(self, x: Tensor) -> Tensor:

@@ -32,7 +32,6 @@ from nmt.scoring import Scorer
 from nmt.search import Search, searches
 from nmt.search.requests import Sentences
 from nmt.training.loop.batches import read_batch
-from nmt.training.loop.compilation import any_shape
 from nmt.training.loop.learner import Arithmetic, Learner, Step, described, explained_shortage, seed_torch
 
 logger = logging.getLogger("nmt.training")
@@ -219,7 +218,7 @@ class TranslationValidator:
         engine = ModelEngine(self.model, self.arithmetic.device)
         where = f"in a batch of {quantity(len(batch.sources), 'sentence')} of up to {batch.lengths.max()} pieces"
         explained = explained_shortage(where, FEWER_HYPOTHESES)
-        with explained, any_shape(self.model), torch.no_grad(), self.arithmetic.forward_pass():
+        with explained, torch.no_grad(), self.arithmetic.forward_pass():
             results = self.search.find(engine, batch)
         return [self.pair.target.decode(hypotheses[0].tokens.tolist()) for hypotheses in results]
 

@@ -81,8 +81,8 @@ def _schedule(config: TrainConfig, max_update: int | None) -> Refusals:
 
 
 def _processes(config: TrainConfig) -> Refusals:
-    """Check the options of ranks and compilation."""
-    divided, training = config.distributed.strategy is Strategy.fsdp, config.training
+    """Check the options of ranks."""
+    divided = config.distributed.strategy is Strategy.fsdp
     yield (
         divided and config.optimizer is not None and config.optimizer.whole_matrices,
         "this optimizer looks at whole matrices, of which with distributed.strategy=fsdp each process holds some rows; "
@@ -92,15 +92,6 @@ def _processes(config: TrainConfig) -> Refusals:
         divided and config.batching.max_tokens == AUTO,
         "batching.max_tokens=auto tries the whole model in one process, which distributed.strategy=fsdp is there to avoid; "
         "give a number (--max-tokens)",
-    )
-    yield (
-        training.cuda_graphs and not training.compile,
-        "training.cuda_graphs=true replays compiled layers; add --compile",
-    )
-    yield (
-        training.cuda_graphs and training.checkpoint_activations,
-        "training.cuda_graphs=true and training.checkpoint_activations=true exclude each other: layers that run again in "
-        "the backward pass are not recorded; leave --cuda-graphs or --checkpoint-activations out",
     )
 
 

@@ -39,7 +39,7 @@ def recorders(monkeypatch: pytest.MonkeyPatch) -> Any:
         return found[-1]
 
     monkeypatch.setattr(graphs, "Recordings", recorder_for)
-    monkeypatch.setattr(translating, "_require_nvidia", lambda device: None)
+    monkeypatch.setattr(translating, "_require_recording", lambda device: None)
     monkeypatch.setattr(GraphsKind, "misfit", lambda *_: None)
     monkeypatch.setenv("NMT_NATIVE", "off")
     forget()

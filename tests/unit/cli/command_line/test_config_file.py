@@ -84,6 +84,15 @@ def test_a_file_may_leave_to_the_line_what_its_options_need(tmp_path: Path) -> N
         configuration("generate", "--config", file, "--path", "m")
 
 
+def test_an_option_that_is_gone_and_had_no_effect_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "old.yaml"
+    file.write_text("training: {max_update: 7, cuda_graphs: false}\n")
+    assert ConfigFile.read(str(file)).tree == {"training": {"max_update": 7}}
+    file.write_text("training: {max_update: 7, cuda_graphs: true}\n")
+    with pytest.raises(UsageError, match="the option training.cuda_graphs is gone; delete it"):
+        ConfigFile.read(str(file))
+
+
 def test_a_run_is_repeated_from_its_file(run_file: str) -> None:
     again = configuration("train", "--config", run_file)
     assert to_plain(again) == yaml.safe_load(Path(run_file).read_text())

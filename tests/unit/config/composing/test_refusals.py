@@ -104,7 +104,7 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "a value that is no choice",
         "train",
         ["device.precision=fp17"],
-        "device.precision=fp17 must be one of auto, fp32, bf16, fp16, bf16_output (--precision); did you mean fp16?",
+        "device.precision=fp17 must be one of usual, auto, fp32, tf32, bf16, fp16, bf16_output (--precision); did you",
     ),
     (
         "an option of another component",

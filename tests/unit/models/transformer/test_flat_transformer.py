@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,25 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import varlen
 
-from nmt.config.sections import BatchingConfig
 from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
 from nmt.criterions.sequences import with_targets
 from nmt.data.batching.batch import Batch, collate
-from nmt.data.batching.plan import plan_batches
 from nmt.interface import AttentionRequest, EncoderDecoder, VocabularySizes
-from nmt.layers.linear import eighths
 from nmt.models import models
 from nmt.models.transformer import transformer as flat_module
 from nmt.models.transformer.attention_kernels import supports_flat_batches, supports_flat_heads
-from nmt.models.transformer.mask import Segments, SegmentsOf, exact_segments
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.testing.subjects import load_preset
-from nmt.training.loop.flat_sizes import FlatSize, few_shapes, filled
 
 SIZES = VocabularySizes(20, 20, shared=True)
 WITHOUT_PADDING: dict[str, dict[str, Any]] = {
@@ -107,13 +100,11 @@ def loss_and_gradients(model: EncoderDecoder, batch: Batch) -> tuple[Tensor, dic
     return report.loss_sum, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("segments_of", [exact_segments, few_shapes])
 @pytest.mark.parametrize("preset", WITHOUT_PADDING)
 def test_loss_and_gradients_are_those_with_padding(
-    preset: str, kernel: Kernel, monkeypatch: pytest.MonkeyPatch, segments_of: SegmentsOf
+    preset: str, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = build(preset, WITHOUT_PADDING[preset])
-    model.segments_of = segments_of
     flat, flat_gradients = loss_and_gradients(model, batch())
     assert kernel.calls > 0
     monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device: False)
@@ -132,36 +123,6 @@ def test_what_the_kernel_cannot_do_keeps_its_padding(preset: str, options: dict[
     assert kernel.calls == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("count_padding", "most", "of_usual"), [(True, 32, 0.7), (False, 10, 0.8)])
-def test_batches_of_a_budget_have_few_shapes(count_padding: bool, most: int, of_usual: float) -> None:
-    """Sentences of 1 to 175 pieces, batches of 4,096: what a decoder layer sees of both sides."""
-    draw = np.random.default_rng(1)
-    sources = np.clip(draw.gamma(3.0, 9.0, 100_000).round(), 1, 170).astype(int)
-    targets = np.clip((sources * draw.normal(1.1, 0.2, 100_000)).round(), 1, 175).astype(int)
-    lengths = np.stack([sources, targets], 1)
-    plan = plan_batches(sources, targets, BatchingConfig(4096, count_padding), shuffle=False)
-    shapes = Counter[tuple[int, int, int]]()
-    for batch in plan:
-        sides = [torch.from_numpy(side) for side in lengths[batch].T]
-        counts, longest = ([int(number) for number in numbers] for numbers in (map(sum, sides), map(max, sides)))
-        size = FlatSize.for_sides(counts, longest, len(batch))
-        shapes[size.rows, size.segments, size.longest] += 1
-        assert size.unused > 0 and size.rows == eighths(max(counts) + size.unused) < max(counts) * 1.2
-        for side, longest_sentence, count in zip(sides, longest, counts):
-            segments = filled(Segments.of(side, F.pad(side.cumsum(0), (1, 0)), longest_sentence, count), size)
-            assert segments.positions.queries.size(0) == segments.boundaries[-1] == size.rows
-            assert len(segments.boundaries) == size.segments + 1
-            parts = segments.boundaries.diff()
-            assert torch.equal(parts[: len(side)], side) and (parts[len(side) :][: size.unused] > 0).all()
-            assert int(parts.max()) <= segments.longest
-            assert (
-                longest_sentence <= segments.positions.bound
-                and int(segments.positions.queries.max()) < longest_sentence
-            )
-    assert len(shapes) <= most and shapes.most_common(1)[0][1] > of_usual * len(plan)
-
-
 def test_dropout_inside_attention_keeps_padding_in_training_only(kernel: Kernel) -> None:
     model = build("transformer_base", {"attention_dropout": 0.1}).eval()
     loss_and_gradients(model, batch())
@@ -173,13 +134,9 @@ def test_attention_weights_come_from_the_padded_path(kernel: Kernel) -> None:
     assert kernel.calls == 0 and decoded.attention is not None
 
 
-@pytest.mark.parametrize("segments_of", [exact_segments, few_shapes])
-def test_other_targets_for_the_same_sources(
-    kernel: Kernel, monkeypatch: pytest.MonkeyPatch, segments_of: SegmentsOf
-) -> None:
+def test_other_targets_for_the_same_sources(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """As sampled translations are scored: each source several times."""
     model, lengths = build("transformer_base", {}), torch.tensor([3, 2, 4, 4, 2, 3])
-    model.segments_of = segments_of
     tokens = torch.randint(4, 20, (6, 4)).scatter_(1, lengths[:, None] - 1, 3)
     sampled = with_targets(batch(), tokens, lengths)
     flat = model(sampled).hidden

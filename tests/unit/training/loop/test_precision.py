@@ -15,7 +15,7 @@ from nmt.config.choices import Precision
 from nmt.config.sections import CheckpointConfig, DeviceConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.data.batching.batch import collate
 from nmt.devices.kinds import Cuda, Device
-from nmt.errors import NMTError
+from nmt.errors import NMTError, UsageError
 from nmt.storage.checkpoints import read_info
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
@@ -247,3 +247,41 @@ def test_a_checkpoint_holds_the_loss_scale(
     plain = Arithmetic(CPU, Precision.fp32)
     make_trainer(arithmetic=plain).restore(ResumePoint.of(stored))
     assert plain.state() == {}
+
+
+def test_usual_is_auto_on_a_gpu_and_fp32_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in (Device, Cuda):
+        monkeypatch.setattr(kind, "computes_bf16", lambda device: True)
+    sizes: dict[str, Any] = {"width": 512, "vocabulary": LARGE}
+    assert choose_precision(Precision.usual, CPU, **sizes, before=Precision.bf16) is Precision.fp32
+    assert choose_precision(Precision.usual, CUDA, **sizes) is Precision.bf16
+    assert choose_precision(Precision.usual, CUDA, **sizes, before=Precision.fp32) is Precision.fp32
+
+
+@pytest.mark.parametrize("capability", [(7, 0), (8, 0)])
+def test_tf32_needs_ampere(capability: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    if capability >= (8, 0):
+        assert choose_precision(Precision.tf32, CUDA, width=8, vocabulary=8) is Precision.tf32
+        return
+    for device in (CPU, CUDA):
+        with pytest.raises(
+            UsageError, match="tf32 is for NVIDIA GPUs of capability 8.0 and higher; use --precision fp32"
+        ):
+            choose_precision(Precision.tf32, device, width=8, vocabulary=8)
+
+
+@pytest.mark.parametrize(
+    ("precision", "products"), [(Precision.fp32, "ieee"), (Precision.tf32, "tf32"), (Precision.bf16, "tf32")]
+)
+def test_products_in_float32_are_exact_only_where_that_was_chosen(
+    precision: Precision, products: str, make_step: Callable[..., Step], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    before = torch.backends.cuda.matmul.fp32_precision
+    try:
+        Arithmetic(CUDA, precision).prepare(make_step().model)
+        assert torch.backends.cuda.matmul.fp32_precision == torch.backends.cudnn.rnn.fp32_precision == products
+    finally:
+        Cuda(CUDA).allow_tf32(False)
+        torch.backends.cuda.matmul.fp32_precision = before

@@ -17,12 +17,10 @@ from nmt.config.sections import TrainingConfig
 from nmt.data.corpus.folder import Split
 from nmt.distributed.world import World
 from nmt.models.transformer import transformer as flat_module
-from nmt.models.transformer.mask import SegmentsOf, exact_segments
 from nmt.optim import Progress
 from nmt.training.checkpoints.run_state import DataPosition
 from nmt.training.loop import updater as updater_module
 from nmt.training.loop.batches import BatchReader, UpdateBatches, read_batch
-from nmt.training.loop.flat_sizes import few_shapes
 from nmt.training.loop.learner import Arithmetic, Learner, Step
 from nmt.training.loop.updater import Updater
 
@@ -52,19 +50,17 @@ class NoWaiting(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(("flat", "segments_of"), [(False, exact_segments), (True, exact_segments), (True, few_shapes)])
+@pytest.mark.parametrize("flat", [False, True])
 def test_an_update_waits_for_nothing(
     make_step: Callable[..., Step],
     make_split: Callable[..., Split],
     monkeypatch: pytest.MonkeyPatch,
     flat: bool,
-    segments_of: SegmentsOf,
 ) -> None:
     kernel = Mock(side_effect=lambda query, *rest, **options: query + rest[1].sum())
     monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device: flat)
     monkeypatch.setattr(varlen, "varlen_attn", kernel)
     step = make_step()
-    step.model.segments_of = segments_of
     for layer in [*step.model.encoder.layers, *step.model.decoder.layers]:  # type: ignore[union-attr, operator]
         monkeypatch.setattr(type(layer), "flat", flat)
     batch, limits = read_batch(make_split(6), np.arange(6)), TrainingConfig(max_update=1, clip_norm=1.0)

@@ -70,12 +70,6 @@ def test_a_sound_configuration_passes(tiny_run: MakeConfig) -> None:
             "looks at whole matrices.*--distributed-strategy ddp",
         ),
         ({"batching": BatchingConfig(max_tokens=7)}, {}, "max_tokens=7 is less than the 8 pieces"),
-        ({"training": TrainingConfig(9, cuda_graphs=True)}, {}, "replays compiled layers; add --compile"),
-        (
-            {"training": TrainingConfig(9, compile=True, cuda_graphs=True, checkpoint_activations=True)},
-            {},
-            "cuda_graphs=true and training.checkpoint_activations=true exclude",
-        ),
     ],
 )
 def test_each_contradiction_is_refused_by_name(
