@@ -19,6 +19,7 @@ from torch import Tensor
 
 from nmt.devices.kinds import device_of
 from nmt.layers.linear import with_few_kernels
+from nmt.models.transformer.attention_probe import kernel_agrees
 from nmt.models.transformer.mask import FlatMask, Mask, WeightRecord
 
 # From this many positions, the fused kernel of a CPU is faster than separate products, forward and backward.
@@ -57,11 +58,16 @@ def by_kernel(
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=dropout, scale=scale)
 
 
-def supports_flat_batches(device: torch.device) -> bool:
-    """Whether the variable-length kernel can run: on Ampere or newer, under autocast in half precision."""
+def supports_flat_batches(device: torch.device, width: int) -> bool:
+    """Whether the variable-length kernel can run for heads of this width: on Ampere or newer, under autocast in half
+    precision, if it computes the formula there."""
     if not device_of(device).attends_flat() or not torch.is_autocast_enabled(device.type) or not _has_windows():
         return False
-    return torch.get_autocast_dtype(device.type) in (torch.bfloat16, torch.float16)
+    from torch.nn.attention import varlen
+
+    dtype = torch.get_autocast_dtype(device.type)
+    halves = dtype in (torch.bfloat16, torch.float16)
+    return halves and kernel_agrees(varlen.varlen_attn, device, dtype, width)
 
 
 def supports_flat_heads(d_k: int, d_v: int) -> bool:

@@ -128,7 +128,7 @@ class Transformer(EncoderDecoder):
         shares_all = shares_embeddings(config.share_all_embeddings, sizes.shared)
         source = Embedding(sizes.source, config.d_model, scale)
         target = source if shares_all else Embedding(sizes.target, config.d_model, scale)
-        self.width = config.d_model
+        self.width, self.head_width = config.d_model, config.head_sizes().d_k
         self.source_input = InputLayer(source, stacks.input_positions(config), config.dropout)
         borrowed = Borrowed(source) if shares_all else target
         self.target_input = TargetInput(borrowed, stacks.input_positions(config), config.dropout, config.start_symbol)
@@ -208,7 +208,8 @@ class Transformer(EncoderDecoder):
     def without_padding(self, device: torch.device) -> bool:
         """Whether training on ``device`` runs without padding, under the current autocast."""
         layers = (*self.encoder.layers, *self.decoder.layers)
-        return supports_flat_batches(device) and all(layer.flat for layer in layers)
+        flat = all(layer.flat for layer in layers)
+        return flat and supports_flat_batches(device, self.head_width)
 
     def _forward_without_padding(self, batch: Batch) -> DecoderOutput:
         self.source_input.positions.check_length(batch.source.size(1), "source")

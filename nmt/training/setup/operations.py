@@ -26,7 +26,7 @@ from nmt.data.corpus.folder import Split
 from nmt.data.corpus.lengths import LongerSide
 from nmt.data.vocabulary import Ints
 from nmt.devices.kinds import device_of
-from nmt.models.transformer.attention_kernels import supports_flat_batches
+from nmt.models.transformer.transformer import Transformer
 from nmt.reporting.run_record import Cost
 from nmt.training.loop.batches import read_batch
 from nmt.training.loop.learner import Arithmetic, Step, seed_torch
@@ -85,8 +85,9 @@ def flops_per_token(
 
 def _count(step: Step, split: Split, arithmetic: Arithmetic, longest: int | None) -> float:
     operations, tokens = 0, 0.0
-    with arithmetic.forward_pass():
-        supports_flat_batches(arithmetic.device)  # torch knows what its kernel costs once that is imported
+    if isinstance(step.model, Transformer):
+        with arithmetic.forward_pass():
+            step.model.without_padding(arithmetic.device)  # tries the kernel, which does not count
     for indices in _some_of_all_lengths(split, longest):
         batch = read_batch(split, indices).to(arithmetic.device)
         counter = FlopCounterMode(display=False, custom_mapping=RECURRENT)

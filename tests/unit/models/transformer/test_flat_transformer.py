@@ -18,8 +18,10 @@ from nmt.criterions.sequences import with_targets
 from nmt.data.batching.batch import Batch, collate
 from nmt.interface import AttentionRequest, EncoderDecoder, VocabularySizes
 from nmt.models import models
+from nmt.models.transformer import attention_kernels
 from nmt.models.transformer import transformer as flat_module
 from nmt.models.transformer.attention_kernels import supports_flat_batches, supports_flat_heads
+from nmt.models.transformer.attention_probe import kernel_agrees
 from nmt.models.transformer.transformer import Transformer, TransformerConfig
 from nmt.testing.subjects import load_preset
 
@@ -89,7 +91,7 @@ class Kernel:
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     slow = Kernel()
     monkeypatch.setattr(varlen, "varlen_attn", slow)
-    monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device: True)
+    monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device, width: True)
     return slow
 
 
@@ -107,7 +109,7 @@ def test_loss_and_gradients_are_those_with_padding(
     model = build(preset, WITHOUT_PADDING[preset])
     flat, flat_gradients = loss_and_gradients(model, batch())
     assert kernel.calls > 0
-    monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device: False)
+    monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device, width: False)
     calls = kernel.calls
     padded, gradients = loss_and_gradients(model, batch())
     assert kernel.calls == calls
@@ -140,7 +142,7 @@ def test_other_targets_for_the_same_sources(kernel: Kernel, monkeypatch: pytest.
     tokens = torch.randint(4, 20, (6, 4)).scatter_(1, lengths[:, None] - 1, 3)
     sampled = with_targets(batch(), tokens, lengths)
     flat = model(sampled).hidden
-    monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device: False)
+    monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device, width: False)
     torch.testing.assert_close(flat, model(sampled).hidden, rtol=1e-9, atol=1e-9)
 
 
@@ -151,16 +153,18 @@ def test_the_kernel_is_for_gpus_in_half_precision(monkeypatch: pytest.MonkeyPatc
     enabled: Callable[[str], bool] = {"cuda": True, "cpu": True}.__getitem__
     monkeypatch.setattr(torch, "is_autocast_enabled", enabled)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.bfloat16)
-    assert supports_flat_batches(gpu) and not supports_flat_batches(torch.device("cpu"))
+    monkeypatch.setattr(attention_kernels, "kernel_agrees", lambda kernel, device, dtype, width: width == 64)
+    assert supports_flat_batches(gpu, 64) and not supports_flat_batches(torch.device("cpu"), 64)
+    assert not supports_flat_batches(gpu, 32), "the kernel was tried and failed"
     capability[0] = (7, 5)
-    assert not supports_flat_batches(gpu)
+    assert not supports_flat_batches(gpu, 64)
     capability[0] = (9, 0)
-    assert supports_flat_batches(gpu)
+    assert supports_flat_batches(gpu, 64)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.float32)
-    assert not supports_flat_batches(gpu)
+    assert not supports_flat_batches(gpu, 64)
     monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: torch.float16)
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
-    assert not supports_flat_batches(gpu)
+    assert not supports_flat_batches(gpu, 64)
 
 
 def test_heads_that_the_kernel_knows() -> None:
@@ -176,10 +180,59 @@ def test_on_a_gpu_both_paths_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     config = TransformerConfig(2, 2, d_model=64, d_ff=128, num_heads=2, dropout=0.0)
     model = models.build(config, SIZES).to(gpu)
     with torch.autocast("cuda", torch.bfloat16):
-        assert supports_flat_batches(gpu)
+        assert supports_flat_batches(gpu, 32)
         flat, flat_gradients = loss_and_gradients(model, batch().to(gpu))
-        monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device: False)
+        monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device, width: False)
         padded, gradients = loss_and_gradients(model, batch().to(gpu))
     torch.testing.assert_close(flat, padded, rtol=2e-2, atol=0.0)
     for name, gradient in gradients.items():
         assert torch.cosine_similarity(flat_gradients[name].flatten(), gradient.flatten(), 0) > 0.99, name
+
+
+def agrees(kernel: Callable[..., Tensor], width: int = 8) -> bool:
+    return kernel_agrees(kernel, torch.device("cpu"), torch.float32, width)
+
+
+def test_a_kernel_that_computes_the_formula_is_trusted() -> None:
+    assert agrees(Kernel()) and agrees(Kernel(), 64)
+
+
+def test_a_kernel_is_tried_once_a_process() -> None:
+    slow = Kernel()
+    assert agrees(slow) and agrees(slow) and slow.calls == 3
+
+
+def no_numbers(query: Tensor, *rest: Any, **options: Any) -> Tensor:
+    return Kernel()(query, *rest, **options) * float("nan")
+
+
+def no_window(query: Tensor, *rest: Any, **options: Any) -> Tensor:
+    return Kernel()(query, *rest, **(options | {"window_size": (-1, -1)}))
+
+
+def no_gradient_of_values(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Tensor:
+    return Kernel()(query, key, value.detach() + 0 * value, *rest, **options)
+
+
+def broken(*_: Any, **__: Any) -> Tensor:
+    raise RuntimeError("no kernel image is available\nand more")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "fault"),
+    [
+        (no_numbers, "differs from the formula by nan"),
+        (no_window, "differs from the formula by "),
+        (no_gradient_of_values, "differs from the formula by 1 of"),
+        (broken, "(RuntimeError: no kernel image is available)"),
+    ],
+)
+def test_a_kernel_that_is_wrong_is_left_out_with_a_line(
+    kernel: Callable[..., Tensor], fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not agrees(kernel)
+    (line,) = caplog.messages
+    assert (
+        line.startswith("the kernel for attention without padding fails on cpu for heads of width 8") and fault in line
+    )
+    assert line.endswith("batches keep their padding")

@@ -58,7 +58,7 @@ def test_an_update_waits_for_nothing(
     flat: bool,
 ) -> None:
     kernel = Mock(side_effect=lambda query, *rest, **options: query + rest[1].sum())
-    monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device: flat)
+    monkeypatch.setattr(flat_module, "supports_flat_batches", lambda device, width: flat)
     monkeypatch.setattr(varlen, "varlen_attn", kernel)
     step = make_step()
     for layer in [*step.model.encoder.layers, *step.model.decoder.layers]:  # type: ignore[union-attr, operator]
