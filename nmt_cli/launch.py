@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import nmt
 from nmt.config.choices import ProgressStyle
@@ -129,7 +129,7 @@ class _Launcher:
             _flush_or_discard()
             raise
         except Exception as error:
-            sys.exit(self._report(error))
+            _exit(self._report(error))
 
     def _know_run_folder(self, named: str | None) -> None:
         """Remember the folder for the status of a training run; exit if a restart by torchrun cannot help."""
@@ -354,6 +354,16 @@ def _existing(folders: list[Path]) -> list[Path]:
         if not folder.is_dir():
             raise UsageError(f"there is no folder {folder} with configurations (--config-dir)")
     return folders
+
+
+def _exit(status: int) -> NoReturn:
+    """End the process, at once if its libraries wait for other ranks and would not let it end."""
+    joining = sys.modules.get("nmt.distributed.joining")
+    if joining is not None and joining.is_stuck():
+        _flush_or_discard()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def _flush_or_discard() -> None:

@@ -7,7 +7,9 @@ import datetime
 import logging
 import os
 import signal
+import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nmt.config.choices import Strategy
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("nmt.training")
 
+LEAVING = 10.0  # seconds that a rank takes for leaving the others after an error
+
 _joined = False  # whether this process reports its errors by way of ``Peers``
+_stuck = False  # whether it could not leave the others, and must end without
 
 
 @contextlib.contextmanager
@@ -59,6 +64,7 @@ def join(
     peers = Peers(store, rank, size)
     peers.publish()
     dist.init_process_group(device_of(device).backend, store=store, rank=rank, world_size=size, timeout=timeout)
+    failed = True
     with contextlib.ExitStack() as ending:
         try:
             peers.watch()
@@ -71,8 +77,10 @@ def join(
             # gloo's threads may still hold tensors of the last exchange. They need Python to release them, which runs
             # while this process waits here; once it has begun to end, they would abort it.
             dist.barrier()
+            failed = False
         except Interrupted as error:  # on all ranks, at the same update
             dist.barrier()
+            failed = False
             if rank == 0:
                 raise
             raise AlreadyReported(str(error), error.exit_status) from error
@@ -87,7 +95,40 @@ def join(
         finally:
             ending.enter_context(handled([signal.SIGTERM], signal.SIG_IGN))
             peers.close()
+            _leave_group(device, within=LEAVING if failed else None)
+
+
+def is_stuck() -> bool:
+    """Whether this process must end without its libraries: they wait for other ranks."""
+    return _stuck
+
+
+def _leave_group(device: torch.device, within: float | None) -> None:
+    """Leave the process group. After an error other ranks may wait in an exchange, and NCCL would wait for its end: it is
+    aborted, ``within`` so many seconds."""
+    import torch.distributed as dist
+
+    if within is None:
+        dist.destroy_process_group()
+        return
+    leaving = threading.Thread(target=partial(_abort, device), name="leaving", daemon=True)
+    leaving.start()
+    leaving.join(within)
+    if leaving.is_alive():
+        global _stuck
+        _stuck = True
+        logger.warning("the other ranks could not be left within %g seconds; this process ends without", within)
+
+
+def _abort(device: torch.device) -> None:
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import _abort_process_group
+
+    with contextlib.suppress(Exception):  # this rank has another error to tell
+        if device.type == "cpu":
             dist.destroy_process_group()
+        else:
+            _abort_process_group()
 
 
 def told_by_another(error: Exception, environment: Mapping[str, str] = os.environ) -> bool:

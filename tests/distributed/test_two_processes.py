@@ -361,3 +361,30 @@ def test_processes_whose_parameters_part_are_found_out_at_the_next_checkpoint(
     assert status == 1 and "Traceback" not in log
     assert len(re.findall("^nmt-train: after update 2 the ranks have different parameters", log, re.MULTILINE)) == 1
     assert "start again from the last checkpoint" in log and not checkpoints_in(folder)
+
+
+# The second rank fails, and then its library waits for the first one, as NCCL does.
+CANNOT_LEAVE = """
+import os, time
+import torch.distributed
+import nmt.distributed.joining
+from nmt.training.loop.updater import Updater
+nmt.distributed.joining.LEAVING = 1.0
+if os.environ["RANK"] == "1":
+    def fail(*_):
+        raise RuntimeError("the card fell out")
+    Updater.launch = fail
+    torch.distributed.destroy_process_group = lambda: time.sleep(1000)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_rank_that_fails_ends_although_its_library_waits_for_the_others(copy_corpus: Path, tmp_path: Path) -> None:
+    first, second = start_two(str(copy_corpus), *TINY, "--save-dir", str(tmp_path / "run"), before=CANNOT_LEAVE)
+    _, log = second.communicate(timeout=60)
+    assert second.wait() == 1
+    assert "the other ranks could not be left within 1 seconds; this process ends without" in log.decode()
+    assert b"the card fell out" in log
+    os.kill(first.pid, signal.SIGTERM)
+    _, log = first.communicate(timeout=60)
+    assert first.wait() != 0
