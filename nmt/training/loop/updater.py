@@ -112,6 +112,7 @@ class Updater:
     limits: TrainingConfig
     seed: int
     clock: Callable[[], float] = time.monotonic
+    too_large: int | None = None  # places of the smallest batch that did not fit into memory
 
     def __post_init__(self) -> None:
         learner, meets = self.learner, self.learner.world.meets
@@ -131,18 +132,21 @@ class Updater:
 
     def accumulate(self, update: int, batches: UpdateBatches) -> UpdateSums:
         """Leave gradients of the summed loss on the parameters (over n processes, an n-th of it). A batch that does not fit
-        into memory is computed in halves."""
-        shares = self.learner.world.shares(batches.batches)
+        into memory is computed in halves, and so are all as large ones from then on."""
         while True:
             self.learner.step.zero_grad(set_to_none=True)
-            sums = UpdateSums()
-            failed = next((share for share in shares if not self._add(update, share, sums)), None)
-            if failed is None:
+            sums, waiting = UpdateSums(), self.learner.world.shares(batches.batches)[::-1]
+            while waiting:
+                share = waiting.pop()
+                instead = self._add(update, share, sums)
+                if instead is None:
+                    break  # gradients may be incomplete: the update starts again
+                waiting += instead[::-1]
+            else:
                 sums.add_ranks(self.learner.world)
                 return sums
             device_of(self.learner.arithmetic.device).release_memory()
-            at = shares.index(failed)
-            shares[at : at + 1] = self._halves(update, failed)  # from the start: gradients may be incomplete
+            self._remember(update, share)
 
     def launch(self, batches: UpdateBatches, sums: UpdateSums, progress: Progress, began: float) -> None:
         """Let the optimizer make the update whose gradients were accumulated, if its loss and gradient are finite. If they
@@ -192,23 +196,32 @@ class Updater:
         divide(gradients, self.learner.arithmetic.scaled(sums.denominator) / self.learner.world.size)
         return parameters, gradients
 
-    def _add(self, update: int, share: Share[PlannedBatch], sums: UpdateSums) -> bool:
-        """Compute a batch. False: memory was short. Everything that holds memory is released when this returns."""
+    def _add(self, update: int, share: Share[PlannedBatch], sums: UpdateSums) -> list[Share[PlannedBatch]] | None:
+        """Compute a batch, or return its halves if it is known to be too large. None: memory was short. Everything that
+        holds memory is released when this returns."""
+        if self._is_too_large(share.item):
+            return _halves(share)
         seed_torch(self.seed, update, *share.key)
         try:
-            sums.add(self._forward_backward(update, share), counts=share.counts)
+            with self._explained(update, share, "forward"), self.learner.world.stopwatch.during(READING):
+                batch = self.reader(share.item)
+            sums.add(self._forward_backward(update, share, batch), counts=share.counts)
         except Exception as error:
             if not is_shortage(error):
                 raise
-            return False
-        return True
+            return None
+        return []
 
-    def _forward_backward(self, update: int, share: Share[PlannedBatch]) -> LossReport:
+    def _is_too_large(self, sentences: PlannedBatch) -> bool:
+        """Whether a batch that can be halved is as large as one that did not fit. It is read on the CPU, since its copy may
+        not fit either."""
+        possible = self.too_large is not None and len(sentences) > 1
+        return possible and places(self.reader.read(sentences)) >= (self.too_large or 0)
+
+    def _forward_backward(self, update: int, share: Share[PlannedBatch], batch: Batch) -> LossReport:
         world, arithmetic = self.learner.world, self.learner.arithmetic
         with world.backward_of(self._wrapped, last=share.last):
             with self._all_present(update, share, "forward"), arithmetic.forward_pass():
-                with world.stopwatch.during(READING):
-                    batch = self.reader(share.item)
                 report: LossReport = self._wrapped(batch)
             loss = arithmetic.scaled(report.loss_sum)
             with self._all_present(update, share, "backward"):
@@ -218,25 +231,36 @@ class Updater:
 
     @contextlib.contextmanager
     def _all_present(self, update: int, share: Share[PlannedBatch], which: str) -> Iterator[None]:
-        """Surround a pass. If all ranks make it together, a shortage of memory ends training: none can repeat it in
-        halves."""
-        collective = which in self.learner.world.meets(last=share.last)
-        if collective and which == "forward":  # in the backward pass ranks wait for each other at its end
+        """Surround a pass, which all ranks may make together."""
+        if which == "forward" and self._is_collective(share, which):  # in the backward pass ranks wait at its end
             self.learner.world.arrive()
+        with self._explained(update, share, which):
+            yield
+
+    @contextlib.contextmanager
+    def _explained(self, update: int, share: Share[PlannedBatch], which: str) -> Iterator[None]:
+        """Let a shortage of memory end training if all ranks make this pass together: none can repeat it in halves."""
         try:
             yield
         except Exception as error:
-            if is_shortage(error) and collective:
+            if is_shortage(error) and self._is_collective(share, which):
                 raise self._shortage(update, share, f"in the {which} pass of a batch", COLLECTIVE_PASS) from error
             raise
 
-    def _halves(self, update: int, share: Share[PlannedBatch]) -> list[Share[PlannedBatch]]:
+    def _is_collective(self, share: Share[PlannedBatch], which: str) -> bool:
+        return which in self.learner.world.meets(last=share.last)
+
+    def _remember(self, update: int, share: Share[PlannedBatch]) -> None:
+        """Remember the size of a batch that does not fit."""
         if len(share.item) == 1:
             raise self._shortage(update, share, "in a batch")
-        logger.warning("out of memory at update %d in a batch of %s; doing it in halves", update, self._size(share))
-        middle = len(share.item) // 2
-        first = replace(share, item=share.item[:middle], key=(*share.key, 0), last=False)
-        return [first, replace(share, item=share.item[middle:], key=(*share.key, 1))]
+        size = places(self.reader.read(share.item))
+        self.too_large = size if self.too_large is None else min(size, self.too_large)
+        logger.warning(
+            "out of memory at update %d in a batch of %s; doing it in halves, and all as large from now on",
+            update,
+            self._size(share),
+        )
 
     def _shortage(self, update: int, share: Share[PlannedBatch], where: str, *advice: str) -> DeviceError:
         cause = f"out of memory at update {update}, {where} of {self._size(share)}"
@@ -244,6 +268,17 @@ class Updater:
 
     def _size(self, share: Share[PlannedBatch]) -> str:
         return described(self.reader.read(share.item))
+
+
+def places(batch: Batch) -> int:
+    """Return the size of a batch: its positions of source and target, padding included."""
+    return batch.source.numel() + batch.target_in.numel()
+
+
+def _halves(share: Share[PlannedBatch]) -> list[Share[PlannedBatch]]:
+    middle = len(share.item) // 2
+    first = replace(share, item=share.item[:middle], key=(*share.key, 0), last=False)
+    return [first, replace(share, item=share.item[middle:], key=(*share.key, 1))]
 
 
 def backward(loss: Tensor, world: World | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -17,7 +18,9 @@ from nmt.errors import DeviceError
 from nmt.training.checkpoints.run_state import DataPosition
 from nmt.training.loop.batches import BatchReader, UpdateBatches, read_batch
 from nmt.training.loop.learner import Arithmetic, Learner, Step
-from nmt.training.loop.updater import Updater, UpdateSums
+from nmt.training.loop.updater import Updater, UpdateSums, places
+
+CPU = torch.device("cpu")
 
 
 def from_the_allocator() -> RuntimeError:
@@ -96,9 +99,29 @@ def test_a_batch_without_memory_is_done_in_halves(
     for found, expected in zip(gradients(parts, split, batches), gradients(whole, split, batches)):
         torch.testing.assert_close(found, expected)
     assert whole.sizes == [2, 7, 3]
-    assert parts.sizes == [2, 7, 2, 3, 4, 2, 3, 2, 2, 3]  # 7 = 3 + 4, then 4 = 2 + 2
+    assert parts.sizes == [2, 7, 2, 3, 4, 2, 3, 2, 2, 3]  # 7 = 3 + 4, then 4 = 2 + 2; each time from the first batch
     assert caplog.text.count("out of memory at update 1 in a batch of") == 2
     assert "doing it in halves" in caplog.text
+
+
+def test_batches_as_large_as_one_that_failed_are_not_tried_again(
+    make_step: Callable[..., Step], make_split: Callable[..., Split], caplog: pytest.LogCaptureFixture
+) -> None:
+    split, step = make_split(12), small(make_step, fits=3)
+    learner = Learner(step, torch.optim.SGD(step.parameters()), Arithmetic(CPU, Precision.fp32), World())
+    reader = BatchReader(lambda indices: read_batch(split, indices), CPU)
+
+    def tried(too_large: int | None) -> tuple[list[int], int | None]:
+        updater = Updater(learner, lambda progress: 1.0, reader, TrainingConfig(), seed=1, too_large=too_large)
+        step.sizes.clear()
+        for update in (1, 2):
+            updater.accumulate(update, UpdateBatches((np.arange(6), np.arange(2)), 1, DataPosition()))
+        return [*step.sizes], updater.too_large
+
+    sizes, too_large = tried(None)
+    assert sizes == [6, 3, 3, 2, 3, 3, 2] and caplog.text.count("out of memory") == 1
+    assert too_large == places(read_batch(split, np.arange(6)))
+    assert tried(too_large) == ([3, 3, 2, 3, 3, 2], too_large), "as a run that goes on from a checkpoint"
 
 
 def test_halves_have_random_numbers_of_their_own(
