@@ -3,6 +3,7 @@
 #   make test     all tests that a change must pass
 #   make check    formatting, lint, types and the fast tests
 #   make nightly  the tests that take minutes
+#   make gpu      check what training and translating use on each device of this machine (nmt-doctor --full)
 #   make coverage the lines and branches that the tests of `make test` run
 # PIP_ARGS is passed to pip, for example to choose another build of torch. WORKERS=0 runs the tests in one process.
 
@@ -23,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test check types fast format nightly coverage clean
+.PHONY: demo test check types fast format nightly gpu coverage clean
 
 demo: $(INSTALLED)
 	PYTHON=python PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/date/run.sh
@@ -52,6 +53,9 @@ format: $(INSTALLED)
 
 nightly: $(INSTALLED)
 	$(ONE_THREAD) $(PYTEST) -m "nightly or hypothesis" --hypothesis-profile night $(PYTEST_ARGS)
+
+gpu: $(INSTALLED)
+	$(BIN)/nmt-doctor --full
 
 # Lines and branches of nmt and nmt_cli that `make test` runs, in all of its processes. Report: .coverage-report.txt
 coverage: $(INSTALLED)

@@ -26,6 +26,7 @@ COMMANDS = (
     "visualize",
     "compare",
     "align",
+    "doctor",
 )
 
 PLOTS = ["matplotlib>=3.8", "resvg_py>=0.3"]  # PNG, pictures of positions, pictures of some examples and benchmarks

@@ -20,6 +20,7 @@ from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, Shor
 from nmt.config.comparing import CompareConfig
 from nmt.config.composing.assignments import read
 from nmt.config.composing.composition import compose as compose_options
+from nmt.config.doctor import DoctorConfig
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import TrainConfig
@@ -45,6 +46,7 @@ COMMANDS = {
     "nmt-visualize": ("visualize", VisualizeConfig),
     "nmt-compare": ("compare", CompareConfig),
     "nmt-align": ("align", AlignConfig),
+    "nmt-doctor": ("doctor", DoctorConfig),
 }
 SHELL_LANGUAGES = {"bash", "sh", "console", "shell"}
 CONTROL = {"|", "||", "&&", ";", "&", "<", ">", ">>", "2>", "<<<"}

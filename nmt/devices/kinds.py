@@ -121,6 +121,11 @@ class Device:
         """Begin to copy a tensor to new, contiguous memory of the CPU."""
         return Arriving(numbers.to("cpu", copy=True, memory_format=torch.contiguous_format), None)
 
+    @contextlib.contextmanager
+    def refusing_waits(self) -> Iterator[bool]:
+        """Let an operation that waits for the device raise an error within the block. False: torch cannot."""
+        yield False
+
     # What other parts of torch call it
 
     @property
@@ -252,6 +257,14 @@ class Cuda(Accelerator):
         torch.backends.cuda.matmul.fp32_precision = precision
         torch.backends.cudnn.conv.fp32_precision = precision  # type: ignore[attr-defined]
         torch.backends.cudnn.rnn.fp32_precision = precision  # type: ignore[attr-defined]
+
+    @contextlib.contextmanager
+    def refusing_waits(self) -> Iterator[bool]:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield True
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
     def _is_ampere(self) -> bool:
         return torch.cuda.get_device_capability(self.device) >= (8, 0)

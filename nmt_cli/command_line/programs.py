@@ -9,6 +9,7 @@ _OPTIONS = {
     "align": "config.aligning.AlignConfig",
     "average_checkpoints": "config.commands.AverageConfig",
     "compare": "config.comparing.CompareConfig",
+    "doctor": "config.doctor.DoctorConfig",
     "export": "config.exchange.ExportConfig",
     "generate": "config.commands.GenerateConfig",
     "import_": "config.exchange.ImportConfig",

@@ -158,8 +158,8 @@ def test_the_index_of_the_examples_has_every_folder_and_is_linked() -> None:
 def test_the_readme_counts_the_commands_of_its_table() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(nmt-[\w-]+)` \|", text, flags=re.MULTILINE)
-    assert set(rows) == set(COMMANDS) and len(rows) == 12
-    assert "\nTwelve commands share one configuration" in text
+    assert set(rows) == set(COMMANDS) and len(rows) == 13
+    assert "\nThirteen commands share one configuration" in text
 
 
 def test_the_configuration_document_names_every_command_with_bare_arguments() -> None:

@@ -18,7 +18,7 @@ from tests.commands import run_copy
 from tests.tiny_models import in_english, write_tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPUTING = {"train", "generate", "serve", "visualize", "align", "average_checkpoints", "export"}
+COMPUTING = {"train", "generate", "serve", "visualize", "align", "average_checkpoints", "export", "doctor"}
 REPORT = "import sys, torch; torch.set_num_threads = lambda count: print(f'torch gets {count}', file=sys.stderr)"
 
 

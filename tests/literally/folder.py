@@ -24,6 +24,7 @@ GIVEN: dict[str, str] = {
     "docs/comparing.md": "text systems",
     "docs/configuration.md": "data-bin/x data-bin/multi30k data-bin/other runs/first runs/general runs/x source.txt",
     "docs/corpora.md": "text",
+    "docs/devices.md": "data-bin/x",
     "docs/getting-started.md": "text cut runs/other source.txt source.txt.gz",
     "docs/models.md": "corpus",
     "docs/objectives.md": "data-bin/x data-bin/medical runs/general runs/likelihood runs/big runs/x text",

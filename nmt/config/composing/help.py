@@ -95,6 +95,10 @@ all layers and heads of a model in some sentences, on a page
 nmt-visualize --path runs/x --input few.de --output attention.html
 two heads of the decoder's third layer, as a picture
 nmt-visualize --path runs/x --input few.de --kind decoder --layer 3 --head 1,5 --output heads.png
+versions, settings and devices, with a training step and a translation on each device
+nmt-doctor
+everything that training and translating use on each device
+nmt-doctor --full --output doctor.json
 word alignments by two models, from the heads that agree best
 nmt-align --path runs/de-en --reverse runs/en-de --src news.de --ref news.en --output news.align
 by one model, from the head that comes closest to alignments made by hand

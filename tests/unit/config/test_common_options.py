@@ -12,6 +12,7 @@ from nmt.config.aligning import AlignConfig
 from nmt.config.commands import AverageConfig, GenerateConfig, ScoreConfig, ShortlistConfig
 from nmt.config.common_options import CommonOptions
 from nmt.config.comparing import CompareConfig
+from nmt.config.doctor import DoctorConfig
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.option import flags_of
 from nmt.config.plain import to_plain
@@ -27,6 +28,7 @@ FIRST = {
     AlignConfig: "path",
     AverageConfig: "inputs",
     CompareConfig: "sys",
+    DoctorConfig: "full",
     ExportConfig: "path",
     GenerateConfig: "data",
     ImportConfig: "from_format",

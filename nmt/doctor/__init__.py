@@ -1,0 +1,1 @@
+"""What nmt-doctor tells: versions, devices, settings, and whether each device computes what it should."""

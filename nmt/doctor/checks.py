@@ -1,0 +1,313 @@
+"""Checks of a device: what training and translating use, compared with the CPU in float64, or with the formula.
+
+Each check returns a line that says what it found, or raises: ``Skipped`` if the device has no such thing, and anything else
+if the device is wrong. Models are small, so that a check takes seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from nmt.config.choices import Precision
+from nmt.criterions import criterions
+from nmt.devices import is_shortage
+from nmt.devices.kinds import device_of
+from nmt.engines.graphs import recorded_engine
+from nmt.engines.model_engine import ModelEngine
+from nmt.errors import NMTError
+from nmt.interface import Batch
+from nmt.models import models
+from nmt.models.transformer.attention_probe import kernel_agrees
+from nmt.search import searches
+from nmt.search.config import BeamConfig
+from nmt.search.decoding import Engine
+from nmt.search.requests import Sentences
+from nmt.testing.subjects import Subject, subject, toy_batch
+from nmt.training.loop.compilation import compile_layers
+from nmt.training.loop.learner import Arithmetic, Step
+
+CRITERION = "label_smoothed_cross_entropy"
+USUAL = "transformer_tiny"
+HEAD_WIDTHS = (32, 64, 128)
+# The largest relative difference of a loss, and the least cosine of the gradients, to float64 on the CPU.
+TOLERANCES = {
+    Precision.fp32: (1e-4, 0.9999),
+    Precision.tf32: (1e-2, 0.999),
+    Precision.bf16: (5e-2, 0.95),
+    Precision.fp16: (5e-2, 0.95),
+}
+
+
+class Skipped(Exception):
+    """A check that says nothing about this device, and why."""
+
+
+class Wrong(Exception):
+    """What a device computed wrongly."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of a device, by name."""
+
+    name: str
+    run: Callable[[torch.device], str]
+
+
+def training_step(device: torch.device, name: str = USUAL, precision: Precision = Precision.fp32) -> str:
+    """Compare the loss and the gradients of a batch."""
+    kind = device_of(device)
+    possible = {Precision.tf32: kind.computes_tf32(), Precision.bf16: kind.computes_bf16(), Precision.fp16: kind.halves}
+    if not possible.get(precision, True):
+        raise Skipped(f"{kind.hardware} does not compute in {precision.name}")
+    loss, gradients = _passes(name, device, precision)
+    expected, exact = _exact_passes(name)
+    worst, least = TOLERANCES[precision]
+    difference = abs(loss - expected) / abs(expected)
+    cosine = float(torch.cosine_similarity(gradients, exact, 0))
+    if not (difference <= worst and cosine >= least):  # also if one is NaN
+        raise Wrong(f"loss {loss:.4f}, not {expected:.4f}; cosine of the gradients {cosine:.4f}, at least {least}")
+    return f"loss {loss:.4f}, {difference:.0e} off"
+
+
+def translation(device: torch.device) -> str:
+    """Compare the translations of a beam search."""
+    steps = _compare_translations(ModelEngine(subject(USUAL).model().to(device), device))
+    return f"{steps} tokens as on the CPU"
+
+
+def recorded_graphs(device: torch.device) -> str:
+    """Compare translations whose steps are recorded and replayed."""
+    if not device_of(device).records:
+        raise Skipped("only NVIDIA GPUs record what a step launches")
+    steps = _compare_translations(recorded_engine(subject(USUAL).model().to(device), str(device)))
+    return f"{steps} tokens as on the CPU"
+
+
+def fused_optimizer(device: torch.device) -> str:
+    """Compare three steps of Adam with torch's plain loop."""
+    fused, plain = (_after_steps(device, fused=fused) for fused in (True, False))
+    difference = float((fused - plain).abs().max())
+    if not difference <= 1e-5:
+        raise Wrong(f"parameters differ by {difference:.1e} from those of the plain optimizer")
+    return f"parameters {difference:.0e} off after three steps"
+
+
+def skipped_update(device: torch.device) -> str:
+    """Let the optimizer pass over an update, as where a gradient is not finite."""
+    if not device_of(device).skips_updates and device.type != "cpu":
+        raise Skipped("updates are read before the next one is launched here")
+    parameter = torch.nn.Parameter(torch.ones(64, device=device))
+    optimizer = torch.optim.Adam([parameter], fused=True)
+    parameter.grad = torch.full_like(parameter, math.inf)
+    optimizer.found_inf = torch.ones((), device=device)  # type: ignore[attr-defined]
+    optimizer.step()
+    if not bool((parameter == 1).all()):
+        raise Wrong("the optimizer applied a gradient that is not finite")
+    return "parameters stayed as they were"
+
+
+def attention(device: torch.device) -> str:
+    """Compare torch's kernels of attention with the formula, with padding and with the future hidden."""
+    kind = device_of(device)
+    formats = [torch.float32, *([torch.bfloat16] if kind.computes_bf16() else [])]
+    for width in HEAD_WIDTHS:
+        for dtype in formats:
+            difference = _attention_difference(device, dtype, width)
+            if not difference <= (1e-4 if dtype is torch.float32 else 2e-2):
+                raise Wrong(f"heads of width {width} in {dtype}: {difference:.1e} of the largest value off")
+    return f"heads of width {', '.join(map(str, HEAD_WIDTHS))} in {len(formats)} number formats"
+
+
+def attention_without_padding(device: torch.device) -> str:
+    """Compare the kernel for sentences one behind the other with the formula."""
+    if not device_of(device).attends_flat():
+        raise Skipped("this device has no kernel for batches without padding; they keep it")
+    from torch.nn.attention import varlen
+
+    wrong = [width for width in HEAD_WIDTHS if not kernel_agrees(varlen.varlen_attn, device, torch.bfloat16, width)]
+    if wrong:
+        raise Wrong(f"heads of width {', '.join(map(str, wrong))}; batches keep their padding")
+    return f"heads of width {', '.join(map(str, HEAD_WIDTHS))}"
+
+
+def compiled_layers(device: torch.device) -> str:
+    """Compare compiled layers with layers as they are."""
+    if device.type == "cpu" and not (shutil.which("c++") or shutil.which("g++")):
+        raise Skipped("compiling for a CPU needs a C++ compiler")
+    step, batch = _step(subject(USUAL), device), _batch(USUAL)
+    expected = float(step(batch.to(device)).loss_sum.detach())
+    if not compile_layers(step, batch, Arithmetic(device, Precision.fp32), seed=1):
+        raise Wrong("layers cannot be compiled; --compile runs without")
+    loss = float(step(batch.to(device)).loss_sum.detach())
+    if not abs(loss - expected) <= 1e-4 * abs(expected):
+        raise Wrong(f"loss {loss:.4f}, not {expected:.4f}")
+    return f"loss {loss:.4f} as without"
+
+
+def memory_shortage(device: torch.device) -> str:
+    """Ask for more memory than there is, recognize it, and compute again."""
+    try:
+        torch.empty(2**50, device=device)
+    except Exception as error:
+        if not is_shortage(error):
+            text = str(error).partition("\n")[0]
+            raise Wrong(f"a shortage of memory is not recognized ({type(error).__name__}: {text})") from None
+    else:
+        raise Wrong("memory of a petabyte was given")
+    device_of(device).release_memory()
+    return f"recognized; then {training_step(device)}"
+
+
+def no_waiting(device: torch.device) -> str:
+    """Let torch refuse every wait for the device within the passes of an update."""
+    step, batch = _step(subject(USUAL), device).train(), _batch(USUAL).to(device)
+    step(batch).loss_sum.backward()  # what is prepared once may wait
+    with contextlib.ExitStack() as stack:
+        if not stack.enter_context(device_of(device).refusing_waits()):
+            raise Skipped("torch cannot tell on this kind of device")
+        step(batch).loss_sum.backward()
+    return "two passes of an update"
+
+
+def speed(device: torch.device) -> str:
+    """Measure the rate of matrix products."""
+    kind = device_of(device)
+    on_cpu = device.type == "cpu"
+    precision = Precision.bf16 if kind.computes_bf16() and not on_cpu else Precision.fp32
+    dtype = torch.bfloat16 if precision is Precision.bf16 else torch.float32
+    size, repeats = (512, 20) if on_cpu else (4096, 50)
+    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    seconds = _seconds(lambda: [left @ right for _ in range(repeats)], device)
+    rate = 2 * size**3 * repeats / seconds
+    return f"matrix products in {precision.name}: {rate / 1e12:.3g} TFLOP/s"
+
+
+QUICK = (Check("training step", training_step), Check("translation", translation))
+
+
+def full() -> Iterator[Check]:
+    """Yield all checks."""
+    yield from QUICK
+    for name in models.names():
+        for precision in TOLERANCES:
+            run = functools.partial(training_step, name=name, precision=precision)
+            yield Check(f"training step: {name}, {precision.name}", run)
+    yield Check("fused optimizer", fused_optimizer)
+    yield Check("skipped update", skipped_update)
+    yield Check("attention", attention)
+    yield Check("attention without padding", attention_without_padding)
+    yield Check("compiled layers", compiled_layers)
+    yield Check("recorded steps", recorded_graphs)
+    yield Check("shortage of memory", memory_shortage)
+    yield Check("no waiting in an update", no_waiting)
+    yield Check("speed", speed)
+
+
+def _step(of: Subject, device: torch.device) -> Step:
+    """A model under the usual criterion, without dropout."""
+    return Step(of.model(), criterions.build(criterions.config_class(CRITERION)())).to(device).eval()
+
+
+def _batch(name: str) -> Batch:
+    return toy_batch(subject(name).built, [5, 3, 7, 4], [4, 6, 3, 5])
+
+
+def _passes(name: str, device: torch.device, precision: Precision) -> tuple[float, Tensor]:
+    """Return the loss of a batch and all gradients."""
+    step, arithmetic = _step(subject(name), device), Arithmetic(device, precision)
+    arithmetic.prepare(step.model)
+    with arithmetic.forward_pass():
+        report = step(_batch(name).to(device))
+    report.loss_sum.backward()
+    return float(report.loss_sum.detach()), _gradients(step)
+
+
+@functools.cache
+def _exact_passes(name: str) -> tuple[float, Tensor]:
+    """The same on the CPU in float64."""
+    step = _step(subject(name), torch.device("cpu")).double()
+    report = step(_batch(name))
+    report.loss_sum.backward()
+    return float(report.loss_sum.detach()), _gradients(step)
+
+
+def _gradients(step: Step) -> Tensor:
+    parts = [part.grad.detach().cpu().double().flatten() for part in step.parameters() if part.grad is not None]
+    return torch.cat(parts)
+
+
+def _compare_translations(engine: Engine) -> int:
+    """Compare the translations of an engine with those of the CPU; return the number of their tokens."""
+    search = searches.build(BeamConfig(beam_size=4, max_len_b=10), 1)
+    model = subject(USUAL).model()
+    batch = _batch(USUAL)
+    sources = Sentences.of_tensors(batch.source, batch.source_lengths)
+    expected = [best[0].tokens.tolist() for best in search.find(ModelEngine(model, "cpu"), sources)]
+    tokens = [best[0].tokens.tolist() for best in search.find(engine, sources)]
+    for number, (there, here) in enumerate(zip(tokens, expected), 1):
+        if there != here:
+            raise Wrong(f"sentence {number} is translated to {there}, not {here}")
+    return sum(map(len, tokens))
+
+
+def _after_steps(device: torch.device, *, fused: bool) -> Tensor:
+    """Return all parameters after three updates."""
+    step, batch = _step(subject(USUAL), device), _batch(USUAL).to(device)
+    optimizer = torch.optim.Adam(step.parameters(), lr=1e-3, fused=fused, foreach=False)
+    for _ in range(3):
+        optimizer.zero_grad()
+        step(batch).loss_sum.backward()
+        optimizer.step()
+    return torch.cat([parameter.detach().cpu().flatten() for parameter in step.parameters()])
+
+
+def _attention_difference(device: torch.device, dtype: torch.dtype, width: int) -> float:
+    """Return the largest difference of outputs and gradients to the formula in float64, relative to the largest value."""
+    draw = torch.Generator().manual_seed(width)
+    parts = [torch.randn(2, 2, 70, width, generator=draw).to(dtype) for _ in range(3)]
+    weights = torch.randn(2, 2, 70, width, generator=draw)
+    hidden = torch.zeros(2, 1, 70, 70).masked_fill(torch.ones(70, 70, dtype=torch.bool).triu(1), -math.inf)
+    hidden[1, :, :, 50:] = -math.inf  # padding
+
+    def results(where: torch.device, kind: torch.dtype, attend: Callable[..., Tensor]) -> list[Tensor]:
+        leaves = [part.to(where, kind).requires_grad_() for part in parts]
+        output = attend(*leaves, hidden.to(where, kind))
+        gradients = torch.autograd.grad((output * weights.to(where, kind)).sum(), leaves)
+        return [result.detach().cpu().double() for result in (output, *gradients)]
+
+    def formula(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+        scores: Tensor = query @ key.transpose(-1, -2) * width**-0.5 + bias
+        return scores.softmax(-1) @ value
+
+    there = results(device, dtype, scaled_dot_product_attention)
+    here = results(torch.device("cpu"), torch.float64, formula)
+    differences = [float((part - exact).abs().max() / exact.abs().max()) for part, exact in zip(there, here)]
+    return max(differences) if all(map(math.isfinite, differences)) else math.nan
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Return the duration of work, the second time."""
+    work()
+    device_of(device).synchronize()
+    began = time.perf_counter()
+    work()
+    device_of(device).synchronize()
+    return time.perf_counter() - began
+
+
+def fault_of(error: Exception) -> str:
+    """Describe why a check failed, in a line."""
+    if isinstance(error, (Wrong, NMTError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -1,0 +1,44 @@
+"""nmt-doctor: what is installed, what the devices are, and whether they compute what they should."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from nmt.config.doctor import DoctorConfig
+from nmt.storage.files import check_new_file, write_json
+from nmt_cli.launch import launch
+
+logger = logging.getLogger("nmt.doctor")
+
+
+def run(config: DoctorConfig) -> None:
+    """Print facts and results; exit with status 1 if a check failed."""
+    if config.output is not None:
+        check_new_file(Path(config.output), overwrite=config.overwrite)
+    from nmt.doctor.checks import QUICK, full
+    from nmt.doctor.facts import devices, facts
+    from nmt.doctor.report import Outcome, Result, fact_lines, result_lines, results
+    from nmt.threads import set_threads
+
+    set_threads(config.threads)
+    environment = facts(config.threads)
+    print(*fact_lines(environment), sep="\n", flush=True)
+    all_results: list[Result] = []
+    for result in results(full() if config.full else QUICK, devices()):
+        all_results.append(result)
+        logger.info("%s on %s: %s (%.1f s)", result.check, result.device, result.outcome.value, result.seconds)
+    print("checks", *(f"  {line}" for line in result_lines(all_results)), sep="\n")
+    if config.output is not None:
+        write_json(Path(config.output), environment | {"checks": [result.plain() for result in all_results]})
+    if any(result.outcome is Outcome.failed for result in all_results):
+        sys.exit(1)
+
+
+def main() -> None:
+    launch(DoctorConfig, run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""The checks of nmt-doctor: each passes here, and fails when what it checks is broken."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from nmt.config.choices import Precision
+from nmt.devices.kinds import Device
+from nmt.doctor import checks
+from nmt.doctor.checks import USUAL, Check, Skipped, Wrong, full
+from nmt.doctor.report import Outcome, fact_lines, result_lines, results
+from nmt.engines.model_engine import ModelEngine
+from nmt.testing.subjects import subject
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    "check", [check for check in full() if check.name != "compiled layers"], ids=lambda check: check.name
+)
+def test_each_check_passes_on_a_cpu_or_says_why_it_does_not_apply(check: Check) -> None:
+    (result,) = results([check], [CPU])
+    assert result.outcome in (Outcome.passed, Outcome.skipped) and result.detail, result
+
+
+@pytest.mark.nightly
+def test_compiled_layers_pass_on_a_cpu() -> None:
+    assert "as without" in checks.compiled_layers(CPU)
+
+
+def test_a_product_that_is_one_percent_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = F.linear
+    monkeypatch.setattr(F, "linear", lambda x, *rest: linear(x, *rest) * (1.01 if x.dtype is torch.float32 else 1.0))
+    with pytest.raises(Wrong, match=r"loss \d+\.\d+, not \d+\.\d+; cosine of the gradients"):
+        checks.training_step(CPU)
+
+
+def test_numbers_that_are_none_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = F.linear
+    monkeypatch.setattr(
+        F, "linear", lambda x, *rest: linear(x, *rest) * (float("nan") if x.dtype is torch.float32 else 1)
+    )
+    with pytest.raises(Wrong, match="loss nan"):
+        checks.training_step(CPU)
+
+
+def test_a_precision_that_a_device_lacks_is_passed_over() -> None:
+    with pytest.raises(Skipped, match="CPU does not compute in fp16"):
+        checks.training_step(CPU, precision=Precision.fp16)
+
+
+def test_other_translations_are_found() -> None:
+    with pytest.raises(Wrong, match=r"sentence \d is translated to \["):
+        checks._compare_translations(ModelEngine(subject(USUAL).model(seed=2), "cpu"))
+
+
+def test_a_fused_optimizer_that_does_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "_fused_adam_", lambda *_, **__: None)
+    with pytest.raises(Wrong, match="parameters differ by"):
+        checks.fused_optimizer(CPU)
+
+
+def test_an_optimizer_that_applies_a_bad_gradient_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = torch._fused_adam_
+    monkeypatch.setattr(torch, "_fused_adam_", lambda *parts, **more: fused(*parts, **(more | {"found_inf": None})))
+    with pytest.raises(Wrong, match="applied a gradient that is not finite"):
+        checks.skipped_update(CPU)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda query, key, value, bias: F.scaled_dot_product_attention(query, key, value),
+        lambda query, key, value, bias: F.scaled_dot_product_attention(query, key, value, bias) * float("nan"),
+        lambda query, key, value, bias: F.scaled_dot_product_attention(query, key.detach() + 0 * key, value, bias),
+    ],
+    ids=["no mask", "no numbers", "no gradient"],
+)
+def test_attention_that_is_wrong_is_found(broken: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "scaled_dot_product_attention", broken)
+    with pytest.raises(Wrong, match="heads of width 32 in torch.float32"):
+        checks.attention(CPU)
+
+
+def test_a_kernel_without_padding_that_fails_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Device, "attends_flat", lambda device: True)
+    monkeypatch.setattr(checks, "kernel_agrees", lambda kernel, device, dtype, width: width != 64)
+    with pytest.raises(Wrong, match="heads of width 64; batches keep their padding"):
+        checks.attention_without_padding(CPU)
+
+
+def test_recorded_steps_that_translate_otherwise_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = ModelEngine(subject(USUAL).model(seed=2), "cpu")
+    monkeypatch.setattr(Device, "records", True)
+    monkeypatch.setattr(checks, "recorded_engine", lambda model, device: other)
+    with pytest.raises(Wrong, match="is translated to"):
+        checks.recorded_graphs(CPU)
+
+
+def test_layers_that_cannot_be_compiled_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "compile_layers", lambda *_, **__: False)
+    with pytest.raises(Wrong, match="layers cannot be compiled"):
+        checks.compiled_layers(CPU)
+
+
+def test_a_shortage_that_is_not_recognized_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "is_shortage", lambda error: False)
+    with pytest.raises(Wrong, match="a shortage of memory is not recognized"):
+        checks.memory_shortage(CPU)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_update_that_waits_is_found(waits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch can tell; here a stand-in tells."""
+
+    def wait(*_: Any, **__: Any) -> Tensor:
+        raise RuntimeError("called a synchronizing operation")
+
+    @contextlib.contextmanager
+    def refusing(device: Device) -> Iterator[bool]:
+        with monkeypatch.context() as inside:
+            if waits:
+                inside.setattr(F, "layer_norm", wait)
+            yield True
+
+    monkeypatch.setattr(Device, "refusing_waits", refusing)
+    (result,) = results([Check("no waiting", checks.no_waiting)], [CPU])
+    assert result.outcome is (Outcome.failed if waits else Outcome.passed)
+    assert result.detail == ("RuntimeError: called a synchronizing operation" if waits else "two passes of an update")
+
+
+def test_a_check_that_fails_in_any_way_does_not_stop_the_others() -> None:
+    def raises(device: torch.device) -> str:
+        raise RuntimeError("no kernel image\nand more")
+
+    found = list(results([Check("broken", raises), Check("good", lambda device: "fine")], [CPU]))
+    assert [(result.outcome, result.detail) for result in found] == [
+        (Outcome.failed, "RuntimeError: no kernel image"),
+        (Outcome.passed, "fine"),
+    ]
+    assert found[0].plain()["outcome"] == "fail"
+    assert result_lines(found)[1].split() == ["fail", "cpu", "broken", "RuntimeError:", "no", "kernel", "image"]
+
+
+def test_facts_are_lines_by_subject() -> None:
+    facts: dict[str, dict[str, Any]] = {"versions": {"nmt": "1", "torch": "2"}, "devices": {"cpu": "CPU"}}
+    assert list(fact_lines(facts)) == ["versions", "  nmt    1", "  torch  2", "devices", "  cpu    CPU"]

@@ -1,0 +1,38 @@
+"""What nmt-doctor tells of the machine."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import pytest
+import torch
+
+import nmt
+from nmt.doctor import facts as module
+from nmt.doctor.facts import devices, facts
+
+
+def test_a_report_has_versions_machine_settings_and_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    known = facts(None)
+    assert list(known) == ["versions", "machine", "settings", "devices"]
+    assert known["versions"]["nmt"] == nmt.__version__ and known["versions"]["torch"] == torch.__version__
+    assert known["settings"]["threads"] == 3 and known["settings"]["OMP_NUM_THREADS"] == "3"
+    assert known["devices"]["cpu"].startswith("CPU; fp32")
+    assert facts(5)["settings"]["threads"] == 5
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(package: str) -> str:
+        if package == "sacrebleu":
+            raise metadata.PackageNotFoundError(package)
+        return "1.0"
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert facts(None)["versions"]["sacrebleu"] == "not installed"
+
+
+def test_all_cards_are_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "usable_accelerator", lambda: "cuda")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [str(device) for device in devices()] == ["cpu", "cuda:0", "cuda:1"]
