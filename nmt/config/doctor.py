@@ -15,5 +15,5 @@ class DoctorConfig(OverwriteOption, ThreadsOption, CommandConfig):
     """nmt-doctor: what is installed, what the devices are, and whether they compute what they should."""
 
     command: ClassVar[str] = "doctor"
-    full: bool = flag(False, help="check everything that training and translating use on each device; minutes")
-    output: str | None = flag(None, help="also write versions, devices and results to this file, as JSON")
+    full: bool = flag(False, help="all checks of each device instead of two; about a minute for a CPU")
+    output: str | None = flag(None, help="JSON file for versions, devices and results; null: none")

@@ -76,8 +76,11 @@ def training_step(device: torch.device, name: str = USUAL, precision: Precision 
     difference = abs(loss - expected) / abs(expected)
     cosine = float(torch.cosine_similarity(gradients, exact, 0))
     if not (difference <= worst and cosine >= least):  # also if one is NaN
-        raise Wrong(f"loss {loss:.4f}, not {expected:.4f}; cosine of the gradients {cosine:.4f}, at least {least}")
-    return f"loss {loss:.4f}, {difference:.0e} off"
+        raise Wrong(
+            f"loss {loss:.4f}, on the CPU {expected:.4f} (at most {worst:.0e} of it may differ); cosine of the gradients "
+            f"{cosine:.4f} (at least {least})"
+        )
+    return f"loss {loss:.4f}, relative difference {difference:.0e}"
 
 
 def translation(device: torch.device) -> str:
@@ -89,7 +92,7 @@ def translation(device: torch.device) -> str:
 def recorded_graphs(device: torch.device) -> str:
     """Compare translations whose steps are recorded and replayed."""
     if not device_of(device).records:
-        raise Skipped("only NVIDIA GPUs record what a step launches")
+        raise Skipped("only GPUs of NVIDIA and AMD record what a step launches")
     steps = _compare_translations(recorded_engine(subject(USUAL).model().to(device), str(device)))
     return f"{steps} tokens as on the CPU"
 
@@ -100,7 +103,7 @@ def fused_optimizer(device: torch.device) -> str:
     difference = float((fused - plain).abs().max())
     if not difference <= 1e-5:
         raise Wrong(f"parameters differ by {difference:.1e} from those of the plain optimizer")
-    return f"parameters {difference:.0e} off after three steps"
+    return f"parameters differ by at most {difference:.0e} after three steps"
 
 
 def skipped_update(device: torch.device) -> str:
@@ -164,7 +167,7 @@ def memory_shortage(device: torch.device) -> str:
             text = str(error).partition("\n")[0]
             raise Wrong(f"a shortage of memory is not recognized ({type(error).__name__}: {text})") from None
     else:
-        raise Wrong("memory of a petabyte was given")
+        raise Wrong("4 PiB of memory were given")
     device_of(device).release_memory()
     return f"recognized; then {training_step(device)}"
 
@@ -177,7 +180,7 @@ def no_waiting(device: torch.device) -> str:
         if not stack.enter_context(device_of(device).refusing_waits()):
             raise Skipped("torch cannot tell on this kind of device")
         step(batch).loss_sum.backward()
-    return "two passes of an update"
+    return "a forward and a backward pass"
 
 
 def speed(device: torch.device) -> str:
@@ -210,7 +213,7 @@ def full() -> Iterator[Check]:
     yield Check("compiled layers", compiled_layers)
     yield Check("recorded steps", recorded_graphs)
     yield Check("shortage of memory", memory_shortage)
-    yield Check("no waiting in an update", no_waiting)
+    yield Check("no waiting in a pass", no_waiting)
     yield Check("speed", speed)
 
 

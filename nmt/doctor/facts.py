@@ -12,7 +12,6 @@ import torch
 
 import nmt
 from nmt.allocator import VARIABLES
-from nmt.devices import usable_accelerator
 from nmt.devices.kinds import device_of
 from nmt.native.library import processor
 from nmt.reporting.resources import available_memory
@@ -43,9 +42,11 @@ def facts(threads: int | None) -> Facts:
 
 def devices() -> list[torch.device]:
     """Return the CPU and all accelerators that torch can use."""
-    kind = usable_accelerator()
-    count = torch.get_device_module(kind).device_count() if kind is not None else 0
-    return [torch.device("cpu"), *(torch.device(str(kind), number) for number in range(count))]
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        return [torch.device("cpu")]
+    count = torch.get_device_module(accelerator).device_count()
+    return [torch.device("cpu"), *(torch.device(accelerator.type, number) for number in range(count))]
 
 
 def _versions() -> dict[str, str]:

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import nmt
-from nmt.doctor import facts as module
 from nmt.doctor.facts import devices, facts
 
 
@@ -33,6 +32,6 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_all_cards_are_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "usable_accelerator", lambda: "cuda")
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [str(device) for device in devices()] == ["cpu", "cuda:0", "cuda:1"]
