@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 # Libraries and files of drivers: of NVIDIA, AMD and Intel GPUs.
 _LIBRARIES, _FILES = ("libcuda.so.1", "libze_loader.so.1"), (Path("/dev/kfd"),)
 # Variables by which a scheduler of a cluster shows each process its own devices only.
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+_VISIBLE = {
+    "cuda": ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+    "xpu": ("ZE_AFFINITY_MASK",),
+}
 
 
 def choose_device(name: str) -> torch.device:
@@ -109,7 +112,8 @@ def own_device(name: str, environment: Mapping[str, str] = os.environ) -> str:
         raise UsageError(f"device.name={name} would give all processes the same GPU; use --device {kind} with torchrun")
     if kind == "cpu":
         return name
-    sees_one = any(environment.get(variable, ",").count(",") == 0 for variable in _VISIBLE)  # it is the rank's own
+    variables = [environment.get(variable, ",") for variable in _VISIBLE.get(kind, ())]
+    sees_one = any("," not in variable for variable in variables)  # it is the rank's own
     return f"{kind}:{0 if sees_one else environment['LOCAL_RANK']}"
 
 

@@ -12,13 +12,14 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity
 
 Array = npt.NDArray[Any]
+
+MOST_PACKED = 2**26  # bytes that are copied together; the device needs as much memory more meanwhile
 
 
 class Arriving:
@@ -117,9 +118,13 @@ class Device:
         """Return tensors of the device as arrays. An accelerator is waited for once."""
         return [tensor.numpy() for tensor in tensors]
 
+    def copied(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return copies of tensors in contiguous memory of the CPU."""
+        return [tensor.to("cpu", copy=True, memory_format=torch.contiguous_format) for tensor in tensors]
+
     def fetch_later(self, numbers: Tensor) -> Arriving:
-        """Begin to copy a tensor to new, contiguous memory of the CPU."""
-        return Arriving(numbers.to("cpu", copy=True, memory_format=torch.contiguous_format), None)
+        """Begin to copy a few numbers to the CPU."""
+        return Arriving(numbers.to("cpu", copy=True), None)
 
     @contextlib.contextmanager
     def refusing_waits(self) -> Iterator[bool]:
@@ -196,12 +201,18 @@ class Accelerator(Device):
         torch.accelerator.synchronize(self.device)
 
     def moved(self, tensor: Tensor) -> Tensor:
-        return (tensor.pin_memory() if self.copies_aside else tensor).to(self.device, non_blocking=True)
+        if not self.copies_aside:  # the memory must stay until the copy is done
+            return tensor.to(self.device)
+        return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def fetched(self, *tensors: Tensor) -> list[Array]:
-        parts = [tensor.contiguous().flatten().view(torch.uint8) for tensor in tensors]
-        packed = (parts[0] if len(parts) == 1 else torch.cat(parts)).cpu().numpy()
-        return list(_unpacked(packed, tensors))
+        return [tensor.numpy() for tensor in _in_one_copy(tensors)]
+
+    def copied(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        copies = list[Tensor]()
+        for group in _groups(tensors):  # each is waited for once
+            copies += _in_one_copy(group)
+        return copies
 
     def fetch_later(self, numbers: Tensor) -> Arriving:
         if not self.copies_aside:
@@ -225,8 +236,14 @@ class Accelerator(Device):
         """Launch work on the stream ``copying``. A new thread uses the first device by default, and would open it in every
         process."""
         index = self.device.index if self.device.index is not None else torch.accelerator.current_device_index()
-        with torch.accelerator.device_index(index), self.copying:
-            yield
+        with torch.accelerator.device_index(index):
+            before = self.computing
+            # As a context, a stream could not be shared by threads in older releases of torch.
+            torch.accelerator.set_stream(self.copying)
+            try:
+                yield
+            finally:
+                torch.accelerator.set_stream(before)
 
     def await_copy(self, copied: torch.Event, tensors: Iterable[Tensor]) -> None:
         """Let work that this thread launches from now on wait for a copy of ``copying``, and keep the memory of the copied
@@ -345,10 +362,22 @@ def device_of(device: torch.device | str | Tensor) -> Device:
     return _of_name(str(device.device if isinstance(device, Tensor) else device))
 
 
-def _unpacked(packed: npt.NDArray[np.uint8], tensors: Sequence[Tensor]) -> Iterator[Array]:
-    begin = 0
+def _in_one_copy(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copy tensors of a device to the CPU, packed."""
+    parts = [tensor.contiguous().flatten().view(torch.uint8) for tensor in tensors]
+    packed = (parts[0] if len(parts) == 1 else torch.cat(parts)).cpu()
+    pieces = torch.split(packed, [len(part) for part in parts])
+    return [piece.clone().view(tensor.dtype).view(tensor.shape) for piece, tensor in zip(pieces, tensors)]
+
+
+def _groups(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield tensors in groups of up to ``MOST_PACKED`` bytes."""
+    group, size = list[Tensor](), 0
     for tensor in tensors:
-        end = begin + tensor.numel() * tensor.element_size()
-        kind = torch.empty(0, dtype=tensor.dtype).numpy().dtype
-        yield packed[begin:end].copy().view(kind).reshape(tensor.shape)
-        begin = end
+        if group and size + tensor.nbytes > MOST_PACKED:
+            yield group
+            group, size = [], 0
+        group.append(tensor)
+        size += tensor.nbytes
+    if group:
+        yield group

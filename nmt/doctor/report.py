@@ -45,6 +45,7 @@ def results(checks: Iterable[Check], devices: Sequence[torch.device]) -> Iterato
     for check in checks:
         for device in devices:
             began = time.perf_counter()
+            device_of(device).allow_tf32(False)  # a check before may have allowed it
             try:
                 detail, outcome = check.run(device), Outcome.passed
             except Skipped as reason:

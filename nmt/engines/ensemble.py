@@ -62,18 +62,18 @@ class EnsembleDecoding:
         with torch.inference_mode():
             weighted = [step.log_probabilities() + math.log(share) for step, share in zip(scores, self._shares)]
             mean = torch.stack(weighted).logsumexp(0)
-            return scores_of(mean, self._attention(scores), normalised=True)
+            return scores_of(mean, self._attention(scores, mean.device), normalised=True)
 
     def follow(self, parents: Ints, staying: Ints) -> None:
         for member in self._members:
             member.follow(parents, staying)
 
-    def _attention(self, scores: Sequence[Scores]) -> Tensor | None:
+    def _attention(self, scores: Sequence[Scores], device: torch.device) -> Tensor | None:
         """[N, S]"""
         known = [(share, step.attention) for share, step in zip(self._shares, scores) if step.attention is not None]
         total = sum(share for share, _ in known)
         weighted: list[Tensor] = [torch.from_numpy(attention) * (share / total) for share, attention in known]
-        return torch.stack(weighted).sum(0) if weighted else None
+        return torch.stack(weighted).sum(0).to(device) if weighted else None
 
 
 def _shares(weights: Sequence[float], count: int) -> list[float]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nmt.devices.kinds import device_of
 from nmt.errors import DataError
 from nmt.layers.dropout import Dropout
 from nmt.layers.sinusoids import Sinusoids
@@ -54,8 +55,9 @@ TABLE_LENGTH = 1024
 
 def sinusoids(positions: Tensor, formula: Sinusoids) -> Tensor:
     """Compute sinusoids of positions: [...] -> [..., D]"""
-    radians = torch.from_numpy(formula.radians()).to(positions.device)
-    angles = (positions + formula.offset).to(torch.float64)[..., None] / radians
+    exact = device_of(positions).exact
+    radians = torch.from_numpy(formula.radians()).to(exact).to(positions.device)
+    angles = (positions + formula.offset).to(exact)[..., None] / radians
     if formula.interleaved:
         return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
     return torch.cat([angles.sin(), angles.cos()], dim=-1)

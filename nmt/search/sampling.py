@@ -187,7 +187,7 @@ def _nucleus_border(scores: Tensor, share: float) -> Tensor:
         count = min(max(_FEW, 8 * count), scores.size(1))
         ranked = probabilities.topk(count)
         before = (
-            ranked.values.cumsum(1, dtype=torch.float64) - ranked.values
+            ranked.values.cumsum(1, dtype=device_of(scores).exact) - ranked.values
         )  # [N, count] sum over more probable tokens
         within = before < share
         if count == scores.size(1) or not within[:, -1].any():
@@ -201,13 +201,13 @@ def _passed(probabilities: Tensor, chance: Tensor) -> Tensor:
 
     Finds the block of columns, then the column in it: a running sum over all columns takes several times as long.
     """
-    vocabulary = probabilities.size(1)
+    vocabulary, exact = probabilities.size(1), device_of(probabilities).exact
     covered = vocabulary // _WIDTH * _WIDTH
     blocks = probabilities[:, :covered].view(len(probabilities), -1, _WIDTH).sum(2)  # [N, C]
-    blocks = torch.cat([blocks, probabilities[:, covered:].sum(1, keepdim=True)], 1).double()
+    blocks = torch.cat([blocks, probabilities[:, covered:].sum(1, keepdim=True)], 1).to(exact)
     block, chance = _first_beyond(blocks, chance)
     columns = block[:, None] * _WIDTH + torch.arange(_WIDTH, device=block.device)  # [N, W]
-    inside = probabilities.gather(1, columns.clamp(max=vocabulary - 1)).double() * (columns < vocabulary)
+    inside = probabilities.gather(1, columns.clamp(max=vocabulary - 1)).to(exact) * (columns < vocabulary)
     column, _ = _first_beyond(inside, chance)
     return (block * _WIDTH + column).clamp(max=vocabulary - 1)
 

@@ -24,6 +24,9 @@ from nmt.criterions import criterions
 from nmt.criterions.config import RDropConfig
 from nmt.devices import choose_device, device_named
 from nmt.devices.kinds import Accelerator, device_of
+from nmt.doctor.checks import full
+from nmt.doctor.report import Outcome, results
+from nmt.engines.ensemble import EnsembleEngine
 from nmt.engines.model_engine import ModelDecoding, ModelEngine
 from nmt.models.transformer.config import TransformerConfig
 from nmt.optim.config import MuonConfig, ScheduleFreeAdamWConfig
@@ -121,6 +124,29 @@ def test_a_step_of_a_search_waits_once(name: str, config: Any, monkeypatch: pyte
         assert there[0].score == pytest.approx(here[0].score, abs=1e-4)
 
 
+def test_the_attention_of_an_ensemble_comes_with_its_translations() -> None:
+    sources, found = Sentences([np.array([5, 9, 7, 2]), np.array([6, 2])], attention=True), {}
+    for device in ("cpu", NAME):
+        members = [ModelEngine(subject("transformer_tiny").model(seed).to(device), device) for seed in (1, 2)]
+        search = searches.build(BeamConfig(beam_size=3, max_len_b=5), 1)
+        found[device] = search.find(EnsembleEngine(members), sources)
+    for here, there in zip(found["cpu"], found[NAME], strict=True):
+        assert there[0].tokens.tolist() == here[0].tokens.tolist()
+        np.testing.assert_allclose(there[0].attention, here[0].attention, atol=1e-5)
+
+
+def test_every_check_of_the_doctor_passes_or_says_why_not() -> None:
+    """Layers are not compiled: torch's compiler does not know the device."""
+    checks = [check for check in full() if check.name != "compiled layers" and ":" not in check.name]
+    found = list(results(checks, [SECOND]))
+    assert [result for result in found if result.outcome is Outcome.failed] == []
+    assert {result.check for result in found if result.outcome is Outcome.skipped} == {
+        "attention without padding",
+        "recorded steps",
+        "no waiting in a pass",
+    }
+
+
 def test_the_device_is_chosen_by_name_and_by_auto(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device_named(NAME) == NAME and choose_device(f"{NAME}:0") == SECOND
     assert isinstance(device_of(SECOND), Accelerator)
@@ -191,7 +217,11 @@ def test_an_update_waits_for_nothing_but_its_numbers(runs: Callable[..., Path]) 
         with noted() as noted_waits:
             runs(str(updates), NAME, training=replace(LIMITS, max_update=updates))
             waits[updates] = Counter((wait.file, wait.function) for wait in noted_waits)
-    assert waits[8] - waits[4] == Counter({("training/loop/learner.py", "all_finite"): 1}), "one checkpoint more"
+    one_checkpoint_more = {
+        ("training/loop/learner.py", "all_finite"): 1,
+        ("training/checkpoints/writer.py", "_on_cpu"): 2,
+    }
+    assert waits[8] - waits[4] == Counter(one_checkpoint_more), "parameters, and the state of the optimizer"
 
 
 def test_a_batch_that_does_not_fit_is_computed_in_halves(

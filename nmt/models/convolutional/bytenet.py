@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.data.vocabulary import PAD
+from nmt.devices.kinds import device_of
 from nmt.interface import (
     AttentionRequest,
     Batch,
@@ -181,7 +182,8 @@ class ByteNet(EncoderDecoder):
 
     def unfolded_lengths(self, source_lengths: Tensor) -> Tensor:
         """|t^| = a |s| + b, rounded up (section 3.2, equation 2), and at least the source length."""
-        lengths = torch.ceil(source_lengths.to(torch.float64) * self.unfold_a + self.unfold_b).to(source_lengths.dtype)
+        exact = source_lengths.to(device_of(source_lengths).exact)
+        lengths = torch.ceil(exact * self.unfold_a + self.unfold_b).to(source_lengths.dtype)
         return torch.maximum(lengths, source_lengths)
 
     def _decoder_input(self, tokens: Tensor, source: Tensor) -> Tensor:

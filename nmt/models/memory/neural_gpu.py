@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nmt.devices.kinds import device_of
 from nmt.errors import DataError
 from nmt.interface import AttentionRequest, Batch, DecoderOutput, DecoderState, Memory, VocabularySizes
 from nmt.layers.embeddings import Embedding
@@ -181,7 +182,7 @@ class NeuralGPU(Recurrent):
     def _widths(self, source_lengths: Tensor) -> Tensor:
         """Return the image widths [...] of sources."""
         a, b = self.width_rule
-        return torch.floor(source_lengths.to(torch.float64) * a + b).to(torch.int64)
+        return torch.floor(source_lengths.to(device_of(source_lengths).exact) * a + b).to(torch.int64)
 
     def _first_image(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Write the source into the first row of an image and convolve it; return the image and ``inside`` [B, 1, W, 1]."""

@@ -57,10 +57,10 @@ class RecurrentLayer(nn.Module, ABC):
         Packing instead would read the lengths on the CPU, and its backward pass is slow on a CPU.
         """
         start = self.zeros(x.size(0), x)
-        gates = x.new_tensor(self.gates_at_padding)[:, None, None].expand(-1, self.rnn.hidden_size, 1)
+        gates = [x.new_full((self.rnn.hidden_size, 1), gate) for gate in self.gates_at_padding]
         padding = (torch.arange(x.size(1), device=x.device) >= lengths[:, None])[:, :, None].to(x.dtype)  # [B, S, 1]
         of_input, of_state, *biases = self.rnn.all_weights[0]
-        weights = [torch.cat([of_input, gates.flatten(0, 1)], dim=1), of_state, *biases]
+        weights = [torch.cat([of_input, torch.cat(gates)], dim=1), of_state, *biases]
         states, after = self._run(torch.cat([x, padding], dim=2), start, weights)
         # The output gate of an LSTM changes its output at padding, hence the last real state.
         last = states[torch.arange(len(x), device=x.device), lengths - 1]

@@ -13,6 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from nmt.devices import is_shortage
+
 logger = logging.getLogger("nmt.models")
 
 # Lengths of sentences, as queries and as keys, and windows: everything, the past alone, and neighbors.
@@ -33,6 +35,8 @@ def kernel_agrees(kernel: Kernel, device: torch.device, dtype: torch.dtype, widt
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
             worst = max(_difference(kernel, device, dtype, width, window) for window in WINDOWS)
     except Exception as error:  # whatever a library does wrong, there is another way
+        if is_shortage(error):  # which says nothing about the kernel
+            raise
         fault = f"{type(error).__name__}: {error}".partition("\n")[0]
     else:
         if worst <= TOLERANCE:  # false if it is NaN

@@ -35,6 +35,7 @@ class RunState:
     watched: Mapping[str, Any] = field(default_factory=dict)  # memory of ``LearningWatch``
     times: Mapping[str, float] = field(default_factory=dict)  # seconds of each activity of ``Stopwatch``, of rank 0
     too_large: int | None = None  # size of batches that are computed in halves, of rank 0: one did not fit into memory
+    too_large_for: str = ""  # what memory that was
     validations_before: int = 0  # validations before the present scheduler, which does not see them
 
     def totals(self) -> dict[str, Any]:

@@ -9,11 +9,14 @@ import copy
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 from nmt.devices.kinds import device_of
 from nmt.errors import StorageError, quantity
@@ -118,10 +121,17 @@ def _started(action: Callable[[], None]) -> Future[None]:
 
 def _copied(snapshot: Snapshot) -> Snapshot:
     """Return a copy on the CPU, which further training does not change."""
-    arriving = [
-        {name: device_of(tensor).fetch_later(tensor.detach()) for name, tensor in source.items()}
-        for source in (snapshot.model, snapshot.training.tensors)
-    ]  # all copies are begun before the first is waited for
-    model, tensors = ({name: copied.wait() for name, copied in source.items()} for source in arriving)
+    model, tensors = (_on_cpu(source) for source in (snapshot.model, snapshot.training.tensors))
     training = TrainingState(tensors, copy.deepcopy(snapshot.training.values))
     return replace(snapshot, model=model, training=training)
+
+
+def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies. Some optimizers count their steps on the CPU."""
+    by_device: dict[torch.device, list[str]] = {}
+    for name, tensor in tensors.items():
+        by_device.setdefault(tensor.device, []).append(name)
+    copies: dict[str, Tensor] = {}
+    for device, names in by_device.items():
+        copies |= zip(names, device_of(device).copied([tensors[name].detach() for name in names]))
+    return {name: copies[name] for name in tensors}

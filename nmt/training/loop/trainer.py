@@ -147,7 +147,7 @@ class Trainer:
             best.restore(point.training.values["best"])
             self.reporter.restore(point.training.values["report"])
         self.state = point.state
-        if point.settings.computed_on == self.settings.computed_on:
+        if self.state.too_large_for == self.updater.memory:
             self.updater.too_large = self.state.too_large
         if not resets and not point.changed:  # other options get the whole patience
             self.watch.restore(self.state.watched)
@@ -323,7 +323,8 @@ class Trainer:
         if (name := non_finite_parameter(self.learner)) is not None:
             raise self._diverged(f"after update {state.update} the parameter {name} is not finite")
         require_agreement(self.learner, state.update)
-        state.watched, state.too_large = watch.state(), self.updater.too_large
+        state.watched = watch.state()
+        state.too_large, state.too_large_for = self.updater.too_large, self.updater.memory
         values = {"run": asdict(state), "best": self.validation.best.state(), "report": self.reporter.state()}
         info = CheckpointInfo(state.update, state.epoch, reasons, scores, self.settings.lasting())
         good_until = watch.good_until if watch.in_doubt else None

@@ -125,6 +125,14 @@ class Updater:
             passes = "any pass" if "backward" in meets(last=False) else "the last backward pass of an update"
             logger.info("should memory run short in %s, training ends: %s", passes, COLLECTIVE_PASS)
 
+    @property
+    def memory(self) -> str:
+        """What the size of a batch that does not fit depends on."""
+        arithmetic, again = self.learner.arithmetic, self.limits.checkpoint_activations
+        if self.learner.world.divides:  # all ranks make the same passes
+            return ""
+        return f"{device_of(arithmetic.device).hardware}, {arithmetic.precision.name}, {again}"
+
     def announce(self, updates: Sequence[UpdateBatches]) -> None:
         """Announce the next update, and perhaps some after it, to the reader of batches."""
         batches, *later = ([share.item for share in self.learner.world.shares(update.batches)] for update in updates)
@@ -199,24 +207,23 @@ class Updater:
     def _add(self, update: int, share: Share[PlannedBatch], sums: UpdateSums) -> list[Share[PlannedBatch]] | None:
         """Compute a batch, or return its halves if it is known to be too large. None: memory was short. Everything that
         holds memory is released when this returns."""
-        if self._is_too_large(share.item):
-            return _halves(share)
-        seed_torch(self.seed, update, *share.key)
         try:
             with self._explained(update, share, "forward"), self.learner.world.stopwatch.during(READING):
                 batch = self.reader(share.item)
+            if self._is_too_large(batch):
+                return _halves(share)
+            seed_torch(self.seed, update, *share.key)
             sums.add(self._forward_backward(update, share, batch), counts=share.counts)
         except Exception as error:
             if not is_shortage(error):
                 raise
-            return None
+            is_known = self.too_large is not None and self._is_too_large(self.reader.read(share.item))
+            return _halves(share) if is_known else None  # the copy of a batch that is too large may not fit either
         return []
 
-    def _is_too_large(self, sentences: PlannedBatch) -> bool:
-        """Whether a batch that can be halved is as large as one that did not fit. It is read on the CPU, since its copy may
-        not fit either."""
-        possible = self.too_large is not None and len(sentences) > 1
-        return possible and places(self.reader.read(sentences)) >= (self.too_large or 0)
+    def _is_too_large(self, batch: Batch) -> bool:
+        """Whether a batch that can be halved is as large as one that did not fit."""
+        return self.too_large is not None and batch.num_sentences > 1 and places(batch) >= self.too_large
 
     def _forward_backward(self, update: int, share: Share[PlannedBatch], batch: Batch) -> LossReport:
         world, arithmetic = self.learner.world, self.learner.arithmetic

@@ -100,11 +100,11 @@ def test_where_nothing_copies_aside_numbers_are_there_at_once(device: Device) ->
     assert device.fetch_later(torch.tensor([6.0])).wait().tolist() == [6.0]
 
 
-def test_numbers_go_to_a_card_from_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_go_to_a_card_from_pinned_memory_and_else_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     log, to = list[Any](), Tensor.to
     monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: log.append("pinned") or tensor)
 
-    def moved(tensor: Tensor, device: Any, *, non_blocking: bool) -> Tensor:
+    def moved(tensor: Tensor, device: Any, *, non_blocking: bool = False) -> Tensor:
         log.append((str(device), non_blocking))
         return tensor
 
@@ -112,7 +112,7 @@ def test_numbers_go_to_a_card_from_pinned_memory(monkeypatch: pytest.MonkeyPatch
     Cuda(torch.device("cuda", 1)).sent(np.arange(3))
     Accelerator(torch.device("meta")).sent(np.arange(3))
     monkeypatch.setattr(Tensor, "to", to)
-    assert log == ["pinned", ("cuda:1", True), ("meta", True)]
+    assert log == ["pinned", ("cuda:1", True), ("meta", False)]
     assert Device(CPU).sent(np.arange(3)).tolist() == [0, 1, 2]
 
 
@@ -151,6 +151,17 @@ class Complete:
 def of_module(module: Any, monkeypatch: pytest.MonkeyPatch) -> Accelerator:
     monkeypatch.setattr(torch, "get_device_module", lambda device: module)
     return Accelerator(torch.device("meta"))
+
+
+@pytest.mark.parametrize("device", [Device(CPU), Accelerator(CPU)])
+def test_copies_are_complete_contiguous_and_of_their_own(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "MOST_PACKED", 40)
+    tensors = [torch.arange(6.0).view(2, 3).T, torch.ones(3, dtype=torch.bfloat16), torch.zeros(0), torch.arange(20)]
+    copies = device.copied(tensors)
+    for copy, tensor in zip(copies, tensors, strict=True):
+        assert torch.equal(copy, tensor) and copy.dtype == tensor.dtype and copy.is_contiguous()
+    tensors[3].zero_()
+    assert copies[3].tolist() == list(range(20))
 
 
 def test_what_a_plug_in_lacks_is_unknown_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,12 +50,6 @@ class Stream:
     def wait_event(self, event: str) -> None:
         self.log.append((self.name, "waits for", event))
 
-    def __enter__(self) -> None:
-        self.log.append(("on", self.name))
-
-    def __exit__(self, *_: object) -> None:
-        self.log.append(("off", self.name))
-
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -71,7 +65,11 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         noted.append(f"to {device}")
         return batch
 
+    def set_stream(stream: Stream) -> None:
+        noted.append(("launch on", stream.name))
+
     monkeypatch.setattr(torch, "Stream", lambda device: Stream("copying", noted))
+    monkeypatch.setattr(torch.accelerator, "set_stream", set_stream)
     monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: Stream("computing", noted))
     monkeypatch.setattr(torch.accelerator, "device_index", device_index)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, used: noted.append((used.name, id(tensor))))
@@ -153,10 +151,10 @@ def test_a_copy_is_on_its_way_before_the_batch_is_asked_for(
     ahead, (wanted,) = read_ahead(Noting(make_split(10))), items([1, 2])
     begun: list[Any] = [
         ("within", 0),
-        ("on", "copying"),
+        ("launch on", "copying"),
         "to cuda:0",
         ("copying", "copied"),
-        ("off", "copying"),
+        ("launch on", "computing"),
     ]
     if announced:
         ahead.announce([wanted])
