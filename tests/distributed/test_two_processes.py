@@ -49,11 +49,13 @@ def test_two_processes_equal_one_with_twice_the_accumulation(
     copy_corpus: Path, tmp_path: Path, criterion: tuple[str, ...]
 ) -> None:
     options = [str(copy_corpus), *TINY, *criterion]
+    # R-Drop compares two passes that are nearly the same, so that rounding has more weight.
+    tolerance = 1e-4 if "r_drop" in criterion else 1e-5
     run_one(*options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
     for strategy in ("ddp", "fsdp"):
         folder = tmp_path / strategy
         log = run_two(*options, "--update-freq", "2", "--distributed-strategy", strategy, "--save-dir", str(folder))
-        assert_alike(folder, tmp_path / "one")
+        assert_alike(folder, tmp_path / "one", tolerance)
         assert log.count("training on cpu") == 1  # only the first process speaks
 
 
