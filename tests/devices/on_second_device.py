@@ -136,8 +136,8 @@ def test_the_attention_of_an_ensemble_comes_with_its_translations() -> None:
 
 
 def test_every_check_of_the_doctor_passes_or_says_why_not() -> None:
-    """Layers are not compiled: torch's compiler does not know the device."""
-    checks = [check for check in full() if check.name != "compiled layers" and ":" not in check.name]
+    """Layers are not compiled: torch's compiler does not know the device. Its speed tells nothing."""
+    checks = [check for check in full() if check.name not in ("compiled layers", "speed") and ":" not in check.name]
     found = list(results(checks, [SECOND]))
     assert [result for result in found if result.outcome is Outcome.failed] == []
     assert {result.check for result in found if result.outcome is Outcome.skipped} == {
@@ -179,7 +179,7 @@ def weights(run: Path) -> dict[str, Tensor]:
 # A CPU draws dropout in its own way, and the halves of a batch draw other numbers than the whole.
 WITHOUT_DROPOUT = TransformerConfig(1, 1, d_model=16, d_ff=24, num_heads=2, dropout=0.0)
 LIMITS = TrainingConfig(max_update=8, clip_norm=1.0)
-CHECKED = ValidationConfig(interval_updates=4, metrics=("bleu",), samples=0)
+CHECKED = ValidationConfig(interval_updates=4, metrics=("bleu",), samples=0, max_sentences=4)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_training_on_the_device_is_training_on_the_cpu(runs: Callable[..., Path]
         torch.testing.assert_close(weights(there)[name], expected, rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.parametrize("precision", [Precision.fp32, Precision.bf16, Precision.fp16])
+@pytest.mark.parametrize("precision", [Precision.bf16, Precision.fp16])
 def test_a_run_that_stopped_goes_on_exactly(runs: Callable[..., Path], precision: Precision) -> None:
     undisturbed = runs("whole", NAME, precision, training=LIMITS, validation=CHECKED)
     runs("parts", NAME, precision, training=replace(LIMITS, max_update=5), validation=CHECKED)
