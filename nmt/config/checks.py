@@ -101,7 +101,7 @@ def require_device(name: str) -> None:
     """Refuse a malformed device name, or an unknown kind. torch checks whether the device exists."""
     named = re.fullmatch(r"auto|cpu|mps|(?P<kind>[a-z][a-z0-9_]*)(:(0|[1-9]\d*))?", name)
     if named is None or named["kind"] not in (None, "cuda", "xpu", _plugged_in()):
-        raise UsageError(f"device.name={name} is none of auto, cpu, cuda, cuda:N, mps, xpu, xpu:N (--device)")
+        raise UsageError(f"device.name={name} must be one of auto, cpu, cuda, cuda:N, mps, xpu, xpu:N (--device)")
 
 
 def _plugged_in() -> str | None:

@@ -2,7 +2,7 @@
 
 ``device_of`` returns an object for one device. Models and training ask it, and compare no names of devices. torch has one
 interface to all accelerators, ``torch.accelerator``; for what it lacks, kinds have a module each, such as ``torch.cuda``.
-What has not run on the hardware that it is for: ``Rocm``, ``Mps``, ``Xpu`` and the general ``Accelerator``.
+None of the classes for accelerators has run on its hardware yet.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Device:
     """A device. The answers of this class are those of a CPU, which computes while it is called."""
 
     queues = False  # a call returns before its work is done, so that Python can launch more
-    copies_aside = False  # a stream of its own copies from pinned memory while another one computes
+    copies_aside = False  # a separate stream can copy from pinned memory during computation
     skips_updates = False  # torch's fused optimizers make no step where a flag in its memory says so
     exact = torch.float64  # data type of sums that must not lose digits
     halves = False  # float16 is as fast as bfloat16, or faster

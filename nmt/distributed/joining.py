@@ -104,8 +104,8 @@ def is_stuck() -> bool:
 
 
 def _leave_group(device: torch.device, within: float | None) -> None:
-    """Leave the process group. After an error other ranks may wait in an exchange, and NCCL would wait for its end: it is
-    aborted, ``within`` so many seconds."""
+    """Leave the process group. ``within``: seconds for aborting it after an error; None: no error. NCCL would otherwise wait
+    for the end of an exchange that this rank will not join."""
     import torch.distributed as dist
 
     if within is None:

@@ -133,7 +133,7 @@ def attention(device: torch.device) -> str:
 
 
 def attention_without_padding(device: torch.device) -> str:
-    """Compare the kernel for sentences one behind the other with the formula."""
+    """Compare the kernel for concatenated sentences with the formula."""
     if not device_of(device).attends_flat():
         raise Skipped("this device has no kernel for batches without padding; they keep it")
     from torch.nn.attention import varlen

@@ -1,4 +1,4 @@
-"""What is installed, on what machine, with which settings: what a report of a fault needs."""
+"""Versions, machine, settings and devices, for a bug report."""
 
 from __future__ import annotations
 

@@ -53,14 +53,14 @@ def test_help_and_wrong_words_are_answered_without_torch(command: str, tmp_path:
         (
             "train",
             ["here", "--device", "cudaa"],
-            "device.name=cudaa is none of auto, cpu, cuda, cuda:N, mps, xpu, xpu:N (--device)",
+            "device.name=cudaa must be one of auto, cpu, cuda, cuda:N, mps, xpu, xpu:N (--device)",
         ),
         ("train", ["nowhere"], "nowhere is not a folder"),
         ("generate", ["--path", "nowhere"], "nowhere does not exist"),
         (
             "generate",
             ["--path", "here", "--device", "gpu"],
-            "device.name=gpu is none of auto, cpu, cuda, cuda:N, mps, xpu, xpu:N (--device)",
+            "device.name=gpu must be one of auto, cpu, cuda, cuda:N, mps, xpu, xpu:N (--device)",
         ),
         (
             "average_checkpoints",
