@@ -68,7 +68,7 @@ def test_a_norm_of_zero_is_accepted() -> None:
 
 @pytest.mark.parametrize("name", ["tpu", "", "CUDA", "cuda:", "cuda:-1", "cuda:007", "cuda:1x"])
 def test_what_is_no_name_of_a_device_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=f"device.name={name} is none of auto, cpu, cuda, cuda:N"):
+    with pytest.raises(UsageError, match=f"device.name={name} must be one of auto, cpu, cuda, cuda:N"):
         DeviceConfig(name)
 
 
