@@ -13,6 +13,8 @@ PYTEST_ARGS ?=
 WORKERS ?= $(shell "$(PYTHON)" -c 'import os; cores = os.cpu_count() or 1; print(cores + cores // 2)')
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# torch's CUDA build with a fake CUDA runtime, for tests of the night on Linux.
+CUDA_BUILD := $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),.venv-cuda/.installed)
 
 # Test tensors are tiny: threads would only wait for each other. Training (make demo) decides for itself.
 # Processes side by side use the cores: one and a half a core, since some tests wait for the processes that they start. An
@@ -51,7 +53,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-nightly: $(INSTALLED)
+nightly: $(INSTALLED) $(CUDA_BUILD)
 	$(ONE_THREAD) $(PYTEST) -m "nightly or hypothesis" --hypothesis-profile night $(PYTEST_ARGS)
 
 gpu: $(INSTALLED)
@@ -66,10 +68,13 @@ coverage: $(INSTALLED)
 	$(BIN)/python -m coverage report --show-missing --skip-covered --precision 2 > .coverage-report.txt; tail -n 3 .coverage-report.txt
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+	rm -rf .venv .venv-cuda build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): setup.py constraints.txt
 	"$(PYTHON)" -m venv .venv
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --constraint constraints.txt --editable '.[test]'
 	touch $@
+
+.venv-cuda/.installed: setup.py constraints.txt $(wildcard tests/devices/fake_cuda/*.c tests/devices/fake_cuda/*.cpp tests/devices/fake_cuda/*.sh)
+	PYTHON="$(PYTHON)" PIP_ARGS="$(PIP_ARGS)" bash tests/devices/fake_cuda/make_environment.sh .venv-cuda

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity
 
+from nmt.devices import is_shortage
+
 Array = npt.NDArray[Any]
 
 MOST_PACKED = 2**26  # bytes that are copied together; the device needs as much memory more meanwhile
@@ -211,7 +213,12 @@ class Accelerator(Device):
     def copied(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         copies = list[Tensor]()
         for group in _groups(tensors):  # each is waited for once
-            copies += _in_one_copy(group)
+            try:
+                copies += _in_one_copy(group)
+            except Exception as error:
+                if not is_shortage(error):
+                    raise
+                copies += super().copied(group)  # each is waited for, and needs no memory of the device
         return copies
 
     def fetch_later(self, numbers: Tensor) -> Arriving:

@@ -22,7 +22,7 @@ from nmt.config.choices import Precision
 from nmt.criterions import criterions
 from nmt.devices import is_shortage
 from nmt.devices.kinds import device_of
-from nmt.engines.graphs import recorded_engine
+from nmt.engines.graphs import RecordedEngine, recorded_engine
 from nmt.engines.model_engine import ModelEngine
 from nmt.errors import NMTError
 from nmt.interface import Batch
@@ -93,8 +93,11 @@ def recorded_graphs(device: torch.device) -> str:
     """Compare translations whose steps are recorded and replayed."""
     if not device_of(device).records:
         raise Skipped("only GPUs of NVIDIA and AMD record what a step launches")
-    steps = _compare_translations(recorded_engine(subject(USUAL).model().to(device), str(device)))
-    return f"{steps} tokens as on the CPU"
+    engine = recorded_engine(subject(USUAL).model().to(device), str(device))
+    tokens = _compare_translations(engine)
+    if not isinstance(engine, RecordedEngine) or engine.model.fails:
+        raise Wrong("steps cannot be recorded; --cuda-graphs is ignored")
+    return f"{tokens} tokens as on the CPU, by {len(engine.model.steps)} recorded steps"
 
 
 def fused_optimizer(device: torch.device) -> str:

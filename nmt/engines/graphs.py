@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -61,7 +62,7 @@ class Recordings:
             before.wait_stream(self._stream)
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.stream(self._stream):
+            with torch.cuda.stream(self._stream), _uncollected():
                 graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 try:
                     function()
@@ -80,6 +81,18 @@ class Recordings:
     def forget(self) -> None:
         """Give the next recordings new memory: outputs of the old ones may still be read."""
         self._pool = None
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Switch garbage collection off: it may free memory of a GPU, which ends a recording."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @dataclass
@@ -249,14 +262,14 @@ class Replayed:
         """``model``: one for which ``fixed_steps`` is true."""
         self.model = model
         self._recordings = recordings
-        self._fails = False
+        self.fails = False  # a step could not be recorded
         self.steps: OrderedDict[Any, _RecordedStep] = OrderedDict()  # by shape, least recently used first
         self._current: tuple[_RecordedStep, Memory, int] | None = (
             None  # the recording that holds the current batch; its memory and room
         )
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
-        if self._fails:
+        if self.fails:
             return self.model.encode(source, source_lengths)
         sentences, width = source.shape
         # few shapes: 2^n or 1.5 * 2^n sentences, and multiples of a unit of positions
@@ -286,7 +299,7 @@ class Replayed:
             state = replace(state, state=with_room(state.state, 2 * state.room), room=2 * state.room)
         step = self._placed(memory.memory, state)
         step.tokens.fill_(EOS).index_copy_(0, state.at.of_hypotheses(state.beam), tokens)
-        output = step.compute(attention) if attention or self._fails else self._repeated(step)
+        output = step.compute(attention) if attention or self.fails else self._repeated(step)
         after = replace(state, state=step.state, steps=state.steps + 1)
         weights = output.attention
         if weights is not None:
@@ -311,7 +324,7 @@ class Replayed:
         except RuntimeError as error:
             first, _, _ = str(error).partition("\n")
             logger.warning("a step cannot be recorded (%s); translation continues without --cuda-graphs", first)
-            self._fails = True
+            self.fails = True
             self.forget()
             return step.compute()
         assert step.repeat is not None and step.output is not None

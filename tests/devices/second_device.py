@@ -1,8 +1,8 @@
 """A second device beside the CPU, in Python, for tests without a GPU.
 
 A tensor on ``second`` keeps its numbers in a CPU tensor of its own, and every operation runs on the CPU. As on a GPU,
-tensors of two devices must not meet in an operation, memory may run out, and the CPU waits for whatever it reads:
-``noted`` lists these waits, with the place in ``nmt`` that asked. Random numbers are those of the CPU.
+tensors of two devices must not meet in an operation, memory may run out, and the CPU waits for whatever it reads, which
+is noted. Random numbers are those of the CPU.
 
 torch has an experimental interface for devices in Python, ``_setup_privateuseone_for_python_backend``; torch 2.13 was used.
 """
@@ -11,13 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import torch
@@ -25,30 +21,15 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-import nmt
 from nmt.devices import kinds
 from nmt.devices.kinds import Accelerator, Arriving
+from tests.devices.emulated import CELLS
+from tests.devices.waits import note, waits_for
 
 NAME = "second"
-_ROOT = os.path.dirname(nmt.__file__) + os.sep
-_DEVICES = os.path.dirname(kinds.__file__) + os.sep
 
 # Operations that may have tensors of both devices, as they may on a GPU: copies, and indices on the CPU.
 _MIXED = {"copy_", "_to_copy", "_copy_from", "set_", "index", "index_put", "index_put_", "_pack_padded_sequence"}
-# Operations whose result has a shape that depends on numbers, or is a number for Python: the CPU waits for them.
-_READ = {
-    "_local_scalar_dense",
-    "nonzero",
-    "masked_select",
-    "_unique2",
-    "unique_dim",
-    "unique_consecutive",
-    "bincount",
-    "equal",
-    "is_nonzero",
-}
-
-
 # Questions about the shape, which operations in place may change.
 _SHAPES: dict[str, Callable[[Tensor], Any]] = {
     "size": lambda x: x.size(),
@@ -66,35 +47,12 @@ _SHAPES: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Wait:
-    """A place where the CPU waited for the device."""
-
-    operation: str
-    file: str  # below nmt/
-    line: int
-    function: str
-
-
-class Recorder:
-    """What happened on the device."""
+class Memory:
+    """The memory of the device."""
 
     def __init__(self) -> None:
-        self.waits: list[Wait] = []
-        self.launches = 0
         self.held, self.peak, self.budget = 0, 0, float("inf")  # bytes
         self._uses: Counter[int] = Counter()  # tensors of each storage
-
-    def note(self, operation: str) -> None:
-        frame: FrameType | None = sys._getframe()
-        while frame is not None:
-            file = frame.f_code.co_filename
-            if file.startswith(_ROOT) and not file.startswith(_DEVICES):
-                break
-            frame = frame.f_back
-        if frame is not None:
-            file, function = frame.f_code.co_filename.removeprefix(_ROOT), frame.f_code.co_name
-            self.waits.append(Wait(operation, file, frame.f_lineno, function))
 
     def keep(self, tensor: OnSecond) -> None:
         """Count the memory of a tensor's storage while any tensor uses it."""
@@ -119,24 +77,17 @@ class Recorder:
             self.held -= size
 
 
-recorder = Recorder()
-
-
-@contextlib.contextmanager
-def noted() -> Iterator[list[Wait]]:
-    """Yield the waits of a ``with`` block, empty at first."""
-    recorder.waits = []
-    yield recorder.waits
+memory = Memory()
 
 
 @contextlib.contextmanager
 def budget(size: float) -> Iterator[None]:
     """Let the device have only ``size`` bytes more than it holds now."""
-    recorder.budget = recorder.held + size
+    memory.budget = memory.held + size
     try:
         yield
     finally:
-        recorder.budget = float("inf")
+        memory.budget = float("inf")
 
 
 class OnSecond(Tensor):
@@ -158,7 +109,7 @@ class OnSecond(Tensor):
 
     def __init__(self, numbers: Tensor) -> None:
         self.numbers = numbers
-        recorder.keep(self)
+        memory.keep(self)
 
     def __repr__(self, **_: Any) -> str:
         return f"OnSecond({self.numbers!r})"
@@ -199,10 +150,9 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
     if kwargs.get("pin_memory"):
         kwargs = {**kwargs, "pin_memory": False}
     to_second = torch.device(target).type == NAME if target is not None else bool(ours)
-    recorder.launches += 1
-    if ours and (name in _READ or (name == "_to_copy" and not to_second) or _is_mask(name, args)):
-        recorder.note(name)
-    result = EMULATED.get(name, func)(*tree_map(_bare, args), **tree_map(_bare, kwargs))
+    if ours and (waits_for(name, args) or (name == "_to_copy" and not to_second)):
+        note(name)
+    result = CELLS.get(name, func)(*tree_map(_bare, args), **tree_map(_bare, kwargs))
     if any(returned.alias_info is not None and returned.alias_info.is_write for returned in func._schema.returns):
         known = {id(leaf.numbers): leaf for leaf in ours}  # an operation in place returns its very argument
         return tree_map(lambda part: known.get(id(part), part), result)
@@ -215,64 +165,6 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
 def _is_composite(func: Any) -> bool:
     """Whether an operation is made of others."""
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
-
-
-def _is_mask(name: str, args: Any) -> bool:
-    """Whether an operation has an index of truth values, which the CPU must count."""
-    if name not in ("index", "index_put", "index_put_"):
-        return False
-    return any(isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) for part in args[1])
-
-
-def _lstm_cell(
-    inputs: Tensor, hidden: Tensor, cell: Tensor, input_bias: Tensor | None = None, hidden_bias: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    gates = sum((bias for bias in (input_bias, hidden_bias) if bias is not None), inputs + hidden)
-    i, f, g, o = gates.chunk(4, 1)
-    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    after = f * cell + i * g
-    return o * after.tanh(), after, torch.cat([i, f, g, o], 1)
-
-
-def _lstm_cell_backward(
-    hidden: Tensor | None, carried: Tensor | None, before: Tensor, after: Tensor, work: Tensor, has_bias: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    i, f, g, o = work.chunk(4, 1)
-    output, bent = torch.zeros_like(after) if hidden is None else hidden, after.tanh()
-    slope = output * o * (1 - bent * bent) + (0 if carried is None else carried)
-    of_gates = [slope * g * i * (1 - i), slope * before * f * (1 - f), slope * i * (1 - g * g)]
-    gates = torch.cat([*of_gates, output * bent * o * (1 - o)], 1)
-    return gates, slope * f, gates.sum(0) if has_bias else None
-
-
-def _gru_cell(
-    inputs: Tensor, hidden: Tensor, state: Tensor, input_bias: Tensor | None = None, hidden_bias: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    inputs = inputs if input_bias is None else inputs + input_bias
-    hidden = hidden if hidden_bias is None else hidden + hidden_bias
-    (ir, iz, i), (hr, hz, h) = inputs.chunk(3, 1), hidden.chunk(3, 1)
-    r, z = (ir + hr).sigmoid(), (iz + hz).sigmoid()
-    n = (i + r * h).tanh()
-    return n + z * (state - n), torch.cat([r, z, n, state, h], 1)
-
-
-def _gru_cell_backward(
-    gradient: Tensor, work: Tensor, has_bias: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    r, z, n, state, h = work.chunk(5, 1)
-    of_n = gradient * (1 - z) * (1 - n * n)
-    of_z, of_r = gradient * (state - n) * z * (1 - z), of_n * h * r * (1 - r)
-    inputs, hidden = torch.cat([of_r, of_z, of_n], 1), torch.cat([of_r, of_z, of_n * r], 1)
-    return inputs, hidden, gradient * z, *((inputs.sum(0), hidden.sum(0)) if has_bias else (None, None))
-
-
-# What torch chooses by device, and has no kernel for on a CPU.
-EMULATED: dict[str, Callable[..., Any]] = {
-    "_thnn_fused_lstm_cell": _lstm_cell,
-    "_thnn_fused_lstm_cell_backward_impl": _lstm_cell_backward,
-    "_thnn_fused_gru_cell": _gru_cell,
-    "_thnn_fused_gru_cell_backward": _gru_cell_backward,
-}
 
 
 class Module:
@@ -328,24 +220,24 @@ class Module:
 
     @staticmethod
     def max_memory_allocated(device: Any = None) -> int:
-        return recorder.peak
+        return memory.peak
 
     @staticmethod
     def max_memory_reserved(device: Any = None) -> int:
-        return recorder.peak
+        return memory.peak
 
     @staticmethod
     def memory_reserved(device: Any = None) -> int:
-        return recorder.held
+        return memory.held
 
     @staticmethod
     def mem_get_info(device: Any = None) -> tuple[float, float]:
-        most = min(recorder.budget, 2.0**34)
-        return most - recorder.held, most
+        most = min(memory.budget, 2.0**34)
+        return most - memory.held, most
 
     @staticmethod
     def reset_peak_memory_stats(device: Any = None) -> None:
-        recorder.reset()
+        memory.reset()
 
     @staticmethod
     def empty_cache() -> None:
@@ -396,7 +288,7 @@ def _empty_strided(size: Any, stride: Any, *, dtype: torch.dtype | None = None, 
 
 def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
     if isinstance(source, OnSecond) and not isinstance(target, OnSecond):
-        recorder.note("copy_")
+        note("copy_")
     _bare(target).copy_(_bare(source))
     return target
 

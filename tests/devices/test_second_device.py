@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-FILE = Path(__file__).with_name("on_second_device.py")
+FILE = Path(__file__).with_name("on_stand_in.py")
 
 
 @pytest.mark.parametrize("when", ["not nightly", pytest.param("nightly", marks=pytest.mark.nightly)])

@@ -33,9 +33,9 @@ TINY = (
 SCARCE = ["--user-dir", str(Path(__file__).parent / "scarce"), "--criterion", "scarce", "model.dropout=0"]
 
 
-def run_one(*arguments: str) -> str:
+def run_one(*arguments: str, **environment: str) -> str:
     """nmt-train to a good end: its log."""
-    status, log = finish([start_copy("train", *arguments)])
+    status, log = finish([start_copy("train", *arguments, **environment)])
     assert status == 0, log
     return log
 
@@ -47,10 +47,13 @@ def run_two(*arguments: str, timeout: float = 300) -> str:
     return log
 
 
-def start_two(*arguments: str | Path, command: str = "train", before: str = "") -> list[Copy]:
+def start_two(*arguments: str | Path, command: str = "train", before: str = "", **environment: str) -> list[Copy]:
     """A command in two processes, as torchrun would start them, without the time that torchrun takes."""
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    return [start_copy(command, *arguments, before=before, **shared, RANK=rank, LOCAL_RANK=rank) for rank in "01"]
+    return [
+        start_copy(command, *arguments, before=before, **shared, **environment, RANK=rank, LOCAL_RANK=rank)
+        for rank in "01"
+    ]
 
 
 def finish(processes: list[Copy], timeout: float = 300) -> tuple[int, str]:

@@ -82,10 +82,10 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(*arguments: str | Path, before: str = "") -> Iterator[Server]:
+def running(*arguments: str | Path, before: str = "", device: str = "cpu") -> Iterator[Server]:
     """A server with these arguments, on a free port; killed at the end if it still runs. ``before``: Python that it runs
     first."""
-    process = start_copy("serve", "--port", "0", "--cpu", *arguments, before=before)
+    process = start_copy("serve", "--port", "0", "--device", device, *arguments, before=before)
     server = Server(process)
     thread = threading.Thread(target=server._read, daemon=True)
     thread.start()
