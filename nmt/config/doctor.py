@@ -15,5 +15,7 @@ class DoctorConfig(OverwriteOption, ThreadsOption, CommandConfig):
     """nmt-doctor: what is installed, what the devices are, and whether they compute what they should."""
 
     command: ClassVar[str] = "doctor"
-    full: bool = flag(False, help="all checks of each device instead of two; about a minute for a CPU")
+    full: bool = flag(
+        False, help="all checks of each device instead of two, and record what fails; about a minute for a CPU"
+    )
     output: str | None = flag(None, help="JSON file for versions, devices and results; null: none")

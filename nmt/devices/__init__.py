@@ -142,13 +142,14 @@ def meant(precision: Precision, device: DeviceLike) -> Precision:
 
 
 def half_precision(device: DeviceLike) -> Precision:
-    """Return the fastest precision of an accelerator."""
+    """Return the fastest precision of an accelerator that works there."""
+    from nmt.devices.faults import FastPath, avoids
     from nmt.devices.kinds import device_of
 
     kind = device_of(device)
-    if kind.computes_bf16():
+    if kind.computes_bf16() and not avoids(kind.device, FastPath.bf16):
         return Precision.bf16
-    return Precision.fp16 if kind.halves else Precision.fp32
+    return Precision.fp16 if kind.halves and not avoids(kind.device, FastPath.fp16) else Precision.fp32
 
 
 def require_precision(device: DeviceLike, precision: Precision) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -18,23 +19,9 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity
 
 from nmt.devices import is_shortage
+from nmt.devices.copies import Arriving, groups, in_one_copy
 
 Array = npt.NDArray[Any]
-
-MOST_PACKED = 2**26  # bytes that are copied together; the device needs as much memory more meanwhile
-
-
-class Arriving:
-    """Numbers on their way to the CPU."""
-
-    def __init__(self, numbers: Tensor, copied: torch.Event | None) -> None:
-        self._numbers, self._copied = numbers, copied
-
-    def wait(self) -> Tensor:
-        """Return the numbers, once they are there."""
-        if self._copied is not None:
-            self._copied.synchronize()
-        return self._numbers
 
 
 class Device:
@@ -57,6 +44,11 @@ class Device:
     def hardware(self) -> str:
         """What the device calls itself."""
         return "CPU"
+
+    @property
+    def driver(self) -> str:
+        """The version of the driver, as far as it can be read."""
+        return ""
 
     def facts(self) -> dict[str, Any]:
         """Return what the log of a run tells of the device."""
@@ -208,13 +200,13 @@ class Accelerator(Device):
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def fetched(self, *tensors: Tensor) -> list[Array]:
-        return [tensor.numpy() for tensor in _in_one_copy(tensors)]
+        return [tensor.numpy() for tensor in in_one_copy(tensors)]
 
     def copied(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         copies = list[Tensor]()
-        for group in _groups(tensors):  # each is waited for once
+        for group in groups(tensors):  # each is waited for once
             try:
-                copies += _in_one_copy(group)
+                copies += in_one_copy(group)
             except Exception as error:
                 if not is_shortage(error):
                     raise
@@ -269,6 +261,13 @@ class Cuda(Accelerator):
     """An NVIDIA GPU."""
 
     copies_aside = skips_updates = halves = records = True
+    _kernel_module = "nvidia"
+
+    @property
+    def driver(self) -> str:
+        with contextlib.suppress(OSError):
+            return Path(f"/sys/module/{self._kernel_module}/version").read_text(encoding="utf-8").strip()
+        return "unknown"
 
     def attends_flat(self) -> bool:
         return self._is_ampere()
@@ -307,6 +306,8 @@ class Cuda(Accelerator):
 class Rocm(Cuda):
     """An AMD GPU, which torch calls by the names of CUDA."""
 
+    _kernel_module = "amdgpu"
+
     def attends_flat(self) -> bool:
         return False  # torch's issue 173469 reports NaN
 
@@ -321,6 +322,10 @@ class Xpu(Accelerator):
     """An Intel GPU."""
 
     copies_aside = skips_updates = True
+
+    @property
+    def driver(self) -> str:
+        return str(torch.xpu.get_device_properties(self.device).driver_version)
 
     @property
     def activities(self) -> list[ProfilerActivity]:
@@ -367,24 +372,3 @@ def _of_name(name: str) -> Device:
 def device_of(device: torch.device | str | Tensor) -> Device:
     """Return the object for a device, or for that of a tensor."""
     return _of_name(str(device.device if isinstance(device, Tensor) else device))
-
-
-def _in_one_copy(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Copy tensors of a device to the CPU, packed."""
-    parts = [tensor.contiguous().flatten().view(torch.uint8) for tensor in tensors]
-    packed = (parts[0] if len(parts) == 1 else torch.cat(parts)).cpu()
-    pieces = torch.split(packed, [len(part) for part in parts])
-    return [piece.clone().view(tensor.dtype).view(tensor.shape) for piece, tensor in zip(pieces, tensors)]
-
-
-def _groups(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield tensors in groups of up to ``MOST_PACKED`` bytes."""
-    group, size = list[Tensor](), 0
-    for tensor in tensors:
-        if group and size + tensor.nbytes > MOST_PACKED:
-            yield group
-            group, size = [], 0
-        group.append(tensor)
-        size += tensor.nbytes
-    if group:
-        yield group

@@ -12,6 +12,7 @@ import torch
 
 import nmt
 from nmt.allocator import VARIABLES
+from nmt.devices.faults import in_words, recorded_faults
 from nmt.devices.kinds import device_of
 from nmt.native.library import processor
 from nmt.reporting.resources import available_memory
@@ -68,9 +69,14 @@ def _described(device: torch.device) -> str:
     formats = ["bf16"] if kind.computes_bf16() else []
     formats += ["tf32"] if kind.computes_tf32() else []
     formats += ["fp16"] if kind.halves else []
-    own_memory = kind.most_memory()
     parts = [kind.hardware, ", ".join(["fp32", *formats])]
-    return "; ".join(parts if own_memory is None else [*parts, f"{_size(own_memory)} left"])
+    if kind.driver:
+        parts.append(f"driver {kind.driver}")
+    if (own_memory := kind.most_memory()) is not None:
+        parts.append(f"{_size(own_memory)} left")
+    if faults := recorded_faults(device):
+        parts.append(f"found wrong by --full: {in_words(faults)}")
+    return "; ".join(parts)
 
 
 def _size(size: int | None) -> str:

@@ -1,59 +1,21 @@
-"""Run the checks and tell what they found: a table for people, JSON for programs."""
+"""Print what the doctor found: facts as lines, results as a table. Record the paths that failed."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from enum import Enum
-from typing import Any
+import logging
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from nmt.config.choices import ScoreFormat
-from nmt.devices.kinds import device_of
-from nmt.doctor.checks import Check, Skipped, fault_of
+from nmt.devices.faults import FastPath, hardware_name, in_words, read_records, record_file, versions
 from nmt.doctor.facts import Facts
+from nmt.doctor.outcomes import Outcome, Result
+from nmt.errors import NMTError
 from nmt.scoring.tables import table_lines
+from nmt.storage.files import write_json
 
-
-class Outcome(Enum):
-    """How a check ended."""
-
-    passed = "pass"
-    failed = "fail"
-    skipped = "skipped"
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a check found on a device."""
-
-    device: str
-    check: str
-    outcome: Outcome
-    detail: str
-    seconds: float
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as a tree for JSON."""
-        return asdict(self) | {"outcome": self.outcome.value}
-
-
-def results(checks: Iterable[Check], devices: Sequence[torch.device]) -> Iterator[Result]:
-    """Run each check on each device. A check that fails, however it fails, does not stop the others."""
-    for check in checks:
-        for device in devices:
-            began = time.perf_counter()
-            device_of(device).allow_tf32(False)  # a check before may have allowed it
-            try:
-                detail, outcome = check.run(device), Outcome.passed
-            except Skipped as reason:
-                detail, outcome = str(reason), Outcome.skipped
-            except Exception as error:
-                detail, outcome = fault_of(error), Outcome.failed
-            device_of(device).release_memory()
-            yield Result(str(device), check.name, outcome, detail, round(time.perf_counter() - began, 2))
+logger = logging.getLogger("nmt.doctor")
 
 
 def fact_lines(facts: Facts) -> Iterator[str]:
@@ -68,3 +30,23 @@ def result_lines(outcomes: Sequence[Result]) -> list[str]:
     """Return the lines of a table of results."""
     rows = [[result.outcome.value, result.device, result.check, result.detail] for result in outcomes]
     return table_lines(["", "device", "check", "what was found"], rows, ScoreFormat.text)
+
+
+def record(devices: Sequence[torch.device], outcomes: Sequence[Result]) -> list[str]:
+    """Record for each device which paths failed, so that no rule chooses them there. Return what was recorded, in lines."""
+    path, records = record_file(), read_records()
+    faults: dict[str, set[FastPath]] = {hardware_name(device): set() for device in devices}  # one entry for a name
+    for device in devices:
+        failed = (r for r in outcomes if r.device == str(device) and r.outcome is Outcome.failed)
+        faults[hardware_name(device)] |= {result.path for result in failed if result.path is not None}
+    for device in devices:
+        name = hardware_name(device)
+        records[name] = {**versions(device), "faults": sorted(fault.name for fault in faults[name])}
+    lines = [f"not chosen by a rule on {name}: {in_words(failed)}" for name, failed in faults.items() if failed]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, records)
+    except (OSError, NMTError) as error:
+        logger.warning("%s cannot be written (%s): nothing is recorded", path, error)
+        return []
+    return [*lines, f"recorded in {path}"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from nmt.devices.faults import FastPath, avoids
 from nmt.devices.kinds import device_of
 from nmt.errors import UsageError
 from nmt.optim import ParameterGroups, optimizers
@@ -87,4 +88,5 @@ def options_of_adam(config: AdamConfig) -> dict[str, Any]:
 def runs_fused(groups: ParameterGroups) -> bool | None:
     """Whether torch updates all parameters by a fused kernel: True on most GPUs; None: torch's default."""
     parameters = [parameter for group in groups for _, parameter in group["params"]]
-    return True if all(device_of(p).skips_updates and p.is_floating_point() for p in parameters) else None
+    fused = all(device_of(p).skips_updates and p.is_floating_point() for p in parameters)
+    return True if fused and not any(avoids(p.device, FastPath.fused_optimizer) for p in parameters) else None

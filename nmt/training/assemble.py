@@ -13,15 +13,14 @@ from typing import Any
 import torch
 
 from nmt.allocator import keep_few_kernels, keep_freed_memory
-from nmt.config.choices import Precision
 from nmt.config.plain import to_plain
 from nmt.config.sections import Span, TrainConfig
 from nmt.data.corpus.frequencies import unigram_entropy
-from nmt.devices import choose_device, meant, own_device, require_precision
+from nmt.devices import choose_device, own_device, require_precision
+from nmt.devices.faults import avoided
 from nmt.distributed.joining import join
 from nmt.distributed.world import World
 from nmt.errors import UsageError, quantity
-from nmt.interface import EncoderDecoder
 from nmt.keywords import configured
 from nmt.models import models
 from nmt.optim import Horizon, default_warmup
@@ -121,12 +120,7 @@ def train(config: TrainConfig | None = None, **options: Any) -> TrainingResult:
 def dry_run(config: TrainConfig) -> dict[str, str]:
     """Return the batches, memory and time of a new run, in words; empty on ranks but 0. Nothing is written."""
     with _set_up(config) as setup:
-        learner = _learner(setup, *_step(setup, None))
-        updater = _updater(setup, learner, _horizon(setup, learner, default_warmup(setup.max_update)))
-        training_mode(learner.optimizer)
-        copies = config.checkpoint.asynchronous and setup.world.main and setup.device.type == "cpu"
-        epoch = EpochSizes.first(setup.batches)
-        forecast = forecast_by_largest(updater, setup.batches, epoch, copies_checkpoints=copies)
+        learner, epoch, forecast = _try_largest(setup)
         if not setup.world.main:
             return {}
         model = describe_model(learner.step.model, models.name_of(type(config.model)))
@@ -141,6 +135,21 @@ def dry_run(config: TrainConfig) -> dict[str, str]:
             max_update=setup.max_update,
             made_of=None if batching.tokens_per_update is None else update_in_words(batching, setup.world.size),
         )
+
+
+def try_largest(config: TrainConfig) -> Forecast:
+    """Return the memory and time of the largest batches of a new run. Nothing is written."""
+    with _set_up(config) as setup:
+        return _try_largest(setup)[-1]
+
+
+def _try_largest(setup: RunSetup) -> tuple[Learner, EpochSizes, Forecast]:
+    learner = _learner(setup, *_step(setup, None))
+    updater = _updater(setup, learner, _horizon(setup, learner, default_warmup(setup.max_update)))
+    training_mode(learner.optimizer)
+    copies = setup.config.checkpoint.asynchronous and setup.world.main and setup.device.type == "cpu"
+    epoch = EpochSizes.first(setup.batches)
+    return learner, epoch, forecast_by_largest(updater, setup.batches, epoch, copies_checkpoints=copies)
 
 
 @contextlib.contextmanager
@@ -265,7 +274,8 @@ def _step(setup: RunSetup, point: ResumePoint | None) -> tuple[Step, Arithmetic]
     parts.check_ignored(model, resumes=point is not None)
     setup.batches.limits = readable(model)
     tell_sizes(config, datasets, setup.batches, model)
-    arithmetic = _arithmetic(setup, model, point)
+    settings = None if point is None else point.settings
+    arithmetic = parts.decide_arithmetic(config, datasets, model, device, world, settings)
     if point is None and config.checkpoint.finetune_from_model is not None:
         parts.start_from(config, model, datasets.pair)
     return parts.build_step(config, datasets, model, device, world), arithmetic
@@ -278,17 +288,6 @@ def _learner(setup: RunSetup, step: Step, arithmetic: Arithmetic) -> Learner:
         _compile(setup, step, arithmetic)
     setup.world.divide(step)
     return Learner(step, parts.build_optimizer(setup.config, step), arithmetic, setup.world)
-
-
-def _arithmetic(setup: RunSetup, model: EncoderDecoder, point: ResumePoint | None) -> Arithmetic:
-    before = None if point is None else Precision[point.settings.precision]
-    arithmetic = parts.build_arithmetic(setup.config, setup.datasets, model, setup.device, before)
-    option = setup.config.device.precision
-    automatic = f" (chosen by --precision {option.name})" if meant(option, setup.device) is Precision.auto else ""
-    logger.info("training on %s%s", arithmetic, automatic)
-    if point is not None and point.settings.computed_on != str(arithmetic):
-        logger.info("the run resumes on %s, after %s", arithmetic, point.settings.computed_on)
-    return arithmetic
 
 
 def _compile(setup: RunSetup, step: Step, arithmetic: Arithmetic) -> None:
@@ -318,6 +317,7 @@ def _settings(setup: RunSetup, arithmetic: Arithmetic, point: ResumePoint | None
         batches_in_update=setup.batches.batches_in_update,
         precision=arithmetic.precision.name,
         computed_on=str(arithmetic),
+        avoided=sorted(path.name for path in avoided(arithmetic.device)),
         validated_as=validation_fingerprint(setup.config, setup.datasets.valid_identities, str(arithmetic)),
     )
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nmt.config.doctor import DoctorConfig
-from nmt.doctor import checks
-from nmt.doctor.checks import Check, Wrong
+from nmt.doctor import suite
+from nmt.doctor.outcomes import Check, Wrong
 from nmt_cli.doctor import run
 from tests.commands import run_copy
 
@@ -32,7 +32,7 @@ def test_a_device_that_is_wrong_makes_the_status_1(
     def wrong(device: object) -> str:
         raise Wrong("7, not 8")
 
-    monkeypatch.setattr(checks, "QUICK", (Check("sum", wrong),))
+    monkeypatch.setattr(suite, "QUICK", (Check("sum", wrong),))
     with pytest.raises(SystemExit) as ending:
         run(DoctorConfig(threads=1))
     assert ending.value.code == 1

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 import nmt
+from nmt.doctor import speed
 from nmt.storage.run_folder import checkpoints_in
 from nmt.storage.tensor_file import read_tensors
 from tests.commands import run_copy, start_copy
@@ -136,3 +141,33 @@ def test_a_rank_that_fails_ends_the_other_too(copy_corpus: Path, tmp_path: Path)
     logs = [process.communicate(timeout=60)[1].decode() for process in (second, first)]
     assert (second.wait(), first.wait()) == (1, 1)
     assert "the card fell out" in logs[0] and "Traceback" not in logs[1], logs[1]
+
+
+CHECKS = f"""
+import torch
+from nmt.doctor import runs
+runs.TRAINING.extend({WITHOUT_NCCL})
+gpu = torch.device("cuda", 0)
+print(runs.several_ranks(gpu, "ddp"))
+print(runs.several_ranks(gpu, "fsdp"))
+print(runs.killed_rank(gpu))
+"""
+
+
+def test_the_doctor_trains_with_two_gpus() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKS], capture_output=True, text=True, check=False, env=os.environ | TWO_GPUS
+    )
+    ddp, fsdp, killed = done.stdout.splitlines()
+    assert ddp.startswith("10 updates of 2 ranks") and fsdp.startswith("10 updates of 2 ranks"), done.stderr
+    assert killed.startswith("all of 2 ranks ended")
+
+
+def test_the_doctor_measures_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "TOKENS", 400)
+    monkeypatch.setattr(speed, "UPDATES", 1)
+    gpu, small = torch.device("cuda", 0), replace(speed.BASE, encoder_layers=1, decoder_layers=1)
+    assert re.fullmatch(
+        r"[\d,]+ target tokens/s in bf16, updates of 400 tokens, \d+\.\d GiB; \d+% of the rate of products",
+        speed.training(gpu, small),
+    )

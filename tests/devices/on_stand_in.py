@@ -22,10 +22,10 @@ from nmt.config.choices import Precision
 from nmt.config.sections import BatchingConfig, DeviceConfig, TrainConfig, TrainingConfig, ValidationConfig
 from nmt.criterions import criterions
 from nmt.criterions.config import RDropConfig
-from nmt.devices import choose_device, device_named
+from nmt.devices import choose_device, device_named, faults
 from nmt.devices.kinds import Accelerator, device_of
-from nmt.doctor.checks import full
-from nmt.doctor.report import Outcome, results
+from nmt.doctor.outcomes import Outcome, results
+from nmt.doctor.suite import full
 from nmt.engines.ensemble import EnsembleEngine
 from nmt.engines.model_engine import ModelDecoding, ModelEngine
 from nmt.models.transformer.config import TransformerConfig
@@ -137,7 +137,9 @@ def test_the_attention_of_an_ensemble_comes_with_its_translations() -> None:
 
 def test_every_check_of_the_doctor_passes_or_says_why_not() -> None:
     """Layers are not compiled: torch's compiler has no kernels for the device. Its speed tells nothing."""
-    checks = [check for check in full() if check.name not in ("compiled layers", "speed") and ":" not in check.name]
+    checks = [
+        check for check in full() if check.name not in ("compiled layers", "a killed rank") and ":" not in check.name
+    ]
     found = list(results(checks, [DEVICE]))
     assert [result for result in found if result.outcome is Outcome.failed] == []
     skipped = {result.check for result in found if result.outcome is Outcome.skipped}
@@ -148,6 +150,29 @@ def test_the_device_is_chosen_by_name_and_by_auto(monkeypatch: pytest.MonkeyPatc
     assert device_named(NAME) == NAME and choose_device(f"{NAME}:0") == DEVICE
     assert isinstance(device_of(DEVICE), Accelerator)
     assert device_named("auto") == NAME
+
+
+def test_a_run_keeps_what_it_began_without(
+    runs: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path))
+    file, entry = tmp_path / "devices.json", faults.versions(DEVICE)
+
+    def train_until(update: int, *recorded: str) -> str:
+        monkeypatch.setattr(faults, "_avoided", {})
+        caplog.clear()
+        file.write_text(json.dumps({faults.hardware_name(DEVICE): {**entry, "faults": recorded}}), encoding="utf-8")
+        with caplog.at_level("INFO", "nmt"):
+            runs("run", NAME, Precision.usual, training=replace(LIMITS, max_update=update))
+        return caplog.text
+
+    other = "fp16" if device_of(DEVICE).halves else "fp32"
+    kept = f"training on {NAME} in {other} (chosen by --precision usual)"
+    assert kept in (log := train_until(4, "bf16")) and "since nmt-doctor found it wrong: bf16" in log
+    assert kept in train_until(5)
+    warning = "this run began with fused optimizer, and keeps it although nmt-doctor has found it wrong since"
+    assert warning in (log := train_until(6, "bf16", "fused_optimizer")) and kept in log
+    assert json.loads((checkpoints_in(tmp_path / "run")[-1] / "training.json").read_text())["avoided"] == ["bf16"]
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from nmt.devices import kinds
-from nmt.devices.kinds import Accelerator, Arriving
+from nmt.devices.copies import Arriving
+from nmt.devices.kinds import Accelerator
 from tests.devices.emulated import CELLS
 from tests.devices.waits import note, waits_for
 

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt.devices.faults import FastPath, avoids
 from nmt.devices.kinds import device_of
 from nmt.layers.linear import with_few_kernels
 from nmt.models.transformer.attention_probe import kernel_agrees
@@ -54,6 +55,8 @@ def by_kernel(
     short = min(queries.size(-2), keys.size(-2)) < LONG.get(queries.dtype, math.inf)
     if queries.device.type == "cpu" and (short or dropout > 0.0):  # with dropout the fused kernel is slower
         return formula(queries, keys, values, mask)
+    if avoids(queries.device, FastPath.fused_attention):
+        return formula(queries, keys, values, mask)
     bias = None if mask.bias is None else mask.bias.to(queries.dtype)
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=dropout, scale=scale)
 
@@ -61,7 +64,9 @@ def by_kernel(
 def supports_flat_batches(device: torch.device, width: int) -> bool:
     """Whether the variable-length kernel can run for heads of this width: on Ampere or newer, under autocast in half
     precision, if it computes the formula there."""
-    if not device_of(device).attends_flat() or not torch.is_autocast_enabled(device.type) or not _has_windows():
+    if not device_of(device).attends_flat() or avoids(device, FastPath.flat_attention):
+        return False
+    if not torch.is_autocast_enabled(device.type) or not _has_windows():
         return False
     from torch.nn.attention import varlen
 

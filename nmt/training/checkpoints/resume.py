@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 
 from nmt.config.sections import LOSSES, CheckpointConfig, TrainConfig, ValidationConfig
@@ -36,7 +36,8 @@ RESETS = {
 
 MOST_SHOWN, MOST_SHOWN_OF_ONE = 6, 80  # options in a message, and characters of each
 
-VALUES = ("run", "best", "report", "optimizer", "arithmetic", *(member.name for member in fields(RunSettings)))
+_SETTINGS = {member.name: member.default is MISSING for member in fields(RunSettings)}  # whether each must be there
+VALUES = ("run", "best", "report", "optimizer", "arithmetic", *(name for name, needed in _SETTINGS.items() if needed))
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class ResumePoint:
         missing = [key for key in VALUES if key not in values]
         if missing:
             raise DataError(f"{stored.path} cannot be trained on: its training.json has no {', no '.join(missing)}")
-        settings = RunSettings(**{member.name: values[member.name] for member in fields(RunSettings)})
+        settings = RunSettings(**{name: values[name] for name in _SETTINGS if name in values})
         return cls(stored, stored.training, settings)
 
     @property

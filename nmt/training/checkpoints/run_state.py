@@ -55,6 +55,7 @@ class RunSettings:
     precision: str
     computed_on: str  # device and precision
     validated_as: Fingerprint  # everything that the scores of given parameters depend on
+    avoided: Sequence[str] = ()  # names of ``FastPath``: what nmt-doctor had found wrong when the run began
 
     def lasting(self) -> dict[str, Any]:
         """Return what a checkpoint keeps after its training state was deleted."""

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from nmt.config.choices import Precision
 from nmt.criterions import Criterion
 from nmt.devices import half_precision, is_shortage, meant, require_precision
+from nmt.devices.faults import FastPath, avoids
 from nmt.devices.kinds import Device, device_of
 from nmt.distributed.world import World
 from nmt.errors import DeviceError, quantity
@@ -95,7 +96,7 @@ def choose_precision(
         return before
     if kind.queues:
         return half_precision(device)
-    if not kind.computes_bf16():
+    if not kind.computes_bf16() or avoids(device, FastPath.bf16):
         return Precision.fp32
     if width >= (WIDE_FOR_TILES if kind.multiplies_tiles() else WIDE):
         return Precision.bf16
@@ -127,7 +128,8 @@ class Arithmetic:
 
     def prepare(self, model: EncoderDecoder) -> None:
         """Set the dtype of the product in the output layer of a model, and how products in float32 are computed."""
-        device_of(self.device).allow_tf32(self.precision in (Precision.tf32, Precision.bf16, Precision.fp16))
+        automatic = self.precision in (Precision.bf16, Precision.fp16) and not avoids(self.device, FastPath.tf32)
+        device_of(self.device).allow_tf32(automatic or self.precision is Precision.tf32)
         model.output.product_type = torch.bfloat16 if self.precision is Precision.bf16_output else None
 
     def scaled(self, x: Tensor) -> Tensor:

@@ -26,7 +26,9 @@ from nmt.data.batching.batch import Batch
 from nmt.data.batching.variation import PlannedBatch
 from nmt.data.language_pair import LanguagePair
 from nmt.devices import is_shortage
-from nmt.devices.kinds import Arriving, device_of
+from nmt.devices.copies import Arriving
+from nmt.devices.faults import FastPath, avoids
+from nmt.devices.kinds import device_of
 from nmt.distributed.world import Share, World
 from nmt.errors import DeviceError, NMTError
 from nmt.interface import LossReport
@@ -325,8 +327,9 @@ def runs_ahead(optimizer: torch.optim.Optimizer, arithmetic: Arithmetic, world: 
     skips_itself = type(optimizer) in (torch.optim.Adam, torch.optim.AdamW) and all(
         group["fused"] for group in optimizer.param_groups
     )
-    scales = arithmetic.precision is Precision.fp16
-    return device_of(arithmetic.device).skips_updates and skips_itself and not scales and not world.divides
+    if arithmetic.precision is Precision.fp16 or world.divides or avoids(arithmetic.device, FastPath.queued_updates):
+        return False
+    return device_of(arithmetic.device).skips_updates and skips_itself
 
 
 def without_finite_gradient(parameters: Iterable[tuple[str, nn.Parameter]], world: World) -> list[str]:

@@ -55,6 +55,7 @@ class Forecast:
     checkpoint: int  # bytes
     room: int | None = None  # bytes that the process may hold; None: unknown
     is_measured: bool = False  # the largest batches were computed
+    expected: int | None = None  # bytes forecast from parts of the largest batches
 
 
 @dataclass(frozen=True)
@@ -269,16 +270,15 @@ def forecast_by_largest(
     expected = int(sum(line(peaks))) + copied
     memory, fits = max(world.gather(expected)), all(world.gather(room is None or expected <= room))
     if not fits:
-        return Forecast(None, memory, checkpoint, room)
+        return Forecast(None, memory, checkpoint, room, expected=memory)
     logger.info("trying the largest batches")
-    memory = max(world.gather(_peak(updater, largest) + copied))
+    measured = max(world.gather(_peak(updater, largest) + copied))
     middle = epoch.middle()
     try_update(updater, _update(batches, middle))  # work that is done once for each shape
     seconds = try_update(updater, _update(batches, middle))
     mean_size = sum(epoch.target_pieces) / len(epoch.updates)
-    return Forecast(
-        seconds * mean_size / max(1, epoch.target_pieces[middle]), memory, checkpoint, room, is_measured=True
-    )
+    seconds *= mean_size / max(1, epoch.target_pieces[middle])
+    return Forecast(seconds, measured, checkpoint, room, is_measured=True, expected=memory)
 
 
 def try_update(updater: Updater, batches: UpdateBatches) -> float:

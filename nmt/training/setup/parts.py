@@ -26,6 +26,8 @@ from nmt.criterions.sentence_rewards import sentence_bleu, sentence_gleu
 from nmt.criterions.sequences import Reward, Sampler, Translations
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import SPECIALS, UNK, Vocabulary
+from nmt.devices import meant, require_precision
+from nmt.devices.faults import FastPath, avoid, in_words, recorded_faults
 from nmt.distributed.world import World
 from nmt.engines.model_engine import ModelEngine
 from nmt.errors import DataError, UsageError, did_you_mean
@@ -43,6 +45,7 @@ from nmt.search.requests import Sentences
 from nmt.search.sampling import SamplingSearch
 from nmt.storage.checkpoints import load_parameters
 from nmt.training.checkpoints.fingerprint import differences
+from nmt.training.checkpoints.run_state import RunSettings
 from nmt.training.loop.learner import Arithmetic, Step, choose_precision, seed_torch
 from nmt.training.setup.datasets import Datasets, check_lengths
 
@@ -117,12 +120,55 @@ def build_schedule(config: TrainConfig, optimizer: torch.optim.Optimizer, horizo
 def build_arithmetic(
     config: TrainConfig, datasets: Datasets, model: EncoderDecoder, device: torch.device, before: Precision | None
 ) -> Arithmetic:
-    """Return how the model computes. ``before``: the precision of the run so far."""
-    sizes = {"width": model.width, "vocabulary": len(datasets.pair.target.vocabulary)}
-    chosen = choose_precision(config.device.precision, device, **sizes, before=before)
-    arithmetic = Arithmetic(device, chosen)
+    """Return how the model computes, and tell it. ``before``: the precision of the run so far."""
+    arithmetic = Arithmetic(device, _precision(config, datasets, model, device, before))
     arithmetic.prepare(model)
     return arithmetic
+
+
+def decide_arithmetic(
+    config: TrainConfig,
+    datasets: Datasets,
+    model: EncoderDecoder,
+    device: torch.device,
+    world: World,
+    settings: RunSettings | None,
+) -> Arithmetic:
+    """Do the same, and log it. Rank 0 decides for all ranks; a resumed run, with its ``settings``, keeps the decision."""
+    _avoid_faults(device, world, settings)
+    before = None if settings is None else Precision[settings.precision]
+    decided = world.on_main(lambda: _precision(config, datasets, model, device, before))
+    require_precision(device, decided)
+    arithmetic = Arithmetic(device, decided)
+    arithmetic.prepare(model)
+    option = config.device.precision
+    automatic = f" (chosen by --precision {option.name})" if meant(option, device) is Precision.auto else ""
+    logger.info("training on %s%s", arithmetic, automatic)
+    if settings is not None and settings.computed_on != str(arithmetic):
+        logger.info("the run resumes on %s, after %s", arithmetic, settings.computed_on)
+    return arithmetic
+
+
+def _precision(
+    config: TrainConfig, datasets: Datasets, model: EncoderDecoder, device: torch.device, before: Precision | None
+) -> Precision:
+    vocabulary = len(datasets.pair.target.vocabulary)
+    return choose_precision(config.device.precision, device, width=model.width, vocabulary=vocabulary, before=before)
+
+
+def _avoid_faults(device: torch.device, world: World, settings: RunSettings | None) -> None:
+    """Avoid on all ranks what nmt-doctor found wrong on the device of rank 0, or what the run has avoided so far."""
+    recorded = world.on_main(lambda: recorded_faults(device))
+    if settings is None:
+        avoid(device, recorded)
+        return
+    kept = frozenset(FastPath[name] for name in settings.avoided)
+    avoid(device, kept)
+    if recorded - kept:
+        logger.warning(
+            "this run began with %s, and keeps it although nmt-doctor has found it wrong since; begin a new run without",
+            in_words(recorded - kept),
+        )
 
 
 @dataclass(frozen=True)

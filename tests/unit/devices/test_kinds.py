@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from nmt.devices import copies as packing
 from nmt.devices import kinds
 from nmt.devices.kinds import KINDS, Accelerator, Cuda, Device, Mps, Rocm, Xpu, device_of
 
@@ -155,7 +156,7 @@ def of_module(module: Any, monkeypatch: pytest.MonkeyPatch) -> Accelerator:
 
 @pytest.mark.parametrize("device", [Device(CPU), Accelerator(CPU)])
 def test_copies_are_complete_contiguous_and_of_their_own(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "MOST_PACKED", 40)
+    monkeypatch.setattr(packing, "MOST_PACKED", 40)
     tensors = [torch.arange(6.0).view(2, 3).T, torch.ones(3, dtype=torch.bfloat16), torch.zeros(0), torch.arange(20)]
     copies = device.copied(tensors)
     for copy, tensor in zip(copies, tensors, strict=True):

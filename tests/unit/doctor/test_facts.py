@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import nmt
+from nmt.devices.faults import FastPath
 from nmt.doctor.facts import devices, facts
 
 
@@ -35,3 +36,8 @@ def test_all_cards_are_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert [str(device) for device in devices()] == ["cpu", "cuda:0", "cuda:1"]
+
+
+def test_what_was_found_wrong_before_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.doctor.facts.recorded_faults", lambda device: {FastPath.bf16, FastPath.tf32})
+    assert facts(None)["devices"]["cpu"].endswith("; found wrong by --full: bf16, tf32")

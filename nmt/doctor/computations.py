@@ -1,7 +1,6 @@
-"""Checks of a device: what training and translating use, compared with the CPU in float64, or with the formula.
+"""Check what training and translating compute on a device, against the CPU in float64 or against the formula.
 
-Each check returns a line that says what it found, or raises: ``Skipped`` if the device has no such thing, and anything else
-if the device is wrong. Models are small, so that a check takes seconds.
+Models are small, so that a check takes seconds.
 """
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ import contextlib
 import functools
 import math
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -22,11 +19,10 @@ from nmt.config.choices import Precision
 from nmt.criterions import criterions
 from nmt.devices import is_shortage
 from nmt.devices.kinds import device_of
+from nmt.doctor.outcomes import Skipped, Wrong
 from nmt.engines.graphs import RecordedEngine, recorded_engine
 from nmt.engines.model_engine import ModelEngine
-from nmt.errors import NMTError
 from nmt.interface import Batch
-from nmt.models import models
 from nmt.models.transformer.attention_probe import kernel_agrees
 from nmt.search import searches
 from nmt.search.config import BeamConfig
@@ -46,22 +42,6 @@ TOLERANCES = {
     Precision.bf16: (5e-2, 0.95),
     Precision.fp16: (5e-2, 0.95),
 }
-
-
-class Skipped(Exception):
-    """A check that says nothing about this device, and why."""
-
-
-class Wrong(Exception):
-    """What a device computed wrongly."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """A check of a device, by name."""
-
-    name: str
-    run: Callable[[torch.device], str]
 
 
 def training_step(device: torch.device, name: str = USUAL, precision: Precision = Precision.fp32) -> str:
@@ -186,40 +166,6 @@ def no_waiting(device: torch.device) -> str:
     return "a forward and a backward pass"
 
 
-def speed(device: torch.device) -> str:
-    """Measure the rate of matrix products."""
-    kind = device_of(device)
-    on_cpu = device.type == "cpu"
-    precision = Precision.bf16 if kind.computes_bf16() and not on_cpu else Precision.fp32
-    dtype = torch.bfloat16 if precision is Precision.bf16 else torch.float32
-    size, repeats = (512, 20) if on_cpu else (4096, 50)
-    left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    seconds = _seconds(lambda: [left @ right for _ in range(repeats)], device)
-    rate = 2 * size**3 * repeats / seconds
-    return f"matrix products in {precision.name}: {rate / 1e12:.3g} TFLOP/s"
-
-
-QUICK = (Check("training step", training_step), Check("translation", translation))
-
-
-def full() -> Iterator[Check]:
-    """Yield all checks."""
-    yield from QUICK
-    for name in models.names():
-        for precision in TOLERANCES:
-            run = functools.partial(training_step, name=name, precision=precision)
-            yield Check(f"training step: {name}, {precision.name}", run)
-    yield Check("fused optimizer", fused_optimizer)
-    yield Check("skipped update", skipped_update)
-    yield Check("attention", attention)
-    yield Check("attention without padding", attention_without_padding)
-    yield Check("compiled layers", compiled_layers)
-    yield Check("recorded steps", recorded_graphs)
-    yield Check("shortage of memory", memory_shortage)
-    yield Check("no waiting in a pass", no_waiting)
-    yield Check("speed", speed)
-
-
 def _step(of: Subject, device: torch.device) -> Step:
     """A model under the usual criterion, without dropout."""
     return Step(of.model(), criterions.build(criterions.config_class(CRITERION)())).to(device).eval()
@@ -300,20 +246,3 @@ def _attention_difference(device: torch.device, dtype: torch.dtype, width: int) 
     here = results(torch.device("cpu"), torch.float64, formula)
     differences = [float((part - exact).abs().max() / exact.abs().max()) for part, exact in zip(there, here)]
     return max(differences) if all(map(math.isfinite, differences)) else math.nan
-
-
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Return the duration of work, the second time."""
-    work()
-    device_of(device).synchronize()
-    began = time.perf_counter()
-    work()
-    device_of(device).synchronize()
-    return time.perf_counter() - began
-
-
-def fault_of(error: Exception) -> str:
-    """Describe why a check failed, in a line."""
-    if isinstance(error, (Wrong, NMTError)):
-        return str(error)
-    return f"{type(error).__name__}: {error}".partition("\n")[0]

@@ -1,0 +1,86 @@
+"""Checks and their outcomes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+
+from nmt.devices.faults import FastPath, avoid
+from nmt.devices.kinds import device_of
+from nmt.errors import NMTError
+
+
+class Skipped(Exception):
+    """A check that does not apply to this device, and why."""
+
+
+class Wrong(Exception):
+    """What a device computed wrongly."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of a device. ``run`` returns a line about what it found, or raises: ``Skipped`` if it does not apply, anything
+    else if it failed."""
+
+    name: str
+    run: Callable[[torch.device], str]
+    path: FastPath | None = None  # what must not be chosen by a rule if this fails
+
+
+class Outcome(Enum):
+    """How a check ended."""
+
+    passed = "pass"
+    failed = "fail"
+    skipped = "skipped"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a check found on a device."""
+
+    device: str
+    check: str
+    outcome: Outcome
+    detail: str
+    seconds: float
+    path: FastPath | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as a tree for JSON."""
+        tree = asdict(self) | {"outcome": self.outcome.value}
+        del tree["path"]
+        return tree
+
+
+def results(checks: Iterable[Check], devices: Sequence[torch.device]) -> Iterator[Result]:
+    """Run each check on each device. A check that fails, however it fails, does not stop the others.
+
+    What earlier checks found wrong is forgotten, so that it is tried again."""
+    for device in devices:
+        avoid(device, ())
+    for check in checks:
+        for device in devices:
+            began = time.perf_counter()
+            device_of(device).allow_tf32(False)  # a check before may have allowed it
+            try:
+                detail, outcome = check.run(device), Outcome.passed
+            except Skipped as reason:
+                detail, outcome = str(reason), Outcome.skipped
+            except Exception as error:
+                detail, outcome = fault_of(error), Outcome.failed
+            device_of(device).release_memory()
+            yield Result(str(device), check.name, outcome, detail, round(time.perf_counter() - began, 2), check.path)
+
+
+def fault_of(error: Exception) -> str:
+    """Describe in a line why a check failed."""
+    if isinstance(error, (Wrong, NMTError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
