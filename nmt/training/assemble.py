@@ -40,7 +40,7 @@ from nmt.training.checkpoints.run_lock import RunLock
 from nmt.training.checkpoints.run_state import DataPosition, RunSettings
 from nmt.training.checkpoints.store import CheckpointStore, fallback_folder
 from nmt.training.checkpoints.writer import CheckpointWriter
-from nmt.training.loop.batches import TrainingBatches, batch_reader
+from nmt.training.loop.batches import TrainingBatches, batch_reader, readers_of
 from nmt.training.loop.compilation import compile_layers
 from nmt.training.loop.divergence import LearningWatch, References
 from nmt.training.loop.learner import Arithmetic, Learner, Step
@@ -168,12 +168,12 @@ def _set_up(config: TrainConfig) -> Iterator[RunSetup]:
         world.on_main(lambda: require_sinks(config.report))
         datasets = open_datasets(config)
         stages = stages_of(config, datasets)
-        config = decide_token_budget(config, datasets, device, world)
-        readers = 2 * (device.type != "cpu") if config.variation.readers is None else config.variation.readers
-        batches = TrainingBatches(
-            datasets.train, config.batching, config.seed, world.size, stages, datasets.variation, readers
-        )
-        with batches.readers:  # copies of this process: at this point they hold neither the run folder nor a model
+        count = 2 * (device.type != "cpu") if config.variation.readers is None else config.variation.readers
+        with readers_of(datasets.variation, count) as readers:  # copies of this process: it has no model or folder yet
+            config = decide_token_budget(config, datasets, device, world)
+            batches = TrainingBatches(
+                datasets.train, config.batching, config.seed, world.size, stages, datasets.variation, readers
+            )
             max_update = number_of_updates(config, batches, datasets)
             check(config, datasets.longest, max_update)
             tell_limits(config)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,17 +67,16 @@ class TrainingBatches:
         processes: int = 1,
         stages: Sequence[Stage] = (Stage(),),
         variation: Variation | None = None,
-        readers: int = 0,
+        readers: Readers[Any, Any] | None = None,
     ) -> None:
-        """``variation``: the text differs from epoch to epoch; ``readers``: number of processes that prepare it, within a
-        ``with`` block of the attribute ``readers``."""
+        """``variation``: the text differs from epoch to epoch; ``readers``: they prepare it; None: this process does."""
         self._split = split
         self._options = options
         self._seed = seed
         self.batches_in_update = options.accumulation(processes) * processes
         self.stages = stages
         self._variation = variation
-        self.readers: Readers[Any, Any] = Readers(self._work, 0 if variation is None else readers)
+        self.readers = readers_of(variation, 0) if readers is None else readers
         self.limits: Limits | None = None  # of the model; None: no limits
         self._planned: dict[DataPosition, PlannedEpoch] = {}  # the last ones, by their start
         self._starts = [(DataPosition(), 1)]  # of epochs, and their first updates, if none is skipped
@@ -110,11 +110,6 @@ class TrainingBatches:
             fits = self.limits(source_lengths, target_lengths)
             sources, targets = replace_unfit(fits, (sources, targets), self._variation.usual(sentences))
         return collate(sources, targets, sentences.numbers.tolist())
-
-    def _work(self, task: Any) -> Any:
-        """Prepare, in a reader, a part of an epoch or the sentences of a batch."""
-        assert self._variation is not None
-        return self._variation.lengths(task) if isinstance(task, PairRange) else self._variation.read(task)
 
     def start_of_epoch(self, epoch: int, update: int) -> DataPosition:
         """Return the start of an epoch that begins with this update."""
@@ -201,6 +196,17 @@ class TrainingBatches:
 
         source, target = map(room, sides, self._options.limits)
         return source, target
+
+
+def readers_of(variation: Variation | None, count: int) -> Readers[Any, Any]:
+    """Return ``count`` readers, which prepare text that varies within their ``with`` block."""
+    return Readers(partial(_prepare, variation), 0 if variation is None else count)
+
+
+def _prepare(variation: Variation | None, task: Any) -> Any:
+    """Prepare a part of an epoch or the sentences of a batch."""
+    assert variation is not None, "other text is read without a reader"
+    return variation.lengths(task) if isinstance(task, PairRange) else variation.read(task)
 
 
 def read_batch(split: Split, indices: Ints) -> Batch:

@@ -24,7 +24,7 @@ from nmt.data.vocabulary import EOS
 from nmt.errors import DataError, UsageError
 from nmt.preprocessing.preprocess import preprocess
 from nmt.training.checkpoints.run_state import DataPosition
-from nmt.training.loop.batches import TrainingBatches
+from nmt.training.loop.batches import TrainingBatches, readers_of
 from nmt.training.setup.datasets import sides
 
 ALL = ["upper_case=0.2", "typos=0.3", "noise_lines=0.1", "drop_final_punctuation=0.2", "title_case=0.1"]
@@ -151,9 +151,10 @@ def batch_lengths(corpus: Corpus, sentences: PlannedBatch) -> list[int]:
 def test_readers_draw_an_epoch_as_training_does(corpus: Corpus) -> None:
     split, options = corpus.split("train"), BatchingConfig(max_tokens=100)
     plans = []
-    for readers in (0, 2):
-        batches = TrainingBatches(split, options, 1, variation=vary(corpus, bpe_dropout=0.3), readers=readers)
-        with batches.readers:
+    for count in (0, 2):
+        variation = vary(corpus, bpe_dropout=0.3)
+        with readers_of(variation, count) as readers:
+            batches = TrainingBatches(split, options, 1, variation=variation, readers=readers)
             ends = range(batches.updates_in_epoch(3))
             plans.append([batches.at(DataPosition(3, number)).batches[0].numbers.tolist() for number in ends])
     assert plans[0] == plans[1] and len(plans[0]) > 5

@@ -17,11 +17,13 @@ from torch import Tensor
 from nmt.config.choices import Strategy
 from nmt.config.sections import BatchingConfig, DistributedConfig, TrainConfig, TrainingConfig
 from nmt.data.batching.plan import plan_batches
+from nmt.data.batching.readers import Readers
 from nmt.data.corpus.folder import Split
 from nmt.distributed.world import World
 from nmt.errors import DeviceError, UsageError
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoint_name, checkpoints_in, read_config
+from nmt.training import assemble
 from nmt.training.assemble import train
 from nmt.training.checkpoints import writer
 from nmt.training.checkpoints.run_state import DataPosition
@@ -404,3 +406,13 @@ def test_what_is_refused_is_refused_before_anything_is_tried(tiny_run: Callable[
 
 def sides(split: Split) -> tuple[Any, Any]:
     return split.source_lengths, split.target_lengths
+
+
+def test_readers_are_copied_before_anything_is_tried_on_a_device(
+    tiny_run: Callable[..., TrainConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, enter, decide = list[str](), Readers.__enter__, assemble.decide_token_budget
+    monkeypatch.setattr(Readers, "__enter__", lambda readers: order.append("readers") or enter(readers))
+    monkeypatch.setattr(assemble, "decide_token_budget", lambda *parts: order.append("sizes") or decide(*parts))
+    train(tiny_run(training=TrainingConfig(max_update=5)))
+    assert order == ["readers", "sizes"]
