@@ -120,6 +120,14 @@ class ProgressStyle(Enum):
     none = "none"
 
 
+class Compilation(Enum):
+    """What torch.compile compiles for training."""
+
+    none = "none"
+    layers = "layers"  # each layer of a stack by itself
+    step = "step"  # the model and the criterion as a whole
+
+
 class ScoreFormat(Enum):
     """How scores are printed."""
 

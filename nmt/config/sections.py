@@ -18,7 +18,7 @@ from nmt.config.checks import require_device, require_threads
 from nmt.config.checks import require_not_negative as require_not_negative  # plug-ins import these three from here too
 from nmt.config.checks import require_positive as require_positive
 from nmt.config.checks import require_share as require_share
-from nmt.config.choices import Precision, Strategy
+from nmt.config.choices import Compilation, Precision, Strategy
 from nmt.config.common_options import CommonOptions, PluginOption, ProgressOption, SeedOption
 from nmt.config.option import flag, group, option, section, threads_option
 from nmt.config.roles import AnyCriterion, AnyOptimizer, AnyScheduler, AnySearch, CommandConfig
@@ -55,7 +55,9 @@ class TrainingConfig:
         None, help="validate and store a moving average of the parameters with this decay; null: none"
     )
     checkpoint_activations: bool = flag(False, help="less memory for more time: layers run again in the backward pass")
-    compile: bool = flag(False, help="compile the layers with torch.compile; for GPUs")
+    compile: Compilation = flag(
+        Compilation.none, help="what torch.compile compiles: none, layers, or the whole step; for GPUs"
+    )
 
     def __post_init__(self) -> None:
         if self.ema_decay is not None and not 0 < self.ema_decay < 1:

@@ -363,12 +363,13 @@ KINDS: dict[str, type[Device]] = {
 }  # others: Accelerator
 
 
-@functools.cache
-def _of_name(name: str) -> Device:
-    device = torch.device(name)
-    return KINDS.get(device.type, Accelerator)(device)
+_objects: dict[str, Device] = {}  # by name; torch.compile traces no functools.cache
 
 
 def device_of(device: torch.device | str | Tensor) -> Device:
     """Return the object for a device, or for that of a tensor."""
-    return _of_name(str(device.device if isinstance(device, Tensor) else device))
+    name = str(device.device if isinstance(device, Tensor) else device)
+    if name not in _objects:
+        made = torch.device(name)
+        _objects[name] = KINDS.get(made.type, Accelerator)(made)
+    return _objects[name]

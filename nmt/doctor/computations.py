@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from nmt.config.choices import Precision
+from nmt.config.choices import Compilation, Precision
 from nmt.criterions import criterions
 from nmt.devices import is_shortage
 from nmt.devices.kinds import device_of
@@ -29,7 +29,7 @@ from nmt.search.config import BeamConfig
 from nmt.search.decoding import Engine
 from nmt.search.requests import Sentences
 from nmt.testing.subjects import Subject, subject, toy_batch
-from nmt.training.loop.compilation import compile_layers
+from nmt.training.loop.compilation import compile_step
 from nmt.training.loop.learner import Arithmetic, Step
 
 CRITERION = "label_smoothed_cross_entropy"
@@ -127,14 +127,14 @@ def attention_without_padding(device: torch.device) -> str:
     return f"heads of width {', '.join(map(str, HEAD_WIDTHS))}"
 
 
-def compiled_layers(device: torch.device) -> str:
-    """Compare compiled layers with layers as they are."""
+def compiled(device: torch.device, what: Compilation) -> str:
+    """Compare compiled layers, or a compiled step, with the same uncompiled."""
     if device.type == "cpu" and not (shutil.which("c++") or shutil.which("g++")):
         raise Skipped("compiling for a CPU needs a C++ compiler")
     step, batch = _step(subject(USUAL), device), _batch(USUAL)
     expected = float(step(batch.to(device)).loss_sum.detach())
-    if not compile_layers(step, batch, Arithmetic(device, Precision.fp32), seed=1):
-        raise Wrong("layers cannot be compiled; --compile runs without")
+    if not compile_step(step, what, batch, Arithmetic(device, Precision.fp32), seed=1):
+        raise Wrong(f"cannot be compiled; --compile {what.value} runs without")
     loss = float(step(batch.to(device)).loss_sum.detach())
     if not abs(loss - expected) <= 1e-4 * abs(expected):
         raise Wrong(f"loss {loss:.4f}, not {expected:.4f}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from nmt.config.choices import Precision
+from nmt.config.choices import Compilation, Precision
 from nmt.devices.faults import FastPath
 from nmt.doctor import computations, runs, speed
 from nmt.doctor.outcomes import Check
@@ -27,7 +27,8 @@ def full() -> Iterator[Check]:
     yield Check("skipped update", computations.skipped_update, FastPath.queued_updates)
     yield Check("attention", computations.attention, FastPath.fused_attention)
     yield Check("attention without padding", computations.attention_without_padding, FastPath.flat_attention)
-    yield Check("compiled layers", computations.compiled_layers)
+    for what in (Compilation.layers, Compilation.step):
+        yield Check(f"compiled: {what.value}", partial(computations.compiled, what=what))
     yield Check("recorded steps", computations.recorded_graphs)
     yield Check("shortage of memory", computations.memory_shortage)
     yield Check("forecast of memory", runs.memory_forecast)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from nmt.allocator import keep_few_kernels, keep_freed_memory
+from nmt.config.choices import Compilation
 from nmt.config.plain import to_plain
 from nmt.config.sections import Span, TrainConfig
 from nmt.data.corpus.frequencies import unigram_entropy
@@ -41,7 +42,7 @@ from nmt.training.checkpoints.run_state import DataPosition, RunSettings
 from nmt.training.checkpoints.store import CheckpointStore, fallback_folder
 from nmt.training.checkpoints.writer import CheckpointWriter
 from nmt.training.loop.batches import TrainingBatches, batch_reader, readers_of
-from nmt.training.loop.compilation import compile_layers
+from nmt.training.loop.compilation import compile_step
 from nmt.training.loop.divergence import LearningWatch, References
 from nmt.training.loop.learner import Arithmetic, Learner, Step
 from nmt.training.loop.optimizer_state import training_mode
@@ -284,15 +285,11 @@ def _step(setup: RunSetup, point: ResumePoint | None) -> tuple[Step, Arithmetic]
 def _learner(setup: RunSetup, step: Step, arithmetic: Arithmetic) -> Learner:
     """Return the learner; layers are compiled and parameters divided among ranks."""
     parts.save_memory(setup.config, step.model)
-    if setup.config.training.compile:
-        _compile(setup, step, arithmetic)
+    if (what := setup.config.training.compile) is not Compilation.none:
+        trial = setup.batches.batch(setup.batches.at(DataPosition()).batches[0][:2])
+        compile_step(step, what, trial, arithmetic, setup.config.seed)
     setup.world.divide(step)
     return Learner(step, parts.build_optimizer(setup.config, step), arithmetic, setup.world)
-
-
-def _compile(setup: RunSetup, step: Step, arithmetic: Arithmetic) -> None:
-    trial = setup.batches.batch(setup.batches.at(DataPosition()).batches[0][:2])
-    compile_layers(step, trial, arithmetic, setup.config.seed)
 
 
 def _tell_and_check(

@@ -116,12 +116,16 @@ def test_a_gpu_with_little_memory_computes_in_halves(copy_corpus: Path, tmp_path
     torch.testing.assert_close(losses(tmp_path / "short"), losses(tmp_path / "roomy"), rtol=1e-4, atol=0)
 
 
-def test_compiled_layers_learn_what_layers_learn(copy_corpus: Path, tmp_path: Path) -> None:
-    options = [str(copy_corpus), *ON_GPU, *FP32, *WITHOUT_NCCL, "model.dropout=0", "--max-update", "10"]
-    run_one(*options, "--save-dir", str(tmp_path / "plain"))
-    log = run_one(*options, "--compile", "--save-dir", str(tmp_path / "compiled"))
-    assert "2 layers are compiled" in log and "uncompiled" not in log, log
-    torch.testing.assert_close(losses(tmp_path / "compiled"), losses(tmp_path / "plain"), rtol=1e-4, atol=0)
+@pytest.mark.parametrize(("what", "name"), [("layers", "2 layers are"), ("step", "the step is")])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 1e-2)])
+def test_what_is_compiled_learns_what_it_would_uncompiled(
+    copy_corpus: Path, tmp_path: Path, what: str, name: str, precision: str, tolerance: float
+) -> None:
+    options = [str(copy_corpus), *ON_GPU, *WITHOUT_NCCL, "--precision", precision, "model.dropout=0"]
+    run_one(*options, "--max-update", "10", "--save-dir", str(tmp_path / "plain"))
+    log = run_one(*options, "--max-update", "10", "--compile", what, "--save-dir", str(tmp_path / "compiled"))
+    assert f"{name} compiled: " in log and "uncompiled" not in log, log
+    torch.testing.assert_close(losses(tmp_path / "compiled"), losses(tmp_path / "plain"), rtol=tolerance, atol=0)
 
 
 FALLS_OUT = """

@@ -136,7 +136,7 @@ def test_the_attention_of_an_ensemble_comes_with_its_translations() -> None:
 
 
 def test_every_check_of_the_doctor_passes_or_says_why_not() -> None:
-    """Layers are not compiled: torch's compiler has no kernels for the device. Its speed tells nothing."""
+    """Nothing is compiled: torch's compiler has no kernels for the device. Its speed tells nothing."""
     checks = [
         check for check in full() if check.name not in ("compiled layers", "a killed rank") and ":" not in check.name
     ]

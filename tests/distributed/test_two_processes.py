@@ -87,7 +87,7 @@ def test_compiled_layers_in_two_processes_learn_what_layers_learn(
 ) -> None:
     options = [str(copy_corpus), *TINY, "model.dropout=0", "--max-update", "6"]  # compiled code draws other numbers
     run_one(*options, "--update-freq", "2", "--save-dir", str(tmp_path / "one"))
-    compiled = ["--compile", "--distributed-strategy", strategy, "--save-dir", str(tmp_path / "two")]
+    compiled = ["--compile", "layers", "--distributed-strategy", strategy, "--save-dir", str(tmp_path / "two")]
     log = run_two(*options, *compiled, timeout=1000)
     assert "2 layers are compiled" in log and "uncompiled" not in log
     weights, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("two", "one"))

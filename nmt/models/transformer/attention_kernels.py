@@ -99,9 +99,13 @@ def _without_padding(queries: Tensor, keys: Tensor, values: Tensor, mask: FlatMa
     return output.transpose(0, 1)[None]
 
 
-@functools.cache
+_windows: list[bool] = []  # empty until torch was asked; torch.compile traces no functools.cache
+
+
 def _has_windows() -> bool:
     """Whether this release of torch supports windows; older ones support only a causal mask."""
-    from torch.nn.attention import varlen
+    if not _windows:
+        from torch.nn.attention import varlen
 
-    return "window_size" in inspect.signature(varlen.varlen_attn).parameters
+        _windows.append("window_size" in inspect.signature(varlen.varlen_attn).parameters)
+    return _windows[0]

@@ -6,9 +6,9 @@ on AMD's. Therefore it is tried once a process before it is trusted.
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,13 +24,22 @@ NUM_HEADS = 2
 TOLERANCE = 0.02  # of the largest value; bfloat16 rounds to 0.4 %
 
 # Queries, keys, values [M, H, d], boundaries of queries and keys [B + 1], longest of both, scale, window -> [M, H, d]
-Kernel = Callable[..., Tensor]
+Kernel = Callable[..., Any]
 
 
-@functools.cache
+_verdicts: dict[tuple[Kernel, torch.device, torch.dtype, int], bool] = {}  # torch.compile traces no functools.cache
+
+
 def kernel_agrees(kernel: Kernel, device: torch.device, dtype: torch.dtype, width: int) -> bool:
     """Whether outputs and gradients of the kernel are those of the formula for heads of this width. If not, a warning says
-    so, and batches keep their padding."""
+    so, and batches keep their padding. Each kernel is tried once a process."""
+    key = kernel, device, dtype, width
+    if key not in _verdicts:
+        _verdicts[key] = _try(*key)
+    return _verdicts[key]
+
+
+def _try(kernel: Kernel, device: torch.device, dtype: torch.dtype, width: int) -> bool:
     try:
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
             worst = max(_difference(kernel, device, dtype, width, window) for window in WINDOWS)

@@ -1,11 +1,16 @@
-"""torch.compile for the layers of a model, with a way back."""
+"""torch.compile for training: for each layer of a model's stacks, or for the whole step. It never ends a run."""
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import nn
 
+from nmt.config.choices import Compilation
 from nmt.data.batching.batch import Batch
 from nmt.devices import is_shortage
 from nmt.errors import UsageError, quantity
@@ -14,50 +19,105 @@ from nmt.training.loop.learner import SMALLER_BATCHES, Arithmetic, Step, describ
 
 logger = logging.getLogger("nmt.training")
 
-BACKEND = "inductor"
+BACKEND: Any = "inductor"  # a name or a function that torch.compile accepts
 _SEED = 2**32 - 4  # instead of an update's number
 
 
-def compile_layers(step: Step, batch: Batch, arithmetic: Arithmetic, seed: int) -> bool:
-    """Compile the layers of all stacks for any length, each kind of layer once, and try them on ``batch``.
+def compile_step(step: Step, what: Compilation, batch: Batch, arithmetic: Arithmetic, seed: int) -> bool:
+    """Compile a step or its layers for batches of any size, and try it on ``batch``.
 
-    Return False, with a warning, if compilation fails; all layers then run uncompiled. A layer whose later compilation for
-    other inputs fails runs uncompiled from then on.
+    Return False, with a warning, if that fails; nothing is compiled then. A part that cannot be compiled later, for another
+    kind of batch, runs uncompiled from then on, with a warning.
     """
-    layers = list(stacked_layers(step.model))
-    if not layers:
+    parts = [step] if what is Compilation.step else list(stacked_layers(step.model))
+    if not parts:
         raise UsageError(
-            "training.compile=true compiles nothing: this model has no stack of layers that each run once in a pass; "
-            "leave --compile out"
+            "training.compile=layers compiles nothing: this model has no stack of layers that each run once in a pass; "
+            "use --compile step, or leave --compile out"
         )
-    for layer in layers:
-        layer.compile(dynamic=True, backend=BACKEND)
-    logger.info("compiling the layers; this takes a minute or two")
+    name = "the step" if what is Compilation.step else quantity(len(parts), "layer")
+    logger.info("compiling %s; this takes a minute or two", name)
     if arithmetic.device.type == "cpu":
         logger.warning(
             "on a CPU compiled layers were slower where that was measured (docs/performance.md); leave --compile out"
         )
+    graphs, there = _Graphs(), batch.to(arithmetic.device)
+    with torch.no_grad(), arithmetic.forward_pass():
+        step(there)  # what is tried or kept at the first call must not be compiled
+    for part in parts:
+        part.compile(dynamic=True, backend=graphs)
     try:
         seed_torch(seed, _SEED)
         with arithmetic.forward_pass():
-            loss = step(batch.to(arithmetic.device)).loss_sum
+            loss = step(there).loss_sum
         loss.backward()
     except Exception as error:
-        for layer in layers:
-            layer._compiled_call_impl = None
-        logger.warning("layers run uncompiled: %s", _reason(error, batch))
+        for part in parts:
+            part._compiled_call_impl = None
+        logger.warning("%s not compiled: %s", f"{name} {'is' if len(parts) == 1 else 'are'}", _reason(error, batch))
         return False
     finally:
         step.zero_grad(set_to_none=True)
-    torch._dynamo.config.suppress_errors = True
-    logger.info("%s %s compiled", quantity(len(layers), "layer"), "is" if len(layers) == 1 else "are")
+    for part in parts:
+        part._compiled_call_impl = _with_way_back(part)
+    graphs.tell = True
+    made = f"{quantity(graphs.count, 'graph')} in {graphs.seconds:.0f} s"
+    logger.info("%s compiled: %s", f"{name} {'is' if len(parts) == 1 else 'are'}", made)
     return True
+
+
+class _Graphs:
+    """Compile graphs by torch's backend, and count them."""
+
+    def __init__(self) -> None:
+        self.count, self.seconds = 0, 0.0
+        self.tell = False  # log each
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        from torch._dynamo.backends.registry import lookup_backend
+
+        began = time.perf_counter()
+        compiled: Callable[..., Any] = lookup_backend(BACKEND)(graph, inputs)
+        seconds = time.perf_counter() - began
+        self.count, self.seconds = self.count + 1, self.seconds + seconds
+        if self.tell:
+            logger.info("compiled graph %d, for another kind of batch (%.1f s)", self.count, seconds)
+        return compiled
+
+
+def _with_way_back(part: nn.Module) -> Callable[..., Any]:
+    """Return the compiled call of a module; a failure of the compiler makes the module run uncompiled from then on."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    compiled = part._compiled_call_impl
+    assert compiled is not None
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            return compiled(*arguments, **named)
+        except TorchDynamoException as error:
+            part._compiled_call_impl = None
+            logger.warning("%s runs uncompiled from now on: %s", type(part).__name__, _first_line(error))
+            return part(*arguments, **named)
+
+    return call
 
 
 def _reason(error: BaseException, batch: Batch) -> str:
     """Return the innermost cause of an error in one line."""
+    return (
+        f"out of memory in a batch of {described(batch)}; {SMALLER_BATCHES}"
+        if is_shortage(_cause(error))
+        else _first_line(error)
+    )
+
+
+def _cause(error: BaseException) -> BaseException:
     while (cause := getattr(error, "inner_exception", None) or error.__cause__) is not None:
         error = cause
-    if is_shortage(error):
-        return f"out of memory in a batch of {described(batch)}; {SMALLER_BATCHES}"
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    error = _cause(error)
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

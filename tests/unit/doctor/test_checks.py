@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.config.choices import Precision
+from nmt.config.choices import Compilation, Precision
 from nmt.devices.kinds import Device
 from nmt.doctor import computations as checks
 from nmt.doctor.computations import USUAL
@@ -24,7 +24,7 @@ from nmt.testing.subjects import subject
 CPU = torch.device("cpu")
 
 
-SLOW = ("compiled layers", "all devices together", "a killed rank", "forecast of memory", "speed: transformer")
+SLOW = ("compiled: ", "all devices together", "a killed rank", "forecast of memory", "speed: transformer")
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,9 @@ def test_each_check_passes_on_a_cpu_or_says_why_it_does_not_apply(check: Check) 
 
 
 @pytest.mark.nightly
-def test_compiled_layers_pass_on_a_cpu() -> None:
-    assert "as without" in checks.compiled_layers(CPU)
+@pytest.mark.parametrize("what", [Compilation.layers, Compilation.step])
+def test_what_is_compiled_passes_on_a_cpu(what: Compilation) -> None:
+    assert "as without" in checks.compiled(CPU, what)
 
 
 def test_a_product_that_is_one_percent_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,10 +110,11 @@ def test_recorded_steps_that_translate_otherwise_are_found(monkeypatch: pytest.M
         checks.recorded_graphs(CPU)
 
 
-def test_layers_that_cannot_be_compiled_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "compile_layers", lambda *_, **__: False)
-    with pytest.raises(Wrong, match="layers cannot be compiled"):
-        checks.compiled_layers(CPU)
+@pytest.mark.parametrize("what", [Compilation.layers, Compilation.step])
+def test_what_cannot_be_compiled_is_found(what: Compilation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "compile_step", lambda *_, **__: False)
+    with pytest.raises(Wrong, match=f"cannot be compiled; --compile {what.value} runs without"):
+        checks.compiled(CPU, what)
 
 
 def test_a_shortage_that_is_not_recognized_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,13 @@ def test_an_option_that_is_gone_and_had_no_effect_is_left_out(tmp_path: Path) ->
         ConfigFile.read(str(file))
 
 
+@pytest.mark.parametrize(("stored", "today"), [("false", "none"), ("true", "layers"), ("step", "step")])
+def test_values_of_earlier_versions_are_replaced(stored: str, today: str, tmp_path: Path) -> None:
+    file = tmp_path / "old.yaml"
+    file.write_text(f"training: {{max_update: 7, compile: {stored}}}\n")
+    assert ConfigFile.read(str(file)).tree == {"training": {"max_update": 7, "compile": today}}
+
+
 def test_a_run_is_repeated_from_its_file(run_file: str) -> None:
     again = configuration("train", "--config", run_file)
     assert to_plain(again) == yaml.safe_load(Path(run_file).read_text())
