@@ -5,7 +5,7 @@
         --precisions fp32 bf16_output --max-tokens 2048 --updates 12
 
 CORPUS is a corpus folder; ``--generate N`` writes one of N pairs of random sentences there, with the lengths and the
-vocabulary of WMT 2014 English-German. What follows ``--`` goes to nmt-train, for example ``-- --compile step``. Each model is
+vocabulary of WMT 2014 English-German. What follows ``--`` goes to nmt-train, such as ``-- --compile step``. Each model is
 trained from the same start on the same batches in each precision, by nmt-train in a process of its own. Prints two Markdown
 tables: speeds, over the second half of the updates, in target tokens (eos included, padding not); and losses on the way.
 The matrix rate is that of torch's product of two large square matrices in the same format, measured before.

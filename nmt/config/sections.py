@@ -55,6 +55,10 @@ class TrainingConfig:
         None, help="validate and store a moving average of the parameters with this decay; null: none"
     )
     checkpoint_activations: bool = flag(False, help="less memory for more time: layers run again in the backward pass")
+    expandable_segments: bool = flag(
+        False,
+        help="less waste of memory where batches vary in size, by another way of torch to allocate it; NVIDIA, AMD",
+    )
     compile: Compilation = flag(
         Compilation.none, help="what torch.compile compiles: none, layers, or the whole step; for GPUs"
     )

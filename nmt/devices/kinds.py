@@ -80,6 +80,10 @@ class Device:
     def release_memory(self) -> None:
         """Give unused memory back to the device, after memory ran short."""
 
+    def grow_segments(self) -> bool:
+        """Let torch's allocator grow the segments that it has, before the first allocation. False: it cannot."""
+        return False
+
     def reset_peak(self) -> None:
         """Measure the peak of memory from now on."""
 
@@ -288,6 +292,10 @@ class Cuda(Accelerator):
             yield True
         finally:
             torch.cuda.set_sync_debug_mode("default")
+
+    def grow_segments(self) -> bool:
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+        return True
 
     def _is_ampere(self) -> bool:
         return torch.cuda.get_device_capability(self.device) >= (8, 0)

@@ -19,6 +19,7 @@ from nmt.config.sections import Span, TrainConfig
 from nmt.data.corpus.frequencies import unigram_entropy
 from nmt.devices import choose_device, own_device, require_precision
 from nmt.devices.faults import avoided
+from nmt.devices.kinds import device_of
 from nmt.distributed.joining import join
 from nmt.distributed.world import World
 from nmt.errors import UsageError, quantity
@@ -163,6 +164,10 @@ def _set_up(config: TrainConfig) -> Iterator[RunSetup]:
     set_threads(config.device.threads)
     device = choose_device(own_device(config.device.name))
     require_precision(device, config.device.precision)
+    if config.training.expandable_segments and not device_of(device).grow_segments():
+        logger.warning(
+            "training.expandable_segments=true has no effect on %s; it is for GPUs of NVIDIA and AMD", device
+        )
     scorers = build_scorers(config.validation)  # refused here, before any corpus is opened
     better = higher_is_better(config.validation.best_metric, scorers)
     with join(config.distributed, device) as world:

@@ -128,6 +128,24 @@ def test_what_is_compiled_learns_what_it_would_uncompiled(
     torch.testing.assert_close(losses(tmp_path / "compiled"), losses(tmp_path / "plain"), rtol=tolerance, atol=0)
 
 
+SEGMENTS = """
+import torch
+from nmt.devices.kinds import device_of
+assert device_of("cuda").grow_segments()
+numbers = torch.ones(2**22, device="cuda")
+print({segment["is_expandable"] for segment in torch.cuda.memory_snapshot()}, float(numbers.sum()))
+"""
+
+
+def test_segments_that_grow_change_no_number(copy_corpus: Path, tmp_path: Path) -> None:
+    options = [str(copy_corpus), *ON_GPU]
+    run_one(*options, "--save-dir", str(tmp_path / "plain"))
+    run_one(*options, "--expandable-segments", "--save-dir", str(tmp_path / "growing"))
+    assert torch.equal(losses(tmp_path / "growing"), losses(tmp_path / "plain"))
+    done = subprocess.run([sys.executable, "-c", SEGMENTS], capture_output=True, text=True, check=True)
+    assert done.stdout == "{True} 4194304.0\n"
+
+
 FALLS_OUT = """
 from nmt.training.loop.updater import Updater
 import os

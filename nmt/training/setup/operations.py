@@ -5,7 +5,8 @@ nearly the same for all others. A multiplication and an addition are two operati
 left out, as is usual.
 
 The cost by time follows "Attention Is All You Need" (Vaswani et al. 2017), section 6.1: training time x number of devices x
-sustained single-precision rate of the device, with the rates of its footnote 5.
+sustained single-precision rate of the device, with the rates of its footnote 5. For later devices the rates are the peak
+single-precision rates of their data sheets.
 """
 
 from __future__ import annotations
@@ -35,6 +36,21 @@ from nmt.training.setup.datasets import sides
 logger = logging.getLogger("nmt.training")
 
 SUSTAINED_TFLOPS = {"K80": 2.8, "K40": 3.7, "M40": 6.0, "P100": 9.5}  # footnote 5
+PEAK_TFLOPS = {
+    "V100": 15.7,
+    "T4": 8.1,
+    "A100": 19.5,
+    "A10": 31.2,
+    "L4": 30.3,
+    "L40S": 91.6,
+    "H100 PCIe": 51.2,
+    "H100": 66.9,
+    "H200": 66.9,
+    "RTX 3090": 35.6,
+    "RTX 4090": 82.6,
+    "MI250X": 47.9,
+    "MI300X": 163.4,
+}
 
 COUNT_SEED = 2**32 - 2  # instead of an update's number
 GROUPS, GROUP_SIZE = 4, 4  # sentences that are counted
@@ -54,11 +70,12 @@ def known_cost(config: TrainConfig, step: Step, train: Split, arithmetic: Arithm
 
 
 def sustained_tflops(device: torch.device, option: float | None) -> float | None:
-    """Return the rate of a device: the option, else the paper's, else None."""
+    """Return the rate of a device: the option, else a known one, else None."""
     if option is not None:
         return option
     name = device_of(device).hardware
-    return next((rate for kind, rate in SUSTAINED_TFLOPS.items() if re.search(rf"\b{kind}(?!\d)", name)), None)
+    rates = SUSTAINED_TFLOPS | PEAK_TFLOPS
+    return next((rate for kind, rate in rates.items() if re.search(rf"\b{kind}(?![\dA-Z])", name)), None)
 
 
 def flops_per_token(

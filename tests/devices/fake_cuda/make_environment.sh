@@ -18,6 +18,7 @@ packages=$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("
 g++ -O1 -shared -fPIC -Wall -Wextra -I "$packages/triton/backends/nvidia/include" \
   -o "$folder/libfakecuda.so" "$here/runtime.cpp"
 gcc -O1 -shared -fPIC -Wall -Wextra -o "$folder/libcuda.so.1" "$here/driver.c"
+gcc -O1 -shared -fPIC -Wall -Wextra -o "$folder/libnvidia-ml.so.1" "$here/management.c"
 
 # torch calls this function at the end of its import, in every process.
 mkdir -p "$packages/fake_cuda-1.dist-info"

@@ -6,7 +6,9 @@
 //
 // FAKE_CUDA_DEVICES: number of devices, 1 by default. FAKE_CUDA_MEMORY: bytes of each, 8 GiB by default.
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <chrono>
@@ -313,17 +315,72 @@ EXPORTED cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t) {
 EXPORTED cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
 EXPORTED cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
 
-// The driver, as far as torch asks for its functions by name
+// The driver, as far as torch asks for its functions by name: the state of a context, and memory whose addresses are
+// reserved first and filled later (expandable segments).
 
-static int no_answer() { return 0; }
-static int context_state(int, unsigned *flags, int *active) {
+static CUresult no_answer() { return CUDA_SUCCESS; }
+static CUresult context_state(CUdevice, unsigned *flags, int *active) {
   *flags = 0;
   *active = 1;
-  return 0;
+  return CUDA_SUCCESS;
+}
+static CUresult granularity(size_t *size, const CUmemAllocationProp *, CUmemAllocationGranularity_flags) {
+  *size = 2 << 20;
+  return CUDA_SUCCESS;
+}
+static CUresult reserve(CUdeviceptr *address, size_t size, size_t, CUdeviceptr, unsigned long long) {
+  void *found = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  *address = (CUdeviceptr)found;
+  return found == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+static CUresult free_addresses(CUdeviceptr address, size_t size) {
+  munmap((void *)address, size);
+  return CUDA_SUCCESS;
+}
+static CUresult create_memory(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *of, unsigned long long) {
+  std::lock_guard<std::mutex> held(guard);
+  int owner = of->location.id;
+  if (used[owner] + size > memory()) return CUDA_ERROR_OUT_OF_MEMORY;
+  used[owner] += size;
+  *handle = (CUmemGenericAllocationHandle) new Block{size, owner};
+  return CUDA_SUCCESS;
+}
+static CUresult release_memory(CUmemGenericAllocationHandle handle) {
+  std::lock_guard<std::mutex> held(guard);
+  Block *block = (Block *)handle;
+  used[block->owner] -= block->size;
+  delete block;
+  return CUDA_SUCCESS;
+}
+static CUresult map_memory(CUdeviceptr address, size_t size, size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
+  std::lock_guard<std::mutex> held(guard);
+  mprotect((void *)address, size, PROT_READ | PROT_WRITE);
+  memset((void *)address, 0xFF, size);
+  blocks[(char *)address] = {size, ((Block *)handle)->owner};
+  return CUDA_SUCCESS;
+}
+static CUresult unmap_memory(CUdeviceptr address, size_t size) {
+  std::lock_guard<std::mutex> held(guard);
+  for (auto block = blocks.lower_bound((char *)address); block != blocks.end() && block->first < (char *)address + size;)
+    block = blocks.erase(block);
+  madvise((void *)address, size, MADV_DONTNEED);
+  mprotect((void *)address, size, PROT_NONE);
+  return CUDA_SUCCESS;
 }
 EXPORTED cudaError_t cudaGetDriverEntryPointByVersion(
     const char *name, void **function, unsigned, unsigned long long, cudaDriverEntryPointQueryResult *result) {
-  *function = strcmp(name, "cuDevicePrimaryCtxGetState") ? (void *)no_answer : (void *)context_state;
+  static const std::map<std::string, void *> functions = {
+      {"cuDevicePrimaryCtxGetState", (void *)context_state},
+      {"cuMemGetAllocationGranularity", (void *)granularity},
+      {"cuMemAddressReserve", (void *)reserve},
+      {"cuMemAddressFree", (void *)free_addresses},
+      {"cuMemCreate", (void *)create_memory},
+      {"cuMemRelease", (void *)release_memory},
+      {"cuMemMap", (void *)map_memory},
+      {"cuMemUnmap", (void *)unmap_memory},
+  };
+  auto known = functions.find(name);
+  *function = known == functions.end() ? (void *)no_answer : known->second;
   if (result) *result = cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }

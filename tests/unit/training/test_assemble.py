@@ -459,3 +459,8 @@ def test_the_model_that_a_run_began_with_stays_noted(tiny_run: MakeConfig, tmp_p
 def test_what_is_missing_is_said_before_anything_is_opened() -> None:
     with pytest.raises(UsageError, match="no model, no criterion, no optimizer, no scheduler is chosen"):
         train(TrainConfig(data=["nowhere"]))
+
+
+def test_segments_that_grow_are_for_gpus(tiny_run: MakeConfig, caplog: pytest.LogCaptureFixture) -> None:
+    train(tiny_run(training=TrainingConfig(max_update=5, expandable_segments=True)))
+    assert "training.expandable_segments=true has no effect on cpu; it is for GPUs of NVIDIA and AMD" in caplog.text

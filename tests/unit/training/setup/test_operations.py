@@ -200,10 +200,30 @@ def test_the_paper_says_what_its_gpus_sustain(monkeypatch: pytest.MonkeyPatch) -
     assert sustained_tflops(torch.device("cuda"), 12.0) == 12.0
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla K40m")
     assert sustained_tflops(torch.device("cuda"), None) == 3.7
-    for other in ("NVIDIA H100 80GB HBM3", "Quadro M4000", "Quadro K4000"):
+    for other in ("NVIDIA A1000", "NVIDIA A10G", "Quadro M4000", "Quadro K4000"):
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, name=other: name)
         assert sustained_tflops(torch.device("cuda"), None) is None
     assert sustained_tflops(torch.device("cpu"), None) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [
+        ("Tesla T4", 8.1),
+        ("NVIDIA A100-SXM4-80GB", 19.5),
+        ("NVIDIA H100 80GB HBM3", 66.9),
+        ("NVIDIA H100 PCIe", 51.2),
+        ("NVIDIA L40S", 91.6),
+        ("NVIDIA L4", 30.3),
+        ("NVIDIA GeForce RTX 4090", 82.6),
+        ("AMD Instinct MI300X", 163.4),
+    ],
+)
+def test_later_devices_have_the_rates_of_their_data_sheets(
+    name: str, rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert sustained_tflops(torch.device("cuda"), None) == rate
 
 
 def test_the_base_model_of_the_paper_costs_what_its_table_says() -> None:
