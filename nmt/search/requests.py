@@ -42,7 +42,7 @@ class Sentences:
     @classmethod
     def of_tensors(cls, source: Tensor, source_lengths: Tensor, **options: Any) -> Sentences:
         """Sentences of padded ids [B, S] with their lengths [B]."""
-        rows = zip(source.cpu().numpy(), source_lengths.tolist())
+        rows = zip(source.cpu().numpy(), source_lengths.cpu().tolist())
         return cls([row[:length] for row, length in rows], **options)
 
     @property

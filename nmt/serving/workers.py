@@ -14,6 +14,7 @@ from pathlib import Path
 
 from nmt.devices import device_named, kind_of
 from nmt.errors import DeviceError, NMTError
+from nmt.plugins import load_plugins
 from nmt.serving.config import ServeConfig
 from nmt.serving.desk import Desk
 from nmt.serving.models import ServedModel
@@ -69,7 +70,9 @@ def _close_others(connection: Connection) -> None:
 
 def _serve(connection: Connection, config: ServeConfig, loaded: LoadedModels | None) -> None:
     """Run a worker until the server has ended."""
-    if loaded is not None:
+    if loaded is None:
+        load_plugins(config.user_dir)  # which may bring a model, or the device
+    else:
         _close_others(connection)
     logging.getLogger("nmt.translation").setLevel(logging.ERROR)  # answers say what became of a line
     try:

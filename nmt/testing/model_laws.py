@@ -23,6 +23,7 @@ from nmt.testing.subjects import (
     Subject,
     all_log_probabilities,
     assert_close,
+    device_under,
     forced_scores,
     search_with,
     single_sentence,
@@ -83,15 +84,16 @@ def rows_commute_with_steps(subject: Subject) -> None:
     """A step after ``rows(p)`` is ``rows(p)`` after the step: p within sentences, or dropping whole sentences."""
     model = subject.built
     batch, beam = toy_batch(model, UNEVEN_SOURCE[:3], UNEVEN_TARGET[:3]), 3
-    within = torch.tensor([2, 0, 0, 4, 4, 5, 7, 8, 6])
-    dropping = torch.tensor([0, 1, 2, 6, 7, 8])
+    device = batch.source.device
+    within = torch.tensor([2, 0, 0, 4, 4, 5, 7, 8, 6], device=device)
+    dropping = torch.tensor([0, 1, 2, 6, 7, 8], device=device)
     memory, state = _start(model, batch, beam)
-    words = _words(steps=5, rows=3 * beam)
+    words = _words(steps=5, rows=3 * beam).to(device)
     with torch.inference_mode():
         for tokens in words[:3]:
             _, state = step_scores(model, tokens, memory, state)
         _assert_commutes(model, words[3:], memory, memory, state, within)
-        _assert_commutes(model, words[3:], memory, memory.rows(torch.tensor([0, 2])), state, dropping)
+        _assert_commutes(model, words[3:], memory, memory.rows(torch.tensor([0, 2], device=device)), state, dropping)
 
 
 def attention_is_a_distribution(subject: Subject) -> None:
@@ -99,14 +101,17 @@ def attention_is_a_distribution(subject: Subject) -> None:
     model = subject.built
     batch, beam = toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET), 2
     memory, state = _start(model, batch, beam)
-    padding = torch.arange(batch.source.size(1)) >= batch.source_lengths.repeat_interleave(beam)[:, None]  # [N, S]
+    lengths = batch.source_lengths.repeat_interleave(beam)
+    padding = torch.arange(batch.source.size(1), device=lengths.device) >= lengths[:, None]  # [N, S]
     with torch.inference_mode():
-        for tokens in _words(steps=3, rows=len(padding)):
+        for tokens in _words(steps=3, rows=len(padding)).to(lengths.device):
             output = model.step(tokens, memory, state, attention=True)
             state = output.state
             if output.attention is None:
                 continue
-            assert_close(output.attention.sum(1), torch.ones(len(padding)), "the sum of attention, and 1")
+            assert_close(
+                output.attention.sum(1), torch.ones(len(padding), device=lengths.device), "the sum of attention, and 1"
+            )
             assert not output.attention[padding].any(), "padding is attended to"
 
 
@@ -114,11 +119,11 @@ def a_shortlist_selects_columns(subject: Subject) -> None:
     """``start`` with a vocabulary shortlist restricts scores to these ids, in their order."""
     model = subject.built
     batch = toy_batch(model, EVEN_SOURCE, EVEN_TARGET)
-    shortlist = torch.tensor([EOS, 17, 5, 11, 6])
+    shortlist = torch.tensor([EOS, 17, 5, 11, 6], device=batch.source.device)
     memory, state = _start(model, batch, 1)
     with torch.inference_mode():
         short_memory, short_state = model.start(model.encode(batch.source, batch.source_lengths), 1, shortlist)
-        for tokens in _words(steps=3, rows=batch.num_sentences):
+        for tokens in _words(steps=3, rows=batch.num_sentences).to(shortlist.device):
             full, short = model.step(tokens, memory, state), model.step(tokens, short_memory, short_state)
             expected = full.scores[:, shortlist].log_softmax(-1)
             assert_close(short.scores.log_softmax(-1), expected, "scores over the shortlist")
@@ -135,18 +140,19 @@ def sentences_have_shortlists_of_their_own(subject: Subject) -> None:
         + torch.tensor([0, 0, 1, 1, 1]) * torch.arange(sentences)[:, None]
     )
     lists[0, 4] = PAD
+    lists = lists.to(batch.source.device)
     memory, state = _start(model, batch, beam)
-    kept = torch.arange(1, sentences)
-    rows = torch.arange(beam, sentences * beam)
+    kept = torch.arange(1, sentences, device=lists.device)
+    rows = torch.arange(beam, sentences * beam, device=lists.device)
     with torch.inference_mode():
         own_memory, own_state = model.start(model.encode(batch.source, batch.source_lengths), beam, lists)
-        for turn, tokens in enumerate(_words(steps=3, rows=sentences * beam)):
+        for turn, tokens in enumerate(_words(steps=3, rows=sentences * beam).to(lists.device)):
             if turn == 2:  # the first sentence leaves
                 memory, own_memory, lists, tokens = memory.rows(kept), own_memory.rows(kept), lists[kept], tokens[rows]
                 state, own_state = state.rows(rows), own_state.rows(rows)
             full, own = model.step(tokens, memory, state), model.step(tokens, own_memory, own_state)
             columns = lists.repeat_interleave(beam, 0)
-            absent = (columns == PAD) & (torch.arange(columns.size(1)) > 0)
+            absent = (columns == PAD) & (torch.arange(columns.size(1), device=lists.device) > 0)
             expected = full.scores.gather(1, columns).masked_fill(absent, -torch.inf)
             assert_close(
                 own.scores.softmax(-1), expected.softmax(-1), "probabilities over each sentence's own shortlist"
@@ -215,13 +221,14 @@ def a_beam_of_one_is_greedy(subject: Subject) -> None:
 def _most_probable(model: EncoderDecoder, batch: Batch, steps: int) -> list[list[int]]:
     """Return the most probable token of each step, by sentence; tokens after eos are arbitrary."""
     memory, state = _start(model, batch, 1)
-    tokens, best_tokens = torch.full((len(batch.source_lengths),), BOS), list[Tensor]()
+    tokens, best_tokens = torch.full_like(batch.source_lengths, BOS), list[Tensor]()
     for step in range(steps):
         with torch.inference_mode():
             scores, state = step_scores(model, tokens, memory, state)
-        scores = scores.index_fill(1, torch.tensor([PAD, BOS] + [EOS] * (step == 0)), -torch.inf)  # min_len=1
+        banned = torch.tensor([PAD, BOS] + [EOS] * (step == 0), device=scores.device)  # min_len=1
+        scores = scores.index_fill(1, banned, -torch.inf)
         best_tokens.append(tokens := scores.argmax(1))
-    return torch.stack(best_tokens, 1).tolist()
+    return torch.stack(best_tokens, 1).cpu().tolist()
 
 
 def a_wide_beam_is_exhaustive(subject: Subject) -> None:
@@ -236,9 +243,9 @@ def a_wide_beam_is_exhaustive(subject: Subject) -> None:
         for length in range(1, longest + 1)
         for translation in itertools.product(words, repeat=length)
     ]
-    batch = collate([source] * len(every), every)
+    batch = collate([source] * len(every), every).to(device_under(model))
     totals = torch.stack([scores.sum() for scores in target_log_probabilities(model, batch)])
-    best = totals.topk(BEST).values
+    best = totals.topk(BEST).values.cpu()
     # Only the first K continuations can end, so K includes each word and eos after each prefix.
     wide = BeamConfig(
         beam_size=(len(words) + 1) ** longest, lenpen=0.0, max_len_a=0, max_len_b=longest, stop=StopRule.bound

@@ -42,6 +42,7 @@ class Subject:
     name: str
     config: Any
     builder: Callable[[Any, VocabularySizes], EncoderDecoder] = models.build
+    device: str = "cpu"
 
     def __str__(self) -> str:
         return self.name
@@ -58,7 +59,7 @@ class Subject:
             model = self.builder(self.config, sizes)
             for parameter in model.parameters():  # initial zeros and uniform attention would hide mistakes
                 parameter.add_(torch.randn_like(parameter), alpha=0.3)
-        return model.eval()
+        return model.eval().to(self.device)
 
 
 def subject(name: str) -> Subject:
@@ -98,34 +99,41 @@ def load_preset(name: str) -> Any:
 TOLERANCE = 1e-4  # of log-probabilities in float32; operators round differently for different shapes
 
 
+def device_under(model: Decodable) -> torch.device:
+    """Return the device of a model's parameters."""
+    return next(model.parameters()).device if isinstance(model, torch.nn.Module) else torch.device("cpu")
+
+
 def toy_batch(model: EncoderDecoder, source_lengths: Sequence[int], target_lengths: Sequence[int]) -> Batch:
-    """Return random sentences of these lengths, eos included, shortened to the limits of the model."""
+    """Return random sentences of these lengths, eos included, shortened to the limits of the model; on its device."""
     generator = np.random.default_rng(7)
     longest = model.max_source_length() or max(source_lengths)
     sources = [_sentence(generator, min(length, longest), JOINT.source) for length in source_lengths]
     limits = model.max_target_lengths(torch.tensor([len(source) for source in sources]))
     lengths = target_lengths if limits is None else [min(pair) for pair in zip(target_lengths, limits.tolist())]
-    return collate(sources, [_sentence(generator, length, JOINT.target) for length in lengths])
+    batch = collate(sources, [_sentence(generator, length, JOINT.target) for length in lengths])
+    return batch.to(device_under(model))
 
 
 def single_sentence(batch: Batch, sentence: int) -> Batch:
     """Return a batch of one sentence of a batch."""
-    first, last = batch.target_offsets[sentence : sentence + 2].tolist()
+    first, last = batch.target_offsets[sentence : sentence + 2].cpu().tolist()
     source = batch.source[sentence, : batch.source_lengths[sentence]]
-    return collate([source.numpy()], [batch.targets[first:last].numpy()])
+    sides = [source.cpu().numpy()], [batch.targets[first:last].cpu().numpy()]
+    return collate(*sides).to(batch.source.device)
 
 
 def target_log_probabilities(model: EncoderDecoder, batch: Batch) -> list[Tensor]:
     """Return the log-probability of each target token, by sentence; by teacher forcing."""
     chosen = torch.cat(all_log_probabilities(model, batch)).gather(1, batch.targets[:, None]).squeeze(1)
-    return list(torch.split(chosen, batch.target_lengths.tolist()))
+    return list(torch.split(chosen, batch.target_lengths.cpu().tolist()))
 
 
 def all_log_probabilities(model: EncoderDecoder, batch: Batch) -> list[Tensor]:
     """Return the log-probabilities [length, V] of all tokens, by sentence; by teacher forcing."""
     with torch.inference_mode():
         scores = model.output.logits(model(batch).hidden).log_softmax(-1)
-    return list(torch.split(scores, batch.target_lengths.tolist()))
+    return list(torch.split(scores, batch.target_lengths.cpu().tolist()))
 
 
 def step_scores(model: Decodable, tokens: Tensor, memory: Memory, state: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -146,18 +154,18 @@ def forced_scores(
 ) -> list[Tensor]:
     """Return the log-probability of each token of ``targets``, by sentence, step by step; targets end in eos."""
     sources = Sentences.of_tensors(source, source_lengths).sources
-    scores, _ = score_targets(engine_of(model), sources, [target.numpy() for target in targets])
+    scores, _ = score_targets(engine_of(model), sources, [target.cpu().numpy() for target in targets])
     return [torch.from_numpy(of_tokens) for of_tokens in scores]
 
 
 def ensemble_of(models: Sequence[Decodable], weights: Sequence[float] = ()) -> Engine:
-    """Return an ensemble of models as an engine on a CPU."""
+    """Return an ensemble of models as an engine on their device."""
     return EnsembleEngine([engine_of(model) for model in models], weights)
 
 
 def engine_of(model: Decodable | Engine) -> Engine:
-    """Return an engine unchanged, or a model as an engine on a CPU."""
-    return model if isinstance(model, Engine) else ModelEngine(model, "cpu")
+    """Return an engine unchanged, or a model as an engine on its device."""
+    return model if isinstance(model, Engine) else ModelEngine(model, device_under(model))
 
 
 def assert_close(actual: Tensor, expected: Tensor, what: str) -> None:

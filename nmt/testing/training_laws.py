@@ -24,7 +24,7 @@ from nmt.layers.stack import recompute_layers
 from nmt.models.vocabulary_axes import vocabulary_axes
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, read_checkpoint, write_checkpoint
 from nmt.testing.model_laws import UNEVEN_SOURCE, UNEVEN_TARGET
-from nmt.testing.subjects import JOINT, Subject, assert_close, target_log_probabilities, toy_batch
+from nmt.testing.subjects import JOINT, Subject, assert_close, device_under, target_log_probabilities, toy_batch
 
 HALF = 2  # updates before the interruption, and again after it
 
@@ -35,7 +35,7 @@ def a_checkpoint_holds_the_model(subject: Subject) -> None:
     stored = _through_a_checkpoint(subject, model)
     config = component_from_plain("model", stored.config["model"], origin="checkpoint")
     assert config == subject.config, "a checkpoint changed the configuration"
-    other = Subject(subject.name, config, subject.builder).model(seed=2)
+    other = replace(subject, config=config).model(seed=2)
     other.load_state_dict(stored.model)
     batch = toy_batch(model, UNEVEN_SOURCE, UNEVEN_TARGET)
     for before, after in zip(target_log_probabilities(model, batch), target_log_probabilities(other, batch)):
@@ -130,7 +130,10 @@ def parameters_follow_the_pieces(subject: Subject) -> None:
         axes = vocabulary_axes(partial(subject.builder, subject.config), sizes)
         if not axes:
             continue
-        orders = {"source": _reversed_tokens(sizes.source), "target": _reversed_tokens(sizes.target)}
+        orders = {
+            side: _reversed_tokens(size).to(device_under(model))
+            for side, size in (("source", sizes.source), ("target", sizes.target))
+        }
         state = model.state_dict()
         for name, entry in axes.items():
             state[name] = state[name].index_select(entry.axis, orders[entry.side])
@@ -157,7 +160,8 @@ def _through_a_checkpoint(subject: Subject, model: EncoderDecoder) -> StoredChec
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint"
         config = {"model": to_plain(subject.config)}
-        write_checkpoint(path, model=model.state_dict(), config=config, info=CheckpointInfo(update=HALF, epoch=1))
+        parameters = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+        write_checkpoint(path, model=parameters, config=config, info=CheckpointInfo(update=HALF, epoch=1))
         return read_checkpoint(path)
 
 

@@ -1,10 +1,9 @@
-"""Commands on fake CUDA GPUs: with one and with two, killed and resumed, short of memory, recorded and compiled."""
+"""Training on fake CUDA GPUs: with two, short of memory, compiled, by the doctor."""
 
 from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,73 +12,20 @@ from pathlib import Path
 import pytest
 import torch
 
-import nmt
 from nmt.doctor import speed
-from nmt.storage.run_folder import checkpoints_in
-from nmt.storage.tensor_file import read_tensors
-from tests.commands import run_copy, start_copy
 from tests.distributed.processes import (
     TINY,
     assert_alike,
     finish,
     losses,
-    read_until,
     run_one,
     start_two,
 )
-from tests.serving.servers import running
 
 WITHOUT_NCCL = ["--user-dir", str(Path(__file__).parent / "without_nccl")]
 ON_GPU = [part if part != "cpu" else "cuda" for part in TINY]
 FP32 = ["--precision", "fp32"]
 TWO_GPUS = {"FAKE_CUDA_DEVICES": "2"}
-
-
-@pytest.fixture(scope="module")
-def run(copy_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A short run in bf16, the usual precision of a GPU."""
-    folder = tmp_path_factory.mktemp("run") / "run"
-    log = run_one(str(copy_corpus), *ON_GPU, "--save-interval-updates", "8", "--save-dir", str(folder))
-    assert "training on cuda" in log and "bf16" in log
-    return folder
-
-
-@pytest.fixture(scope="module")
-def lines() -> list[str]:
-    return [" ".join("abcdefgh"[number % 3 : 2 + number % 7]) for number in range(30)]
-
-
-def command(name: str, *arguments: str | Path, stdin: str = "") -> str:
-    done = run_copy(name, *arguments, stdin=stdin.encode())
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
-
-
-def test_translations_are_those_of_the_cpu_with_recorded_steps_as_well(run: Path, lines: list[str]) -> None:
-    text = "".join(f"{line}\n" for line in lines)
-    options = ["--path", run, "--beam", "4", *FP32]
-    on_cpu = command("generate", *options, "--device", "cpu", stdin=text)
-    assert len(on_cpu.splitlines()) == len(lines)
-    assert command("generate", *options, "--device", "cuda", stdin=text) == on_cpu
-    assert command("generate", *options, "--device", "cuda", "--cuda-graphs", stdin=text) == on_cpu
-    assert command("generate", "--path", run, "--device", "cuda", "--precision", "bf16", stdin=text)
-
-
-def test_a_server_answers_from_the_gpu(run: Path, lines: list[str]) -> None:
-    expected = nmt.load(str(run), device="cpu").translate(lines)
-    with running("--path", run, *FP32, device="cuda") as server:
-        assert server.translate(*lines, source="src") == expected
-        assert "cuda" in "\n".join(server.log)
-
-
-def test_averaged_checkpoints_and_links_of_words(run: Path, lines: list[str], tmp_path: Path) -> None:
-    command("average_checkpoints", "--inputs", run, "--num-update-checkpoints", "2", "--output", tmp_path / "mean")
-    assert nmt.load(str(tmp_path / "mean"), device="cuda", precision="fp32").translate(lines)
-    for side in ("src", "tgt"):
-        (tmp_path / side).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    files = ["--path", run, "--src", tmp_path / "src", "--ref", tmp_path / "tgt"]
-    on_cpu, on_gpu = (command("align", *files, "--device", device) for device in ("cpu", "cuda"))
-    assert on_gpu == on_cpu and len(on_cpu.splitlines()) == len(lines)
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
@@ -90,21 +36,6 @@ def test_two_gpus_equal_one_with_twice_the_accumulation(copy_corpus: Path, tmp_p
     status, log = finish(start_two(*two, **TWO_GPUS))
     assert status == 0 and "training on cuda" in log, log
     assert_alike(tmp_path / "two", tmp_path / "one", 1e-4)
-
-
-def test_a_run_that_was_killed_resumes_exactly(copy_corpus: Path, tmp_path: Path) -> None:
-    options = [str(copy_corpus), *ON_GPU, "--save-interval-updates", "4", "--max-update", "40"]
-    run_one(*options, "--save-dir", str(tmp_path / "whole"))
-    killed = start_copy("train", *options, "--save-dir", str(tmp_path / "parts"))
-    read_until(killed, "update +12")
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.wait()
-    log = run_one(*options, "--save-dir", str(tmp_path / "parts"))
-    assert "resum" in log.lower()
-    whole, parts = (
-        read_tensors(checkpoints_in(tmp_path / name)[-1] / "model.safetensors") for name in ("whole", "parts")
-    )
-    assert whole.keys() == parts.keys() and all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
 def test_a_gpu_with_little_memory_computes_in_halves(copy_corpus: Path, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from nmt.search.decoding import Scores
 from nmt.search.requests import Sentences
 from nmt.storage.run_folder import checkpoints_in
 from nmt.storage.tensor_file import read_tensors
+from nmt.testing import conformance
 from nmt.testing.subjects import Subject, kinds, subject, toy_batch
 from nmt.training.assemble import train
 from nmt.training.loop.learner import Arithmetic, Step
@@ -98,6 +99,16 @@ def test_autocast_gives_nearly_the_same_loss(model: Subject) -> None:
     full, half = (passes(model, NAME, precision)[0] for precision in (Precision.fp32, Precision.bf16))
     assert half != full
     assert half == pytest.approx(full, rel=0.05)
+
+
+LAWS_BY_DAY = ("transformer", "lstm_bahdanau", "conv_s2s_tiny", "memory_network")  # four seconds each
+
+
+@pytest.mark.parametrize(
+    "model", [pytest.param(s, id=s.name, marks=[] if s.name in LAWS_BY_DAY else pytest.mark.nightly) for s in kinds()]
+)
+def test_the_model_obeys_every_law_on_the_device(model: Subject) -> None:
+    conformance.check(replace(model, device=NAME))
 
 
 SEARCHES = [BeamConfig(beam_size=3, max_len_b=5), DiverseBeamConfig(beam_size=4, groups=2, max_len_b=5)]

@@ -130,9 +130,14 @@ def _dressed(value: Any) -> Any:
     return OnSecond(value) if isinstance(value, Tensor) and not isinstance(value, OnSecond) else value
 
 
-# Views of a wrapper cannot be made in inference mode, so its operations leave that mode.
-@torch.inference_mode(False)
 def _run(func: Any, args: Any, kwargs: Any) -> Any:
+    if not torch.is_inference_mode_enabled():
+        return _computed(func, args, kwargs)
+    with torch.inference_mode(False), torch.no_grad():  # views of a wrapper cannot be made in inference mode
+        return _computed(func, args, kwargs)
+
+
+def _computed(func: Any, args: Any, kwargs: Any) -> Any:
     name = func._schema.name.partition("::")[2]
     if name in _SHAPES:
         return _SHAPES[name](args[0].numbers)

@@ -21,7 +21,7 @@ VARIABLES = {
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not (ENVIRONMENT / ".installed").exists(), reason="no environment: make .venv-cuda/.installed")
-@pytest.mark.parametrize("file", ["on_stand_in.py", "on_fake_cuda.py"])
+@pytest.mark.parametrize("file", ["on_stand_in.py", "commands_on_stand_in.py", "on_fake_cuda.py"])
 def test_everything_passes_on_a_fake_gpu(file: str) -> None:
     command = [str(ENVIRONMENT / "bin/python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", ""]
     result = subprocess.run(

@@ -12,11 +12,16 @@ ANSWER(nvmlInit)
 ANSWER(nvmlDeviceGetHandleByPciBusId_v2)
 UNSUPPORTED(nvmlDeviceGetNvLinkRemoteDeviceType)
 UNSUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
-UNSUPPORTED(nvmlDeviceGetComputeRunningProcesses)
 UNSUPPORTED(nvmlSystemGetCudaDriverVersion_v2)
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
     const char *text = getenv("FAKE_CUDA_DEVICES");
     *count = text ? (unsigned)atoi(text) : 1;
+    return 0;
+}
+
+int nvmlDeviceGetComputeRunningProcesses(void *device, unsigned *count, void *processes) {
+    (void)device, (void)processes;
+    *count = 0;
     return 0;
 }
