@@ -31,6 +31,7 @@ class Device:
     copies_aside = False  # a separate stream can copy from pinned memory during computation
     skips_updates = False  # torch's fused optimizers make no step where a flag in its memory says so
     exact = torch.float64  # data type of sums that must not lose digits
+    ranks_int64 = True  # finds the largest of 64-bit integers
     halves = False  # float16 is as fast as bfloat16, or faster
     records = False  # what a function launches can be recorded and replayed (CUDA graphs)
 
@@ -344,6 +345,7 @@ class Mps(Accelerator):
     """The GPU of a Mac, which shares the memory of its CPU and has no float64."""
 
     exact = torch.float32
+    ranks_int64 = False  # not in every version of macOS
     halves = True
 
     @property

@@ -84,7 +84,7 @@ class TorchScores:
         maxima = (self._maxima.view(batch, beam, blocks) + base[:, :, None]).flatten(1)  # [B, K * C]
         order = torch.arange(maxima.size(1), device=base.device)
         # A banned token may raise the maximum of the first block of each row: hence `beam` blocks more.
-        best_blocks = _keys(maxima, order).topk(min(count + beam, maxima.size(1))).indices  # [B, n]
+        best_blocks = self._largest(_keys(maxima, order), min(count + beam, maxima.size(1)))  # [B, n]
         row, begin = best_blocks // blocks, best_blocks % blocks * _WIDTH
         tokens = begin[:, :, None] + torch.arange(_WIDTH, device=base.device)  # [B, n, W]
         index = row[:, :, None] * vocabulary + tokens.clamp(max=vocabulary - 1)  # in the sentence's K * V
@@ -98,7 +98,7 @@ class TorchScores:
         if values.size(1) < count:
             values = F.pad(values, (0, count - values.size(1)), value=-_INFINITY)
             index = F.pad(index, (0, count - index.size(1)))
-        best = _keys(values, index).topk(count).indices
+        best = self._largest(_keys(values, index), count)
         chosen = index.gather(1, best)
         rows = torch.arange(0, totals.numel(), beam, device=totals.device)[:, None] + chosen // vocabulary
         logarithms = self._own[rows, chosen % vocabulary] - self.normaliser[rows]
@@ -106,6 +106,12 @@ class TorchScores:
         places, after, own, *attention = self._device.fetched(chosen, values.gather(1, best), logarithms, *weights)
         vars(self).update(zip(["attention"], attention))
         return Candidates(after, places // vocabulary, places % vocabulary, own)
+
+    def _largest(self, keys: Tensor, count: int) -> Tensor:
+        """Return the places of the largest keys of each row."""
+        if self._device.ranks_int64:
+            return keys.topk(count).indices
+        return self._device.moved(keys.cpu().topk(count).indices)
 
     def _fetched(self, numbers: Tensor) -> Floats:
         (array,) = self._device.fetched(numbers)

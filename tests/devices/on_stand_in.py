@@ -135,6 +135,19 @@ def test_a_step_of_a_search_waits_once(name: str, config: Any, monkeypatch: pyte
         assert there[0].score == pytest.approx(here[0].score, abs=1e-4)
 
 
+def test_a_device_that_cannot_rank_integers_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources, found = Sentences([np.array([5, 9, 7, 2]), np.array([6, 2])]), list[list[int]]()
+    for ranks in (True, False):
+        monkeypatch.setattr(type(device_of(DEVICE)), "ranks_int64", ranks)
+        engine = ModelEngine(subject("transformer_tiny").model().to(DEVICE), DEVICE)
+        with noted() as waits:
+            search = searches.build(BeamConfig(beam_size=3, max_len_b=5), 1)
+            found.append([best[0].tokens.tolist() for best in search.find(engine, sources)])
+            found[-1].append(len(waits))
+    *translations, waited = zip(*found, strict=True)
+    assert all(first == second for first, second in translations) and waited[1] > waited[0]
+
+
 def test_the_attention_of_an_ensemble_comes_with_its_translations() -> None:
     sources, found = Sentences([np.array([5, 9, 7, 2]), np.array([6, 2])], attention=True), {}
     for device in ("cpu", NAME):
