@@ -121,7 +121,7 @@ class ProgressStyle(Enum):
 
 
 class Compilation(Enum):
-    """What torch.compile compiles for training."""
+    """Scope of torch.compile in training."""
 
     none = "none"
     layers = "layers"  # each layer of a stack by itself

@@ -16,6 +16,7 @@ class DoctorConfig(OverwriteOption, ThreadsOption, CommandConfig):
 
     command: ClassVar[str] = "doctor"
     full: bool = flag(
-        False, help="all checks of each device instead of two, and record what fails; about a minute for a CPU"
+        False,
+        help="all checks of each device instead of two, with a record of failed fast paths; about a minute for a CPU",
     )
     output: str | None = flag(None, help="JSON file for versions, devices and results; null: none")

@@ -57,10 +57,10 @@ class TrainingConfig:
     checkpoint_activations: bool = flag(False, help="less memory for more time: layers run again in the backward pass")
     expandable_segments: bool = flag(
         False,
-        help="less waste of memory where batches vary in size, by another way of torch to allocate it; NVIDIA, AMD",
+        help="growable segments in torch's CUDA allocator, which waste less memory if batch sizes vary; NVIDIA and AMD GPUs",
     )
     compile: Compilation = flag(
-        Compilation.none, help="what torch.compile compiles: none, layers, or the whole step; for GPUs"
+        Compilation.none, help="scope of torch.compile: none, layers (each layer), step (model and criterion); for GPUs"
     )
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
-"""What nmt-doctor found wrong on a device: no rule chooses it there, only an option.
+"""Fast paths that failed in nmt-doctor on a device: automatic selection avoids them.
 
-``nmt-doctor --full`` writes the file. An entry holds for the versions of driver and torch that were checked.
+``nmt-doctor --full`` writes the record. An entry is valid for the versions of torch and of the driver that were checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger("nmt.devices")
 
 
 class FastPath(Enum):
-    """What a rule chooses because it is faster."""
+    """A fast path that is selected automatically."""
 
     bf16 = "bf16"
     fp16 = "fp16"
@@ -30,7 +30,7 @@ class FastPath(Enum):
     fused_attention = "fused attention"
     flat_attention = "attention without padding"
     fused_optimizer = "fused optimizer"
-    queued_updates = "updates that are launched before the last one is known"
+    queued_updates = "queued updates"
 
 
 _avoided: dict[str, frozenset[FastPath]] = {}  # by kind of device
@@ -42,14 +42,17 @@ def avoids(device: torch.device, path: FastPath) -> bool:
 
 
 def avoided(device: torch.device) -> frozenset[FastPath]:
-    """Return what this process avoids: what was decided for a run, or else what is recorded for the device."""
+    """Return the avoided paths: those set for the run, or else those of the record."""
     if device.type not in _avoided:
-        avoid(device, recorded_faults(device))
+        faults = recorded_faults(device)
+        if faults:
+            logger.info("not selected automatically on %s, because nmt-doctor failed: %s", device, in_words(faults))
+        avoid(device, faults)
     return _avoided[device.type]
 
 
 def avoid(device: torch.device, paths: Iterable[FastPath]) -> None:
-    """Set what this process avoids on a kind of device."""
+    """Set the avoided paths of a kind of device for this process."""
     _avoided[device.type] = frozenset(paths)
 
 
@@ -61,17 +64,17 @@ def record_file() -> Path:
 
 
 def hardware_name(device: torch.device) -> str:
-    """Return the name of a device in the file."""
+    """Return the name of a device in the record."""
     return processor_name() if device.type == "cpu" else device_of(device).hardware
 
 
 def versions(device: torch.device) -> dict[str, str]:
-    """Return the versions for which a check holds."""
+    """Return the versions that an entry is valid for."""
     return {"torch": torch.__version__, "driver": device_of(device).driver}
 
 
 def recorded_faults(device: torch.device) -> frozenset[FastPath]:
-    """Return the paths that failed on a device. An entry for other versions is ignored, with a line in the log."""
+    """Return the recorded paths of a device. An entry for other versions is ignored, with a line in the log."""
     if not (records := read_records()):
         return frozenset()
     hardware = hardware_name(device)
@@ -79,14 +82,12 @@ def recorded_faults(device: torch.device) -> frozenset[FastPath]:
     if record is None:
         return frozenset()
     now = versions(device)
-    changed = [f"{name} {record.get(name)} is {now[name]} now" for name in now if record.get(name) != now[name]]
+    changed = [f"{name} {record.get(name)}, now {now[name]}" for name in now if record.get(name) != now[name]]
     if changed:
-        logger.info("what nmt-doctor found on %s is ignored: %s; run nmt-doctor --full", hardware, ", ".join(changed))
+        made = "; ".join(changed)
+        logger.info("ignored nmt-doctor's record for %s, made with %s; run nmt-doctor --full again", hardware, made)
         return frozenset()
-    faults = frozenset(path for path in FastPath if path.name in record.get("faults", ()))
-    if faults:
-        logger.info("not used on %s, since nmt-doctor found it wrong: %s", hardware, in_words(faults))
-    return faults
+    return frozenset(path for path in FastPath if path.name in record["faults"])
 
 
 def in_words(paths: Iterable[FastPath]) -> str:

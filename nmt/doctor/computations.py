@@ -134,11 +134,11 @@ def compiled(device: torch.device, what: Compilation) -> str:
     step, batch = _step(subject(USUAL), device), _batch(USUAL)
     expected = float(step(batch.to(device)).loss_sum.detach())
     if not compile_step(step, what, batch, Arithmetic(device, Precision.fp32), seed=1):
-        raise Wrong(f"cannot be compiled; --compile {what.value} runs without")
+        raise Wrong(f"compilation failed; training with --compile {what.value} runs uncompiled")
     loss = float(step(batch.to(device)).loss_sum.detach())
     if not abs(loss - expected) <= 1e-4 * abs(expected):
         raise Wrong(f"loss {loss:.4f}, not {expected:.4f}")
-    return f"loss {loss:.4f} as without"
+    return f"loss {loss:.4f}, as uncompiled"
 
 
 def memory_shortage(device: torch.device) -> str:

@@ -75,7 +75,7 @@ def _described(device: torch.device) -> str:
     if (own_memory := kind.most_memory()) is not None:
         parts.append(f"{_size(own_memory)} left")
     if faults := recorded_faults(device):
-        parts.append(f"found wrong by --full: {in_words(faults)}")
+        parts.append(f"failed in --full: {in_words(faults)}")
     return "; ".join(parts)
 
 

@@ -16,11 +16,11 @@ from nmt.errors import NMTError
 
 
 class Skipped(Exception):
-    """A check that does not apply to this device, and why."""
+    """Raised if a check does not apply; the message is the reason."""
 
 
 class Wrong(Exception):
-    """What a device computed wrongly."""
+    """Raised if a check fails; the message says what differs."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Check:
 
     name: str
     run: Callable[[torch.device], str]
-    path: FastPath | None = None  # what must not be chosen by a rule if this fails
+    path: FastPath | None = None  # to be avoided if the check fails
 
 
 class Outcome(Enum):
@@ -62,7 +62,7 @@ class Result:
 def results(checks: Iterable[Check], devices: Sequence[torch.device]) -> Iterator[Result]:
     """Run each check on each device. A check that fails, however it fails, does not stop the others.
 
-    What earlier checks found wrong is forgotten, so that it is tried again."""
+    The record is ignored, so that every path is checked again."""
     for device in devices:
         avoid(device, ())
     for check in checks:

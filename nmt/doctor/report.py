@@ -29,11 +29,11 @@ def fact_lines(facts: Facts) -> Iterator[str]:
 def result_lines(outcomes: Sequence[Result]) -> list[str]:
     """Return the lines of a table of results."""
     rows = [[result.outcome.value, result.device, result.check, result.detail] for result in outcomes]
-    return table_lines(["", "device", "check", "what was found"], rows, ScoreFormat.text)
+    return table_lines(["", "device", "check", "result"], rows, ScoreFormat.text)
 
 
 def record(devices: Sequence[torch.device], outcomes: Sequence[Result]) -> list[str]:
-    """Record for each device which paths failed, so that no rule chooses them there. Return what was recorded, in lines."""
+    """Record the failed paths of each device, which automatic selection then avoids. Return lines that say so."""
     path, records = record_file(), read_records()
     faults: dict[str, set[FastPath]] = {hardware_name(device): set() for device in devices}  # one entry for a name
     for device in devices:
@@ -42,11 +42,11 @@ def record(devices: Sequence[torch.device], outcomes: Sequence[Result]) -> list[
     for device in devices:
         name = hardware_name(device)
         records[name] = {**versions(device), "faults": sorted(fault.name for fault in faults[name])}
-    lines = [f"not chosen by a rule on {name}: {in_words(failed)}" for name, failed in faults.items() if failed]
+    lines = [f"not selected automatically on {name}: {in_words(failed)}" for name, failed in faults.items() if failed]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, records)
     except (OSError, NMTError) as error:
         logger.warning("%s cannot be written (%s): nothing is recorded", path, error)
         return []
-    return [*lines, f"recorded in {path}"]
+    return [*lines, f"record: {path}"]

@@ -51,7 +51,7 @@ SIZE = TransformerConfig(2, 2, d_model=256, d_ff=1024, num_heads=4)
 
 
 def several_ranks(device: torch.device, strategy: str) -> str:
-    """Train on all devices of a kind together, and on one with as many batches in an update."""
+    """Compare the losses of training on all devices of a kind with those on one, with equally many batches per update."""
     ranks = _ranks(device)
     with _corpus() as corpus, tempfile.TemporaryDirectory() as folder:
         options = [*TRAINING, str(corpus), "--device", device.type, "--max-update", str(UPDATES)]
@@ -84,7 +84,7 @@ def killed_rank(device: torch.device) -> str:
             run.kill()
     if status == 0:
         raise Wrong("the command ended with status 0 although a rank was killed")
-    return f"all of {ranks} ranks ended {time.monotonic() - began:.0f} s after one was killed"
+    return f"the command with {ranks} ranks ended {time.monotonic() - began:.0f} s after one was killed"
 
 
 def memory_forecast(device: torch.device) -> str:
@@ -106,7 +106,7 @@ def memory_forecast(device: torch.device) -> str:
         )
     assert forecast is not None and forecast.expected is not None, "there is one rank"
     if not forecast.is_measured:
-        raise Skipped(f"the largest batches would need {forecast.expected / 1e9:.2f} GB")
+        raise Skipped(f"the forecast of {forecast.expected / 1e9:.2f} GB exceeds the free memory")
     if forecast.memory > UNDERESTIMATED * forecast.expected:
         raise Wrong(f"{forecast.memory / 1e9:.2f} GB at the peak, but the forecast is {forecast.expected / 1e9:.2f} GB")
     return f"{forecast.memory / 1e9:.2f} GB at the peak, forecast {forecast.expected / 1e9:.2f} GB"
@@ -118,9 +118,9 @@ def _ranks(device: torch.device) -> int:
         return 2
     alike = [other for other in devices() if other.type == device.type]
     if len(alike) < 2:
-        raise Skipped("there is only one such device")
+        raise Skipped("needs at least two devices of this kind")
     if device != alike[0]:
-        raise Skipped(f"checked with {alike[0]}")
+        raise Skipped(f"checked together with {alike[0]}")
     return len(alike)
 
 
@@ -145,7 +145,7 @@ def _await_updates(run: subprocess.Popen[Any], folder: Path) -> None:
     until = time.monotonic() + LONGEST
     while not (folder / "log.jsonl").exists() or len(_losses(folder)) < 3:
         if run.poll() is not None or time.monotonic() > until:
-            raise Wrong("training by several ranks does not begin")
+            raise Wrong(f"training by several ranks did not make three updates within {LONGEST:.0f} seconds")
         time.sleep(0.1)
 
 

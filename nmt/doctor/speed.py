@@ -51,7 +51,7 @@ def product_rate(device: torch.device, precision: Precision) -> float:
 
 
 def training(device: torch.device, config: TransformerConfig) -> str:
-    """Measure updates of a model by Adam, and compare their products with the rate of products alone."""
+    """Measure the speed of training with Adam, and its share of the matrix-product rate."""
     if on_cpu(device) and config is BIG:
         raise Skipped("an update takes too long on a CPU")
     tokens = TOKENS_OF_A_CPU if on_cpu(device) else TOKENS
@@ -96,8 +96,8 @@ def _training(device: torch.device, config: TransformerConfig, tokens: int) -> s
     memory = device_of(device).peak_memory()
     used = "" if memory is None else f", {memory / 2**30:.1f} GiB"
     return (
-        f"{rate:,.0f} target tokens/s in {precision.name}, updates of {tokens:,} tokens{used}; {share:.0%} of the rate of "
-        f"products"
+        f"{rate:,.0f} target tokens/s in {precision.name}, updates of {tokens:,} tokens{used}; {share:.0%} of the "
+        f"matrix-product rate"
     )
 
 

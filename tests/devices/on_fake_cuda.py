@@ -113,7 +113,7 @@ def test_the_doctor_trains_with_two_gpus() -> None:
     )
     ddp, fsdp, killed = done.stdout.splitlines()
     assert ddp.startswith("10 updates of 2 ranks") and fsdp.startswith("10 updates of 2 ranks"), done.stderr
-    assert killed.startswith("all of 2 ranks ended")
+    assert killed.startswith("the command with 2 ranks ended")
 
 
 def test_the_doctor_measures_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +121,6 @@ def test_the_doctor_measures_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "UPDATES", 1)
     gpu, small = torch.device("cuda", 0), replace(speed.BASE, encoder_layers=1, decoder_layers=1)
     assert re.fullmatch(
-        r"[\d,]+ target tokens/s in bf16, updates of 400 tokens, \d+\.\d GiB; \d+% of the rate of products",
+        r"[\d,]+ target tokens/s in bf16, updates of 400 tokens, \d+\.\d GiB; \d+% of the matrix-product rate",
         speed.training(gpu, small),
     )

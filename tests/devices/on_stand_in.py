@@ -192,9 +192,9 @@ def test_a_run_keeps_what_it_began_without(
 
     other = "fp16" if device_of(DEVICE).halves else "fp32"
     kept = f"training on {NAME} in {other} (chosen by --precision usual)"
-    assert kept in (log := train_until(4, "bf16")) and "since nmt-doctor found it wrong: bf16" in log
+    assert kept in (log := train_until(4, "bf16")) and "because nmt-doctor failed: bf16" in log
     assert kept in train_until(5)
-    warning = "this run began with fused optimizer, and keeps it although nmt-doctor has found it wrong since"
+    warning = "nmt-doctor failed after this run had started: fused optimizer. The resumed run does not avoid it"
     assert warning in (log := train_until(6, "bf16", "fused_optimizer")) and kept in log
     assert json.loads((checkpoints_in(tmp_path / "run")[-1] / "training.json").read_text())["avoided"] == ["bf16"]
 

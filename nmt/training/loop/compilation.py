@@ -1,4 +1,4 @@
-"""torch.compile for training: for each layer of a model's stacks, or for the whole step. It never ends a run."""
+"""torch.compile for training: for each layer of a model's stacks, or for the whole step."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _SEED = 2**32 - 4  # instead of an update's number
 def compile_step(step: Step, what: Compilation, batch: Batch, arithmetic: Arithmetic, seed: int) -> bool:
     """Compile a step or its layers for batches of any size, and try it on ``batch``.
 
-    Return False, with a warning, if that fails; nothing is compiled then. A part that cannot be compiled later, for another
-    kind of batch, runs uncompiled from then on, with a warning.
+    Return False, with a warning, if that fails; nothing is compiled then. A part that cannot be compiled later, for other
+    shapes, runs uncompiled from then on, with a warning.
     """
     parts = [step] if what is Compilation.step else list(stacked_layers(step.model))
     if not parts:
@@ -39,11 +39,12 @@ def compile_step(step: Step, what: Compilation, batch: Batch, arithmetic: Arithm
     logger.info("compiling %s; this takes a minute or two", name)
     if arithmetic.device.type == "cpu":
         logger.warning(
-            "on a CPU compiled layers were slower where that was measured (docs/performance.md); leave --compile out"
+            "compiled layers were slower on a CPU, and the whole step was not measured (docs/performance.md); leave "
+            "--compile out"
         )
     graphs, there = _Graphs(), batch.to(arithmetic.device)
     with torch.no_grad(), arithmetic.forward_pass():
-        step(there)  # what is tried or kept at the first call must not be compiled
+        step(there)  # probes and caches of a first call must not be traced
     for part in parts:
         part.compile(dynamic=True, backend=graphs)
     try:
@@ -59,7 +60,7 @@ def compile_step(step: Step, what: Compilation, batch: Batch, arithmetic: Arithm
     finally:
         step.zero_grad(set_to_none=True)
     for part in parts:
-        part._compiled_call_impl = _with_way_back(part)
+        part._compiled_call_impl = _with_fallback(part)
     graphs.tell = True
     made = f"{quantity(graphs.count, 'graph')} in {graphs.seconds:.0f} s"
     logger.info("%s compiled: %s", f"{name} {'is' if len(parts) == 1 else 'are'}", made)
@@ -81,11 +82,11 @@ class _Graphs:
         seconds = time.perf_counter() - began
         self.count, self.seconds = self.count + 1, self.seconds + seconds
         if self.tell:
-            logger.info("compiled graph %d, for another kind of batch (%.1f s)", self.count, seconds)
+            logger.info("compiled graph %d, for new shapes (%.1f s)", self.count, seconds)
         return compiled
 
 
-def _with_way_back(part: nn.Module) -> Callable[..., Any]:
+def _with_fallback(part: nn.Module) -> Callable[..., Any]:
     """Return the compiled call of a module; a failure of the compiler makes the module run uncompiled from then on."""
     from torch._dynamo.exc import TorchDynamoException
 

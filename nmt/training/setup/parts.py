@@ -120,7 +120,7 @@ def build_schedule(config: TrainConfig, optimizer: torch.optim.Optimizer, horizo
 def build_arithmetic(
     config: TrainConfig, datasets: Datasets, model: EncoderDecoder, device: torch.device, before: Precision | None
 ) -> Arithmetic:
-    """Return how the model computes, and tell it. ``before``: the precision of the run so far."""
+    """Return the device and precision of training, and set them on the model. ``before``: the precision of the run."""
     arithmetic = Arithmetic(device, _precision(config, datasets, model, device, before))
     arithmetic.prepare(model)
     return arithmetic
@@ -134,7 +134,8 @@ def decide_arithmetic(
     world: World,
     settings: RunSettings | None,
 ) -> Arithmetic:
-    """Do the same, and log it. Rank 0 decides for all ranks; a resumed run, with its ``settings``, keeps the decision."""
+    """Decide the precision on rank 0 for all ranks, set it on the model and log it. A resumed run keeps its decision, which
+    ``settings`` holds."""
     _avoid_faults(device, world, settings)
     before = None if settings is None else Precision[settings.precision]
     decided = world.on_main(lambda: _precision(config, datasets, model, device, before))
@@ -157,17 +158,16 @@ def _precision(
 
 
 def _avoid_faults(device: torch.device, world: World, settings: RunSettings | None) -> None:
-    """Avoid on all ranks what nmt-doctor found wrong on the device of rank 0, or what the run has avoided so far."""
+    """Avoid on all ranks the paths recorded for the device of rank 0. A resumed run avoids those of its checkpoint."""
     recorded = world.on_main(lambda: recorded_faults(device))
-    if settings is None:
-        avoid(device, recorded)
-        return
-    kept = frozenset(FastPath[name] for name in settings.avoided)
-    avoid(device, kept)
-    if recorded - kept:
+    chosen = recorded if settings is None else frozenset(FastPath[name] for name in settings.avoided)
+    avoid(device, chosen)
+    if chosen:
+        logger.info("not selected automatically, because nmt-doctor failed: %s", in_words(chosen))
+    if recorded - chosen:
         logger.warning(
-            "this run began with %s, and keeps it although nmt-doctor has found it wrong since; begin a new run without",
-            in_words(recorded - kept),
+            "nmt-doctor failed after this run had started: %s. The resumed run does not avoid it; start a new run to do so",
+            in_words(recorded - chosen),
         )
 
 

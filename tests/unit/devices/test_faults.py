@@ -43,7 +43,7 @@ def test_what_failed_is_avoided_and_told_once(file: Path, caplog: pytest.LogCapt
         assert avoids(CPU, FastPath.bf16) and avoids(CPU, FastPath.fused_attention)
         assert not avoids(CPU, FastPath.fp16)
     assert [record.message for record in caplog.records] == [
-        f"not used on {hardware_name(CPU)}, since nmt-doctor found it wrong: bf16, fused attention"
+        "not selected automatically on cpu, because nmt-doctor failed: bf16, fused attention"
     ]
 
 
@@ -55,7 +55,7 @@ def test_an_entry_for_other_versions_is_ignored_with_a_line(
     with caplog.at_level("INFO", "nmt"):
         assert recorded_faults(CPU) == frozenset()
     ((name, before),) = changed.items()
-    assert f"is ignored: {name} {before} is {versions(CPU)[name]} now; run nmt-doctor --full" in caplog.text
+    assert f"made with {name} {before}, now {versions(CPU)[name]}; run nmt-doctor --full again" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", "\x00", json.dumps({hardware_name(CPU): ["bf16"]})])

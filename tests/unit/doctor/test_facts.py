@@ -40,4 +40,4 @@ def test_all_cards_are_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_found_wrong_before_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt.doctor.facts.recorded_faults", lambda device: {FastPath.bf16, FastPath.tf32})
-    assert facts(None)["devices"]["cpu"].endswith("; found wrong by --full: bf16, tf32")
+    assert facts(None)["devices"]["cpu"].endswith("; failed in --full: bf16, tf32")

@@ -26,7 +26,9 @@ def test_the_speed_of_training_is_given_with_its_share_of_products(monkeypatch: 
     monkeypatch.setattr(speed, "VOCABULARY", 100)
     assert "TFLOP/s in fp32" in speed.products(CPU)
     found = speed.training(CPU, SMALL)
-    assert "target tokens/s in fp32, updates of 500 tokens; " in found and found.endswith("% of the rate of products")
+    assert "target tokens/s in fp32, updates of 500 tokens; " in found and found.endswith(
+        "% of the matrix-product rate"
+    )
     monkeypatch.setattr(speed, "product_rate", lambda *_: 1e9)
     slow = speed.training(CPU, SMALL)
     monkeypatch.setattr(speed, "product_rate", lambda *_: 1e15)
@@ -77,13 +79,13 @@ def test_paths_that_fail_are_recorded_until_they_pass(file: Path) -> None:
     checks = [Check("bf16", fails, FastPath.bf16), Check("tf32", str, FastPath.tf32), Check("other", fails)]
     name = hardware_name(CPU)
     assert record([CPU], list(results(checks, [CPU]))) == [
-        f"not chosen by a rule on {name}: bf16",
-        f"recorded in {file}",
+        f"not selected automatically on {name}: bf16",
+        f"record: {file}",
     ]
     assert recorded_faults(CPU) == {FastPath.bf16}
     file.write_text(json.dumps({**json.loads(file.read_text()), "another GPU": {"faults": ["fp16"]}}))
     passes = [Check("bf16", str, FastPath.bf16)]
-    assert record([CPU], list(results(passes, [CPU]))) == [f"recorded in {file}"]
+    assert record([CPU], list(results(passes, [CPU]))) == [f"record: {file}"]
     assert recorded_faults(CPU) == frozenset()
     assert json.loads(file.read_text())["another GPU"] == {"faults": ["fp16"]}
 
@@ -95,7 +97,7 @@ def test_devices_of_one_name_share_what_fails(file: Path, monkeypatch: pytest.Mo
     outcomes = [
         Result(f"cuda:{n}", "bf16", (Outcome.passed, Outcome.failed)[n], "", 0.0, FastPath.bf16) for n in range(2)
     ]
-    assert record(gpus, outcomes)[0] == "not chosen by a rule on GPU: bf16"
+    assert record(gpus, outcomes)[0] == "not selected automatically on GPU: bf16"
     assert json.loads(file.read_text()) == {"GPU": {"torch": "2", "faults": ["bf16"]}}
 
 
