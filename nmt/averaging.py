@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nmt.config.choices import Precision
 from nmt.config.commands import AverageConfig
+from nmt.config.earlier_versions import as_today
 from nmt.config.plain import from_plain
 from nmt.config.sections import BY_EPOCH, BY_MINUTES, BY_UPDATES, LOSSES, TrainConfig
 from nmt.data.language_pair import LanguagePair
@@ -258,7 +259,7 @@ class Judge:
         """``path``: a checkpoint of the run; ``data``: corpus folders that replace those of its configuration."""
         loaded = load_model(path, device)
         model, pair, tree = loaded.module, loaded.pair, loaded.tree
-        config = from_plain(TrainConfig, tree, origin=str(path / "config.yaml"))
+        config = from_plain(TrainConfig, as_today(tree, path), origin=str(path / "config.yaml"))
         datasets = _open(data or config.data, config.valid_subset, pair)
         check_lengths(model, datasets, config.batching)
         before = read_info(path).made.get("precision")  # the precision that ``auto`` chose in the run

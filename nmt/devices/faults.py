@@ -57,7 +57,9 @@ def avoid(device: torch.device, paths: Iterable[FastPath]) -> None:
 
 
 def record_file() -> Path:
-    """Return the path of the file: in the folder NMT_CACHE, by default ``nmt`` in the user's cache folder."""
+    """Return the path of the record: in the folder NMT_CACHE, by default ``nmt`` in the user's cache folder.
+
+    Raises RuntimeError if the user has no home folder."""
     if folder := os.environ.get("NMT_CACHE"):
         return Path(folder) / "devices.json"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nmt" / "devices.json"
@@ -96,7 +98,11 @@ def in_words(paths: Iterable[FastPath]) -> str:
 
 def read_records() -> dict[str, dict[str, Any]]:
     """Return the entries of all devices, by the name of the hardware. A damaged file has none."""
-    path = record_file()
+    try:
+        path = record_file()
+    except RuntimeError as error:
+        logger.info("nmt-doctor has no record: %s", error)
+        return {}
     try:
         records = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import platform
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -169,10 +171,12 @@ class Accelerator(Device):
         return False
 
     def release_memory(self) -> None:
-        self._call("empty_cache")
+        if hasattr(self.module, "empty_cache"):
+            self.module.empty_cache()
 
     def reset_peak(self) -> None:
-        self._call("reset_peak_memory_stats")
+        if hasattr(self.module, "reset_peak_memory_stats"):
+            self.module.reset_peak_memory_stats(self.device)
 
     def peak_memory(self) -> int | None:
         return self._figure("max_memory_allocated")
@@ -191,10 +195,6 @@ class Accelerator(Device):
     def _figure(self, name: str) -> int | None:
         figure = getattr(self.module, name, None)
         return None if figure is None else int(figure(self.device))
-
-    def _call(self, name: str) -> None:
-        if hasattr(self.module, name):
-            getattr(self.module, name)()
 
     def synchronize(self) -> None:
         torch.accelerator.synchronize(self.device)
@@ -295,7 +295,13 @@ class Cuda(Accelerator):
             torch.cuda.set_sync_debug_mode("default")
 
     def grow_segments(self) -> bool:
-        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+        names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # settings replace those of the user's variable
+        users = next((os.environ[name] for name in names if os.environ.get(name)), "")
+        settings = ",".join(filter(None, [users, "expandable_segments:True"]))
+        if hasattr(torch._C, "_accelerator_setAllocatorSettings"):
+            torch._C._accelerator_setAllocatorSettings(settings)
+        else:
+            torch.cuda.memory._set_allocator_settings(settings)
         return True
 
     def _is_ampere(self) -> bool:
@@ -351,6 +357,10 @@ class Mps(Accelerator):
     @property
     def hardware(self) -> str:
         return "Apple GPU"
+
+    @property
+    def driver(self) -> str:
+        return f"macOS {platform.mac_ver()[0]}"
 
     def computes_bf16(self) -> bool:
         return True

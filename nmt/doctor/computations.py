@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import shutil
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from nmt.config.choices import Compilation, Precision
 from nmt.criterions import criterions
 from nmt.devices import is_shortage
 from nmt.devices.kinds import device_of
+from nmt.distributed.world import squares
 from nmt.doctor.outcomes import Skipped, Wrong
 from nmt.engines.graphs import RecordedEngine, recorded_engine
 from nmt.engines.model_engine import ModelEngine
@@ -34,7 +36,8 @@ from nmt.training.loop.learner import Arithmetic, Step
 
 CRITERION = "label_smoothed_cross_entropy"
 USUAL = "transformer_tiny"
-HEAD_WIDTHS = (32, 64, 128)
+HEAD_WIDTHS = (16, 32, 64, 96, 128, 256)
+WINDOWS = (None, 9)  # keys behind a query that it sees; None: all
 # The largest relative difference of a loss, and the least cosine of the gradients, to float64 on the CPU.
 TOLERANCES = {
     Precision.fp32: (1e-4, 0.9999),
@@ -104,27 +107,35 @@ def skipped_update(device: torch.device) -> str:
 
 
 def attention(device: torch.device) -> str:
-    """Compare torch's kernels of attention with the formula, with padding and with the future hidden."""
-    kind = device_of(device)
-    formats = [torch.float32, *([torch.bfloat16] if kind.computes_bf16() else [])]
-    for width in HEAD_WIDTHS:
-        for dtype in formats:
-            difference = _attention_difference(device, dtype, width)
-            if not difference <= (1e-4 if dtype is torch.float32 else 2e-2):
-                raise Wrong(f"heads of width {width} in {dtype}: {difference:.1e} of the largest value off")
-    return f"heads of width {', '.join(map(str, HEAD_WIDTHS))} in {len(formats)} number formats"
+    """Compare torch's kernels of attention with the formula, with padding, with the future hidden, and within a window."""
+    formats = [torch.float32, *_halves(device)]
+    for width, dtype, window in itertools.product(HEAD_WIDTHS, formats, WINDOWS):
+        difference = _attention_difference(device, dtype, width, window)
+        if not difference <= (1e-4 if dtype is torch.float32 else 2e-2):
+            raise Wrong(
+                f"heads of width {width} in {dtype}, window {window}: {difference:.1e} of the largest value off"
+            )
+    return f"heads of width {', '.join(map(str, HEAD_WIDTHS))} in {len(formats)} data types, with and without a window"
 
 
 def attention_without_padding(device: torch.device) -> str:
-    """Compare the kernel for concatenated sentences with the formula."""
+    """Compare the kernel for concatenated sentences with the formula, also within windows."""
     if not device_of(device).attends_flat():
         raise Skipped("this device has no kernel for batches without padding; they keep it")
     from torch.nn.attention import varlen
 
-    wrong = [width for width in HEAD_WIDTHS if not kernel_agrees(varlen.varlen_attn, device, torch.bfloat16, width)]
-    if wrong:
-        raise Wrong(f"heads of width {', '.join(map(str, wrong))}; batches keep their padding")
-    return f"heads of width {', '.join(map(str, HEAD_WIDTHS))}"
+    formats = _halves(device)
+    for width, dtype in itertools.product(HEAD_WIDTHS, formats):
+        if not kernel_agrees(varlen.varlen_attn, device, dtype, width):
+            raise Wrong(f"heads of width {width} in {dtype}; batches keep their padding")
+    return f"heads of width {', '.join(map(str, HEAD_WIDTHS))} in {len(formats)} data types, with and without a window"
+
+
+def _halves(device: torch.device) -> list[torch.dtype]:
+    """Return the data types of half precision that training uses on a device."""
+    kind = device_of(device)
+    possible = {torch.bfloat16: kind.computes_bf16(), torch.float16: kind.halves}
+    return [dtype for dtype, is_fast in possible.items() if is_fast]
 
 
 def compiled(device: torch.device, what: Compilation) -> str:
@@ -156,14 +167,26 @@ def memory_shortage(device: torch.device) -> str:
 
 
 def no_waiting(device: torch.device) -> str:
-    """Let torch refuse every wait for the device within the passes of an update."""
+    """Let torch refuse every wait for the device within an update: passes, norm, clipping, a step that may be skipped."""
     step, batch = _step(subject(USUAL), device).train(), _batch(USUAL).to(device)
-    step(batch).loss_sum.backward()  # what is prepared once may wait
+    optimizer = torch.optim.Adam(step.parameters(), lr=1e-3, fused=True)
+    parameters = list(step.parameters())
+
+    def update() -> None:
+        optimizer.zero_grad()
+        step(batch).loss_sum.backward()
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        norm = squares(gradients).sqrt()
+        optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+        torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
+        optimizer.step()
+
+    update()  # what is prepared once may wait
     with contextlib.ExitStack() as stack:
         if not stack.enter_context(device_of(device).refusing_waits()):
             raise Skipped("torch cannot tell on this kind of device")
-        step(batch).loss_sum.backward()
-    return "a forward and a backward pass"
+        update()
+    return "passes, norm, clipping and optimizer"
 
 
 def _step(of: Subject, device: torch.device) -> Step:
@@ -224,13 +247,15 @@ def _after_steps(device: torch.device, *, fused: bool) -> Tensor:
     return torch.cat([parameter.detach().cpu().flatten() for parameter in step.parameters()])
 
 
-def _attention_difference(device: torch.device, dtype: torch.dtype, width: int) -> float:
+def _attention_difference(device: torch.device, dtype: torch.dtype, width: int, window: int | None) -> float:
     """Return the largest difference of outputs and gradients to the formula in float64, relative to the largest value."""
     draw = torch.Generator().manual_seed(width)
     parts = [torch.randn(2, 2, 70, width, generator=draw).to(dtype) for _ in range(3)]
     weights = torch.randn(2, 2, 70, width, generator=draw)
     hidden = torch.zeros(2, 1, 70, 70).masked_fill(torch.ones(70, 70, dtype=torch.bool).triu(1), -math.inf)
     hidden[1, :, :, 50:] = -math.inf  # padding
+    if window is not None:  # of the first sentence: with the padding of the second, some queries would see no key
+        hidden[0].masked_fill_(torch.arange(70)[:, None] - torch.arange(70) > window, -math.inf)
 
     def results(where: torch.device, kind: torch.dtype, attend: Callable[..., Tensor]) -> list[Tensor]:
         leaves = [part.to(where, kind).requires_grad_() for part in parts]

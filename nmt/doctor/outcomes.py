@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from nmt.devices import is_shortage, make_current
 from nmt.devices.faults import FastPath, avoid
 from nmt.devices.kinds import device_of
 from nmt.errors import NMTError
@@ -63,20 +64,22 @@ def results(checks: Iterable[Check], devices: Sequence[torch.device]) -> Iterato
     """Run each check on each device. A check that fails, however it fails, does not stop the others.
 
     The record is ignored, so that every path is checked again."""
-    for device in devices:
-        avoid(device, ())
     for check in checks:
         for device in devices:
             began = time.perf_counter()
-            device_of(device).allow_tf32(False)  # a check before may have allowed it
+            make_current(device)
+            avoid(device, ())  # a check before may have set this, and the next line
+            device_of(device).allow_tf32(False)
+            path = check.path
             try:
                 detail, outcome = check.run(device), Outcome.passed
             except Skipped as reason:
                 detail, outcome = str(reason), Outcome.skipped
             except Exception as error:
                 detail, outcome = fault_of(error), Outcome.failed
+                path = None if is_shortage(error) else path  # perhaps others use the memory
             device_of(device).release_memory()
-            yield Result(str(device), check.name, outcome, detail, round(time.perf_counter() - began, 2), check.path)
+            yield Result(str(device), check.name, outcome, detail, round(time.perf_counter() - began, 2), path)
 
 
 def fault_of(error: Exception) -> str:

@@ -34,7 +34,7 @@ def result_lines(outcomes: Sequence[Result]) -> list[str]:
 
 def record(devices: Sequence[torch.device], outcomes: Sequence[Result]) -> list[str]:
     """Record the failed paths of each device, which automatic selection then avoids. Return lines that say so."""
-    path, records = record_file(), read_records()
+    records = read_records()
     faults: dict[str, set[FastPath]] = {hardware_name(device): set() for device in devices}  # one entry for a name
     for device in devices:
         failed = (r for r in outcomes if r.device == str(device) and r.outcome is Outcome.failed)
@@ -44,9 +44,10 @@ def record(devices: Sequence[torch.device], outcomes: Sequence[Result]) -> list[
         records[name] = {**versions(device), "faults": sorted(fault.name for fault in faults[name])}
     lines = [f"not selected automatically on {name}: {in_words(failed)}" for name, failed in faults.items() if failed]
     try:
+        path = record_file()
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, records)
-    except (OSError, NMTError) as error:
-        logger.warning("%s cannot be written (%s): nothing is recorded", path, error)
+    except (OSError, RuntimeError, NMTError) as error:
+        logger.warning("nothing is recorded: %s", error)
         return []
     return [*lines, f"record: {path}"]

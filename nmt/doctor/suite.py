@@ -32,7 +32,7 @@ def full() -> Iterator[Check]:
     yield Check("recorded steps", computations.recorded_graphs)
     yield Check("shortage of memory", computations.memory_shortage)
     yield Check("forecast of memory", runs.memory_forecast)
-    yield Check("no waiting in a pass", computations.no_waiting)
+    yield Check("no waiting in an update", computations.no_waiting)
     for strategy in ("ddp", "fsdp"):
         yield Check(f"all devices together: {strategy}", partial(runs.several_ranks, strategy=strategy))
     yield Check("a killed rank", runs.killed_rank)

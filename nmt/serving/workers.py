@@ -70,17 +70,17 @@ def _close_others(connection: Connection) -> None:
 
 def _serve(connection: Connection, config: ServeConfig, loaded: LoadedModels | None) -> None:
     """Run a worker until the server has ended."""
-    if loaded is None:
-        load_plugins(config.user_dir)  # which may bring a model, or the device
-    else:
+    if loaded is not None:
         _close_others(connection)
     logging.getLogger("nmt.translation").setLevel(logging.ERROR)  # answers say what became of a line
     try:
+        if loaded is None:
+            load_plugins(config.user_dir)  # which may bring a model, or the device
         loaded = loaded or LoadedModels.load(config)
         first: object = loaded.models()
     except NMTError as error:
         first = error
-    if _on_cpu(config):
+    if loaded is not None and _on_cpu(config):
         use_one_thread()
     connection.send_bytes(pickle.dumps(first))
     if loaded is not None:

@@ -18,6 +18,7 @@ from nmt.config.composing.assignments import Assignment
 from nmt.config.composing.composition import Composition, unchecked
 from nmt.config.composing.presets import Base
 from nmt.config.composing.programs import command_of, program_of
+from nmt.config.earlier_versions import as_today
 from nmt.config.plain import put, to_plain, values_from_plain
 from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError, closest
@@ -28,9 +29,6 @@ from nmt_cli.command_line.argv import CommandLine
 from nmt_cli.command_line.programs import COMMANDS, options_class
 from nmt_cli.process import logger
 
-# Options that runs of earlier versions stored: those that are gone, with the value that had no effect, and new values.
-_REMOVED = {"training.cuda_graphs": False}
-_REPLACED = {"training.compile": {False: "none", True: "layers"}}
 _MOST_PARTS = 100_000  # values of a configuration; OmegaConf needs kilobytes for each
 
 
@@ -59,7 +57,7 @@ class ConfigFile:
             raise DataError(f"{path} cannot be read as a configuration: {' '.join(str(error).split())}") from None
         if not isinstance(tree, dict):
             raise DataError(f"{path} holds no configuration; give the config.yaml of a run, or what --cfg job printed")
-        return cls(path, _as_today({str(key): value for key, value in tree.items()}, path))
+        return cls(path, as_today({str(key): value for key, value in tree.items()}, path))
 
     @property
     def user_dir(self) -> str | None:
@@ -82,24 +80,6 @@ class ConfigFile:
         except UsageError as error:
             raise UsageError(f"{self.path}: {error}") from None
         return Base(self.tree)
-
-
-def _as_today(tree: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Leave out options that are gone, and replace values of earlier versions. Refuse a gone option that had an effect."""
-    for key in (*_REMOVED, *_REPLACED):
-        section, _, name = key.partition(".")
-        options = tree.get(section)
-        if not isinstance(options, dict) or name not in options:
-            continue
-        value = options[name]
-        if key in _REPLACED:
-            options = options | ({name: _REPLACED[key][value]} if isinstance(value, bool) else {})
-        elif value == _REMOVED[key]:
-            options = {other: kept for other, kept in options.items() if other != name}
-        else:
-            raise UsageError(f"{path}: the option {key} is gone; delete it from the file")
-        tree = tree | {section: options}
-    return tree
 
 
 def base_of(config_class: type, line: CommandLine, file: ConfigFile | None) -> Base:

@@ -113,7 +113,7 @@ def test_the_doctor_trains_with_two_gpus() -> None:
     )
     ddp, fsdp, killed = done.stdout.splitlines()
     assert ddp.startswith("10 updates of 2 ranks") and fsdp.startswith("10 updates of 2 ranks"), done.stderr
-    assert killed.startswith("the command with 2 ranks ended")
+    assert killed.startswith("the other rank ended")
 
 
 def test_the_doctor_measures_training(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,16 @@ def run(tiny_run: MakeConfig, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@pytest.mark.slow
+def test_runs_of_earlier_versions_are_scored_as_well(run: Path) -> None:
+    """Their ``training.compile`` was true or false."""
+    before = average(run).scores
+    for path in checkpoints_in(run):
+        stored = read_checkpoint(path)
+        config = {**stored.config, "training": {**stored.config["training"], "compile": False, "cuda_graphs": False}}
+        write_checkpoint(path, model=stored.model, config=config, info=stored.info, overwrite=True)
+    assert average(run, overwrite=True).scores == before and len(before) > 2
+
+
 def test_the_average_is_scored_as_the_model_that_is_written_and_its_parts_as_they_were(
     tiny_run: MakeConfig, tmp_path: Path, copy_corpus: Path
 ) -> None:

@@ -55,7 +55,12 @@ class RunSettings:
     precision: str
     computed_on: str  # device and precision
     validated_as: Fingerprint  # everything that the scores of given parameters depend on
-    avoided: Sequence[str] = ()  # names of ``FastPath``: what nmt-doctor had found wrong when the run began
+    avoided: Sequence[str] | None = None  # names of ``FastPath``; None: the run began before there was a record
+
+    @property
+    def device_type(self) -> str:
+        """The kind of device that the run was computed on last."""
+        return self.computed_on.partition(" ")[0]
 
     def lasting(self) -> dict[str, Any]:
         """Return what a checkpoint keeps after its training state was deleted."""

@@ -43,11 +43,11 @@ def compile_step(step: Step, what: Compilation, batch: Batch, arithmetic: Arithm
             "--compile out"
         )
     graphs, there = _Graphs(), batch.to(arithmetic.device)
-    with torch.no_grad(), arithmetic.forward_pass():
-        step(there)  # probes and caches of a first call must not be traced
-    for part in parts:
-        part.compile(dynamic=True, backend=graphs)
     try:
+        with torch.no_grad(), arithmetic.forward_pass():
+            step(there)  # probes and caches of a first call must not be traced
+        for part in parts:
+            part.compile(dynamic=True, backend=graphs)
         seed_torch(seed, _SEED)
         with arithmetic.forward_pass():
             loss = step(there).loss_sum
@@ -87,7 +87,7 @@ class _Graphs:
 
 
 def _with_fallback(part: nn.Module) -> Callable[..., Any]:
-    """Return the compiled call of a module; a failure of the compiler makes the module run uncompiled from then on."""
+    """Return the compiled call of a module, which runs uncompiled after a failure of the compiler in a forward pass."""
     from torch._dynamo.exc import TorchDynamoException
 
     compiled = part._compiled_call_impl
@@ -97,6 +97,8 @@ def _with_fallback(part: nn.Module) -> Callable[..., Any]:
         try:
             return compiled(*arguments, **named)
         except TorchDynamoException as error:
+            if is_shortage(cause := _cause(error)):
+                raise cause from None  # the batch is computed in halves
             part._compiled_call_impl = None
             logger.warning("%s runs uncompiled from now on: %s", type(part).__name__, _first_line(error))
             return part(*arguments, **named)

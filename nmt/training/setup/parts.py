@@ -158,9 +158,12 @@ def _precision(
 
 
 def _avoid_faults(device: torch.device, world: World, settings: RunSettings | None) -> None:
-    """Avoid on all ranks the paths recorded for the device of rank 0. A resumed run avoids those of its checkpoint."""
+    """Avoid on all ranks the paths recorded for the device of rank 0. A resumed run avoids those of its checkpoint, if it
+    still runs on that kind of device."""
     recorded = world.on_main(lambda: recorded_faults(device))
-    chosen = recorded if settings is None else frozenset(FastPath[name] for name in settings.avoided)
+    chosen = recorded
+    if settings is not None and settings.avoided is not None and settings.device_type == device.type:
+        chosen = frozenset(path for path in FastPath if path.name in settings.avoided)
     avoid(device, chosen)
     if chosen:
         logger.info("not selected automatically, because nmt-doctor failed: %s", in_words(chosen))

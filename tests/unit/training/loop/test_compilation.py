@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.exc import BackendCompilerFailed
 
 from nmt.config.choices import Compilation
 from nmt.config.sections import TrainConfig, TrainingConfig
@@ -103,7 +104,7 @@ def test_a_part_that_cannot_be_compiled_later_runs_uncompiled_from_then_on(
     config = replace(config, model=replace(config.model, dropout=0.0))
     expected = weights(config, tmp_path / "plain")
     found = weights(config, tmp_path / "compiled", compile=Compilation.step)
-    assert "the step is compiled: 1 graph in" in caplog.text or len(graphs) > 1
+    assert len(graphs) > 1 and "the step is not compiled" not in caplog.text
     assert "Step runs uncompiled from now on: RuntimeError: a shape that the compiler cannot take" in caplog.text
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
@@ -119,6 +120,20 @@ def test_a_shortage_of_memory_is_not_taken_for_a_fault_of_the_compiler(
     weights(tiny_run(), tmp_path / "run", compile=Compilation.layers)
     (said,) = [line for line in caplog.messages if "not compiled" in line]
     assert "out of memory in a batch of 2 sentences" in said and "--max-tokens" in said
+
+
+def test_a_shortage_during_a_later_compilation_is_one_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*_: Any) -> Any:
+        raise BackendCompilerFailed(full, torch.OutOfMemoryError("CUDA out of memory"), None)
+
+    def full(*_: Any) -> Any: ...
+
+    layer = torch.nn.Linear(2, 2)
+    layer._compiled_call_impl = short
+    layer._compiled_call_impl = compilation._with_fallback(layer)
+    with pytest.raises(torch.OutOfMemoryError):
+        layer(torch.ones(2))
+    assert layer._compiled_call_impl is not None, "it stays compiled"
 
 
 def test_a_model_without_such_layers_refuses(tiny_run: MakeConfig) -> None:
