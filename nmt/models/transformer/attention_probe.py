@@ -43,8 +43,8 @@ def kernel_agrees(kernel: Kernel, device: torch.device, dtype: torch.dtype, widt
 def _try(kernel: Kernel, device: torch.device, dtype: torch.dtype, width: int) -> bool:
     try:
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
-            found = [_difference(kernel, device, dtype, width, window) for window in WINDOWS]
-            worst = max(found) if all(map(math.isfinite, found)) else math.nan
+            differences = [_difference(kernel, device, dtype, width, window) for window in WINDOWS]
+            worst = max(differences) if all(map(math.isfinite, differences)) else math.nan
     except Exception as error:  # whatever a library does wrong, there is another way
         if is_shortage(error):  # which says nothing about the kernel
             raise

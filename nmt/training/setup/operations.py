@@ -74,8 +74,8 @@ def sustained_tflops(device: torch.device, option: float | None) -> float | None
     if option is not None:
         return option
     name = device_of(device).hardware
-    rates, another = SUSTAINED_TFLOPS | PEAK_TFLOPS, r"(?![\dA-Z]| (?:Ti|SUPER|Laptop|NVL))"
-    return next((rate for kind, rate in rates.items() if re.search(rf"\b{kind}{another}", name)), None)
+    rates, variant = SUSTAINED_TFLOPS | PEAK_TFLOPS, r"(?![\dA-Z]| (?:Ti|SUPER|Laptop|NVL))"
+    return next((rate for kind, rate in rates.items() if re.search(rf"\b{kind}{variant}", name)), None)
 
 
 def flops_per_token(
