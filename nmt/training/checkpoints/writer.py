@@ -23,6 +23,8 @@ from nmt.errors import StorageError, quantity
 from nmt.storage.checkpoints import CheckpointInfo, TrainingState
 from nmt.training.checkpoints.store import CheckpointStore, Snapshot
 
+_LISTENING = 1.0  # seconds between looks for a signal
+
 
 @dataclass
 class CheckpointWriter:
@@ -86,6 +88,9 @@ class CheckpointWriter:
         """Wait until no snapshot is being written."""
         pending, self._pending = self._pending, None
         if pending is not None:
+            # Python would sleep through a signal that comes just before it waits.
+            while not wait([pending], _LISTENING).done:
+                continue
             pending.result()
 
     def __enter__(self) -> CheckpointWriter:
@@ -93,7 +98,8 @@ class CheckpointWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._pending is not None and not (kind and issubclass(kind, KeyboardInterrupt)):
-            wait([self._pending])
+            while not wait([self._pending], _LISTENING).done:
+                continue
 
     def _write(self, snapshot: Snapshot, *, best: bool, required: bool) -> None:
         path = self.store.save(snapshot, best=best, required=required)
