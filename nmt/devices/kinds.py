@@ -175,7 +175,8 @@ class Accelerator(Device):
             self.module.empty_cache()
 
     def reset_peak(self) -> None:
-        if hasattr(self.module, "reset_peak_memory_stats"):
+        is_used = getattr(self.module, "is_initialized", lambda: True)()  # torch refuses a device that is not
+        if is_used and hasattr(self.module, "reset_peak_memory_stats"):
             self.module.reset_peak_memory_stats(self.device)
 
     def peak_memory(self) -> int | None:
