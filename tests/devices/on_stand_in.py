@@ -104,12 +104,24 @@ def test_autocast_gives_nearly_the_same_loss(model: Subject) -> None:
     assert half == pytest.approx(full, rel=0.05)
 
 
-LAWS_BY_DAY = ("transformer", "lstm_bahdanau", "conv_s2s_tiny", "memory_network")  # four seconds each
+LAWS_BY_DAY = (
+    "steps_equal_teacher_forcing",
+    "rows_commute_with_steps",
+    "sentences_have_shortlists_of_their_own",
+    "a_wide_beam_is_exhaustive",
+    "layers_stand_alone",
+    "a_checkpoint_holds_the_model",
+)  # quick ones; half a second for all
 
 
-@pytest.mark.parametrize(
-    "model", [pytest.param(s, id=s.name, marks=[] if s.name in LAWS_BY_DAY else pytest.mark.nightly) for s in kinds()]
-)
+@pytest.mark.parametrize("name", BY_DAY)
+def test_the_model_obeys_quick_laws_on_the_device(name: str) -> None:
+    for law in [law for law in conformance.LAWS if law.name in LAWS_BY_DAY]:
+        law(replace(subject(name), device=NAME))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("model", kinds(), ids=str)
 def test_the_model_obeys_every_law_on_the_device(model: Subject) -> None:
     conformance.check(replace(model, device=NAME))
 
