@@ -70,7 +70,8 @@ LEFT_OUT: dict[tuple[str, str], str] = {
     ("docs/other-toolkits.md", "nmt-generate --path models/en-de"): FOREIGN,
     ("docs/other-toolkits.md", "nmt-preprocess "): FOREIGN,
     ("docs/other-toolkits.md", "nmt-train data-bin/medical --config models/en-de"): FOREIGN,
-    ("docs/performance.md", "torchrun --nnodes 2"): MACHINES,
+    ("docs/cluster.md", "srun "): MACHINES,
+    ("docs/several-gpus.md", "torchrun --nnodes 2"): MACHINES,
     (
         "docs/training.md",
         "nmt-train data-bin/x --save-dir runs/sweep --lr 0.0005,0.001 --save-interval-minutes",
