@@ -86,4 +86,4 @@ def fault_of(error: Exception) -> str:
     """Describe in a line why a check failed."""
     if isinstance(error, (Wrong, NMTError)):
         return str(error)
-    return f"{type(error).__name__}: {error}".partition("\n")[0]
+    return f"{type(error).__name__}: {str(error).strip()}".partition("\n")[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import multiprocessing
 import os
 import random
@@ -37,6 +36,7 @@ from nmt.optim.config import AdamConfig
 from nmt.optim.schedules import InverseSqrtConfig
 from nmt.preprocessing.preprocess import preprocess
 from nmt.reporting.resources import give_back, peak_memory
+from nmt.reporting.run_record import read_events
 from nmt.training.assemble import try_largest
 from nmt.training.setup.forecast import Forecast
 
@@ -67,6 +67,8 @@ def several_ranks(device: torch.device, strategy: str) -> str:
             with _running(count, arguments, folder) as processes:
                 _finish(processes, folder)
         expected, losses = (_losses(folder / run) for run in ("one", "all"))
+    if not len(expected) == len(losses) == UPDATES:
+        raise Wrong(f"one rank logged {len(expected)} of {UPDATES} updates, and {ranks} ranks {len(losses)}")
     differences = [abs(loss - exact) / exact for loss, exact in zip(losses, expected, strict=True)]
     if not all(difference <= TOLERANCE for difference in differences):  # also if one is NaN
         raise Wrong(f"losses of {ranks} ranks differ from those of one: relative differences {_listed(differences)}")
@@ -153,7 +155,7 @@ def _ranks(device: torch.device) -> int:
 
 @contextlib.contextmanager
 def _running(ranks: int, arguments: Sequence[str], folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Start nmt-train with so many ranks, whose logs are files in ``folder``. No rank outlives the block."""
+    """Start ``ranks`` ranks of nmt-train, with their logs in ``folder``. No rank outlives the block."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -164,9 +166,8 @@ def _running(ranks: int, arguments: Sequence[str], folder: Path) -> Iterator[lis
             shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             environment = {name: str(value) for name, value in (own | shared).items()} if ranks > 1 else {}
             with open(folder / f"{rank}.log", "wb") as log:
-                processes.append(
-                    subprocess.Popen([*COMMAND, *TRAINING, *arguments], stderr=log, env=os.environ | environment)
-                )
+                command = [*COMMAND, *TRAINING, *arguments]
+                processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | environment))
         yield processes
     finally:
         for process in processes:
@@ -177,9 +178,8 @@ def _running(ranks: int, arguments: Sequence[str], folder: Path) -> Iterator[lis
 def _finish(processes: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
     """Wait for all ranks. Raise ``Wrong`` with a line of a log if one fails."""
     until = time.monotonic() + LONGEST
-    while (statuses := [process.poll() for process in processes]).count(0) < len(statuses):
-        if any(statuses):
-            status = next(status for status in statuses if status)
+    while None in (statuses := [process.poll() for process in processes]) or any(statuses):
+        for status in filter(None, statuses):
             raise Wrong(f"training ended with status {status}: {_complaint(folder)}")
         if time.monotonic() > until:
             raise Wrong(f"training did not end within {LONGEST:.0f} seconds")
@@ -189,7 +189,7 @@ def _finish(processes: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
 def _await_updates(processes: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
     """Wait for three updates."""
     until = time.monotonic() + LONGEST
-    while not (folder / "run/log.jsonl").exists() or len(_losses(folder / "run")) < 3:
+    while len(_losses(folder / "run")) < 3:
         if any(process.poll() is not None for process in processes):
             raise Wrong(f"training ended before the third update: {_complaint(folder)}")
         if time.monotonic() > until:
@@ -210,9 +210,7 @@ def _listed(numbers: Sequence[float]) -> str:
 
 
 def _losses(folder: Path) -> Sequence[float]:
-    lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    events = [json.loads(line) for line in lines if line.endswith("}")]
-    return [event["loss"] for event in events if event["event"] == "train"]
+    return [event["loss"] for event in read_events(folder / "log.jsonl") if event["event"] == "train"]
 
 
 @contextlib.contextmanager

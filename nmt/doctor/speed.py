@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from nmt.models import models
 from nmt.models.transformer.config import TransformerConfig
 from nmt.optim.config import AdamConfig
 from nmt.optim.torch_optimizers import options_of_adam, runs_fused
+from nmt.testing.subjects import load_preset
 from nmt.training.loop.learner import Arithmetic, Step
 
 VOCABULARY = 37_000  # shared, as in the paper
@@ -30,8 +30,7 @@ LENGTH = 25  # tokens of a sentence
 TOKENS = 25_000  # of an update, on each side, as in the paper
 TOKENS_OF_A_CPU = 500
 UPDATES = 5
-BASE = TransformerConfig()
-BIG = replace(BASE, d_model=1024, d_ff=4096, num_heads=16, dropout=0.3)
+BASE, BIG = "transformer_base", "transformer_big"  # presets
 
 
 def products(device: torch.device) -> str:
@@ -50,11 +49,11 @@ def product_rate(device: torch.device, precision: Precision) -> float:
     return 2 * size**3 * repeats / seconds
 
 
-def training(device: torch.device, config: TransformerConfig) -> str:
+def training(device: torch.device, preset: str) -> str:
     """Measure the speed of training with Adam, and its share of the matrix-product rate."""
-    if on_cpu(device) and config is BIG:
+    if on_cpu(device) and preset == BIG:
         raise Skipped("an update takes too long on a CPU")
-    tokens = TOKENS_OF_A_CPU if on_cpu(device) else TOKENS
+    config, tokens = load_preset(preset), TOKENS_OF_A_CPU if on_cpu(device) else TOKENS
     while True:
         try:
             return _training(device, config, tokens)

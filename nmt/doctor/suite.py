@@ -37,5 +37,5 @@ def full() -> Iterator[Check]:
         yield Check(f"all devices together: {strategy}", partial(runs.several_ranks, strategy=strategy))
     yield Check("a killed rank", runs.killed_rank)
     yield Check("speed: matrix products", speed.products)
-    for name, config in {"base": speed.BASE, "big": speed.BIG}.items():
-        yield Check(f"speed: transformer {name}", partial(speed.training, config=config))
+    for preset in (speed.BASE, speed.BIG):
+        yield Check(f"speed: {preset}", partial(speed.training, preset=preset))

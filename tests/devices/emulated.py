@@ -189,47 +189,16 @@ def _efficient_backward(
     return of_query, of_key, of_value, of_bias
 
 
-def _flash(
-    query: Tensor, key: Tensor, value: Tensor, dropout_p: float, is_causal: bool, scale: float | None, **_: Any
-) -> tuple[Any, ...]:
+def _of_halves(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Any, ...]:
+    """The kernels of FlashAttention and of cuDNN, which return more. FlashAttention has no bias."""
     _require_half(query, key, value)
-    output, sums, seed, offset = _efficient(query, key, value, None, dropout_p, is_causal, scale)
+    output, sums, seed, offset = _efficient(query, key, value, **{"attn_bias": None, **options})
     return output, sums, None, None, query.size(2), key.size(2), seed, offset, torch.empty(0)
 
 
-def _flash_backward(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float,
-    is_causal: bool,
-    philox_seed: Tensor,
-    scale: float | None,
-    **_: Any,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _of_halves_backward(grad_out: Tensor, **options: Any) -> tuple[Tensor, Tensor, Tensor]:
     mask = (True, True, True, False)
-    return _efficient_backward(grad_out, query, key, value, None, philox_seed, dropout_p, mask, is_causal, scale)[:3]
-
-
-def _cudnn(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_bias: Tensor | None,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-    **_: Any,
-) -> tuple[Any, ...]:
-    _require_half(query, key, value)
-    output, sums, seed, offset = _efficient(query, key, value, attn_bias, dropout_p, is_causal, scale)
-    return output, sums, None, None, query.size(2), key.size(2), seed, offset, torch.empty(0)
-
-
-def _cudnn_backward(attn_bias: Tensor, **options: Any) -> tuple[Tensor, Tensor, Tensor]:
-    options["grad_out_"] = options.pop("grad_out")
-    return _efficient_backward(attn_bias=attn_bias, grad_input_mask=(True, True, True, False), **options)[:3]
+    return _efficient_backward(grad_out, grad_input_mask=mask, **{"attn_bias": None, **options})[:3]
 
 
 def _window(T: int, S: int, left: int | None, right: int | None, causal: bool) -> Tensor:
@@ -314,10 +283,10 @@ OF_CUDA: dict[str, Callable[..., Any]] = {
     "_fused_rms_norm_backward": _rms_norm_backward,
     "_scaled_dot_product_efficient_attention": _efficient,
     "_scaled_dot_product_efficient_attention_backward": _efficient_backward,
-    "_scaled_dot_product_flash_attention": _flash,
-    "_scaled_dot_product_flash_attention_backward": _flash_backward,
-    "_scaled_dot_product_cudnn_attention": _cudnn,
-    "_scaled_dot_product_cudnn_attention_backward": _cudnn_backward,
+    "_scaled_dot_product_flash_attention": _of_halves,
+    "_scaled_dot_product_flash_attention_backward": _of_halves_backward,
+    "_scaled_dot_product_cudnn_attention": _of_halves,
+    "_scaled_dot_product_cudnn_attention_backward": _of_halves_backward,
     "_flash_attention_forward": _without_padding,
     "_flash_attention_backward": _without_padding_backward,
     "native_dropout": _native_dropout,

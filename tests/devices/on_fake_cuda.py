@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from nmt.doctor import speed
+from nmt.testing.subjects import load_preset
 from tests.distributed.processes import (
     TINY,
     assert_alike,
@@ -119,8 +120,9 @@ def test_the_doctor_trains_with_two_gpus() -> None:
 def test_the_doctor_measures_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "TOKENS", 400)
     monkeypatch.setattr(speed, "UPDATES", 1)
-    gpu, small = torch.device("cuda", 0), replace(speed.BASE, encoder_layers=1, decoder_layers=1)
+    small = replace(load_preset(speed.BASE), encoder_layers=1, decoder_layers=1)
+    monkeypatch.setattr(speed, "load_preset", lambda preset: small)
     assert re.fullmatch(
         r"[\d,]+ target tokens/s in bf16, updates of 400 tokens, \d+\.\d GiB; \d+% of the matrix-product rate",
-        speed.training(gpu, small),
+        speed.training(torch.device("cuda", 0), speed.BASE),
     )

@@ -159,7 +159,7 @@ def test_faults_86_and_87_no_command_needs_a_home_or_room_for_temporary_files(
     tmp_path: Path, without_room: Path
 ) -> None:
     Task(tmp_path)
-    all_commands(tmp_path, HOME=None, TMPDIR=str(without_room))
+    assert "Traceback" not in all_commands(tmp_path, HOME=None, TMPDIR=str(without_room))
 
 
 def test_fault_48_training_goes_on_when_the_disk_is_full_and_fails_if_it_still_is_at_the_end(

@@ -61,7 +61,7 @@ def compile_step(step: Step, what: Compilation, batch: Batch, arithmetic: Arithm
         step.zero_grad(set_to_none=True)
     for part in parts:
         part._compiled_call_impl = _with_fallback(part)
-    graphs.tell = True
+    graphs.log_each = True
     made = f"{quantity(graphs.count, 'graph')} in {graphs.seconds:.0f} s"
     logger.info("%s compiled: %s", f"{name} {'is' if len(parts) == 1 else 'are'}", made)
     return True
@@ -72,7 +72,7 @@ class _Graphs:
 
     def __init__(self) -> None:
         self.count, self.seconds = 0, 0.0
-        self.tell = False  # log each
+        self.log_each = False
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         from torch._dynamo.backends.registry import lookup_backend
@@ -81,7 +81,7 @@ class _Graphs:
         compiled: Callable[..., Any] = lookup_backend(BACKEND)(graph, inputs)
         seconds = time.perf_counter() - began
         self.count, self.seconds = self.count + 1, self.seconds + seconds
-        if self.tell:
+        if self.log_each:
             logger.info("compiled graph %d, for new shapes (%.1f s)", self.count, seconds)
         return compiled
 

@@ -132,8 +132,8 @@ def _compute(func: Any, name: str, args: Any, kwargs: Any, device: torch.device)
     """Return what the operation returns, on the CPU. Tensors that it changes are changed."""
     here, named = tree_map_only(Tensor, _on_cpu, args), tree_map_only(Tensor, _on_cpu, kwargs)
     schema = [part.name for part in func._schema.arguments]
-    generator = kwargs.get("generator", args[schema.index("generator")] if _given(schema, args, "generator") else None)
-    dropout = kwargs.get("dropout_p", args[schema.index("dropout_p")] if _given(schema, args, "dropout_p") else 0.0)
+    passed = dict(zip(schema, args)) | kwargs
+    generator, dropout = passed.get("generator"), passed.get("dropout_p", 0.0)
     is_random = "generator" in schema or name == "native_dropout" or dropout > 0
     if generator is not None:
         named["generator"] = None
@@ -149,10 +149,6 @@ def _overload_for(func: Any, args: Any) -> Any:
     pairs = zip(func._schema.arguments, args)
     numbers = any(isinstance(part.type, torch.TensorType) and isinstance(value, (int, float)) for part, value in pairs)
     return func.overloadpacket if numbers else func
-
-
-def _given(schema: list[str], args: Any, name: str) -> bool:
-    return name in schema and schema.index(name) < len(args)
 
 
 @contextlib.contextmanager

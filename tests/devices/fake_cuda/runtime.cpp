@@ -35,7 +35,7 @@ struct Block {
 std::mutex guard;  // of everything below that is not atomic
 std::map<char *, Block> blocks;
 std::map<const void *, std::string> kernel_names;
-size_t used[MOST_DEVICES], peak[MOST_DEVICES], limit = 0;
+size_t used[MOST_DEVICES], limit = 0;
 std::atomic<long> next_handle{1}, next_graph{1};
 cudaStream_t capturing = nullptr;
 unsigned long long capture = 0;
@@ -68,7 +68,6 @@ cudaError_t allocate(void **address, size_t size, int owner) {
   if (owner != PINNED) {
     memset(*address, 0xFF, size);  // floating-point numbers are NaN until they are written
     used[owner] += size;
-    if (used[owner] > peak[owner]) peak[owner] = used[owner];
   }
   blocks[(char *)*address] = {size, owner};
   return cudaSuccess;
@@ -109,7 +108,6 @@ cudaError_t create(Handle *handle) {
 EXPORTED void fake_cuda_on_replay(void (*function)(long)) { replay = function; }
 EXPORTED long fake_cuda_capture() { return capturing ? (long)capture : 0; }
 EXPORTED void fake_cuda_limit(size_t bytes) { limit = bytes; }
-EXPORTED size_t fake_cuda_used(int device) { return used[device]; }
 
 // Devices
 

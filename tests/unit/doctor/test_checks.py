@@ -187,7 +187,7 @@ def test_an_update_that_waits_is_found(waits: bool, monkeypatch: pytest.MonkeyPa
 
 def test_a_check_that_fails_in_any_way_does_not_stop_the_others() -> None:
     def raises(device: torch.device) -> str:
-        raise RuntimeError("no kernel image\nand more")
+        raise RuntimeError("\nno kernel image\nand more")
 
     found = list(results([Check("broken", raises), Check("good", lambda device: "fine")], [CPU]))
     assert [(result.outcome, result.detail) for result in found] == [

@@ -44,7 +44,7 @@ LOSSES = """
 import json, os, pathlib, sys, time
 folder, rank, ranks = pathlib.Path(sys.argv[sys.argv.index("--save-dir") + 1]), *map(os.environ.get, ("RANK", "WORLD_SIZE"))
 folder.mkdir(exist_ok=True)
-lines = [json.dumps({"event": "train", "loss": LOSS}) for number in range(10)]
+lines = [json.dumps({"event": "train", "update": number + 1, "loss": LOSS}) for number in range(10)]
 (folder / "log.jsonl").write_text(chr(10).join(lines) + chr(10))
 """
 
@@ -53,6 +53,12 @@ lines = [json.dumps({"event": "train", "loss": LOSS}) for number in range(10)]
 def test_ranks_that_learn_otherwise_are_found(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     script(monkeypatch, LOSSES.replace("LOSS", f"({loss}) if ranks else 3.0"))
     with pytest.raises(Wrong, match="losses of 2 ranks differ from those of one: relative differences .*(3e-02|nan)"):
+        runs.several_ranks(CPU, "ddp")
+
+
+def test_ranks_that_make_fewer_updates_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    script(monkeypatch, LOSSES.replace("LOSS", "3.0").replace("range(10)", "range(4 if ranks else 10)"))
+    with pytest.raises(Wrong, match="one rank logged 10 of 10 updates, and 2 ranks 4"):
         runs.several_ranks(CPU, "ddp")
 
 

@@ -17,6 +17,7 @@ from nmt.doctor.report import record
 from nmt.interface import VocabularySizes
 from nmt.models import models
 from nmt.models.transformer.config import TransformerConfig
+from nmt.testing.subjects import load_preset
 
 CPU = torch.device("cpu")
 SMALL = TransformerConfig(1, 1, d_model=32, d_ff=64, num_heads=2)
@@ -24,15 +25,16 @@ SMALL = TransformerConfig(1, 1, d_model=32, d_ff=64, num_heads=2)
 
 def test_the_speed_of_training_is_given_with_its_share_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "VOCABULARY", 100)
+    monkeypatch.setattr(speed, "load_preset", {speed.BASE: SMALL}.__getitem__)
     assert "TFLOP/s in fp32" in speed.products(CPU)
-    found = speed.training(CPU, SMALL)
+    found = speed.training(CPU, speed.BASE)
     assert "target tokens/s in fp32, updates of 500 tokens; " in found and found.endswith(
         "% of the matrix-product rate"
     )
     monkeypatch.setattr(speed, "product_rate", lambda *_: 1e9)
-    slow = speed.training(CPU, SMALL)
+    slow = speed.training(CPU, speed.BASE)
     monkeypatch.setattr(speed, "product_rate", lambda *_: 1e15)
-    assert "; 0% of" in speed.training(CPU, SMALL) and "; 0% of" not in slow
+    assert "; 0% of" in speed.training(CPU, speed.BASE) and "; 0% of" not in slow
 
 
 def test_updates_become_smaller_until_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,11 +47,11 @@ def test_updates_become_smaller_until_they_fit(monkeypatch: pytest.MonkeyPatch) 
         return "fast"
 
     monkeypatch.setattr(speed, "_training", training)
-    assert speed.training(CPU, SMALL) == "fast" and tried == [500, 250, 125]
+    assert speed.training(CPU, speed.BASE) == "fast" and tried == [500, 250, 125]
     monkeypatch.setattr(speed, "TOKENS_OF_A_CPU", 400)
     with pytest.raises(torch.OutOfMemoryError):
         monkeypatch.setattr(speed, "LENGTH", 201)  # a sentence does not fit
-        speed.training(CPU, SMALL)
+        speed.training(CPU, speed.BASE)
 
 
 def test_a_cpu_does_not_train_the_big_model() -> None:
@@ -57,10 +59,10 @@ def test_a_cpu_does_not_train_the_big_model() -> None:
         speed.training(CPU, speed.BIG)
 
 
-@pytest.mark.parametrize(("config", "millions"), [(speed.BASE, 63), (speed.BIG, 214)])
-def test_models_have_the_sizes_of_the_paper(config: TransformerConfig, millions: int) -> None:
+@pytest.mark.parametrize(("preset", "millions"), [(speed.BASE, 63), (speed.BIG, 214)])
+def test_models_have_the_sizes_of_the_paper(preset: str, millions: int) -> None:
     with torch.device("meta"):
-        model = models.build(config, VocabularySizes(speed.VOCABULARY, speed.VOCABULARY, True))
+        model = models.build(load_preset(preset), VocabularySizes(speed.VOCABULARY, speed.VOCABULARY, True))
     assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6) == millions
 
 
