@@ -1,11 +1,11 @@
-"""Whether what a line is translated to depends on its batch, on the order of the lines or on the number of processes.
+"""Lines whose translation depends on their batch, on the order of the lines or on the number of processes.
 
     python benchmarks/batch_invariance.py MODEL TEXT --lines 10000 --ours "--dtype float32" "--dtype int8"
 
-MODEL is a run folder or checkpoint, TEXT plain or gzipped. For every setting of nmt-generate (one an argument) the lines
-are translated as they come by one worker, then shuffled, in small and in large batches, and by two workers. Prints a
-Markdown table: how many lines read otherwise than at first, how many of these are no tie (the forced scores of both differ
-by 1e-4 or more), and the largest difference of the scores of a line.
+MODEL is a run folder or checkpoint, TEXT plain or gzipped. For every setting of nmt-generate (one per argument) one worker
+translates the lines in order. Then the lines are translated shuffled, in small and in large batches, and by two workers.
+Prints a Markdown table: lines that differ from the first translation, how many of these are no tie (their forced scores
+differ by 1e-4 or more), and the largest difference of the scores of a line.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 
 TIE = 1e-4
 WAYS = {
-    "shuffled, 3 lines a batch": ("--batch-size", "3", "--workers", "1"),
-    "shuffled, 8,192 pieces a batch": ("--max-tokens", "8192", "--workers", "1"),
+    "shuffled, 3 lines per batch": ("--batch-size", "3", "--workers", "1"),
+    "shuffled, 8,192 tokens per batch": ("--max-tokens", "8192", "--workers", "1"),
     "shuffled, two workers": ("--workers", "2", "--max-tokens", "700"),
 }
 Best = dict[str, Any]
@@ -71,14 +71,19 @@ def compared(model: str, lines: list[str], setting: list[str], way: tuple[str, .
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", help="run folder or checkpoint")
-    parser.add_argument("text", help="what is translated")
-    parser.add_argument("--lines", type=int, default=10_000, help="how many lines of it (default: 10000)")
-    parser.add_argument("--ours", nargs="+", default=["--dtype float32"], help="settings of nmt-generate")
+    parser.add_argument("text", help="text to translate")
+    parser.add_argument("--lines", type=int, default=10_000, help="number of lines to translate (default: 10000)")
+    parser.add_argument(
+        "--ours", nargs="+", default=["--dtype float32"], help="options of nmt-generate, one string per setting"
+    )
     arguments = parser.parse_args()
     opened = gzip.open if arguments.text.endswith(".gz") else open
     with opened(arguments.text, "rt", encoding="utf-8") as file:
         lines = [line.rstrip("\n").replace("\t", " ") for line, _ in zip(file, range(arguments.lines))]
-    print(f"| setting, {len(lines):,} lines | way | read otherwise | no tie | scores differ by at most |")
+    print(
+        f"| setting, {len(lines):,} lines | batching | different translations | not ties | largest difference of "
+        "scores |"
+    )
     print("|---|---|---|---|---|")
     for setting in arguments.ours:
         with tempfile.TemporaryDirectory() as folder:

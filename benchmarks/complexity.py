@@ -1,16 +1,15 @@
-"""Table 1 of "Attention Is All You Need", measured: what one layer costs by the length of the sequence.
+"""Table 1 of "Attention Is All You Need", measured: the cost of one layer by the length of the sequence.
 
     python benchmarks/complexity.py --output benchmarks/results
 
-Writes complexity.csv there, with matplotlib complexity.png too, and prints two Markdown tables.
+Writes complexity.csv there, and with matplotlib complexity.png, and prints two Markdown tables.
 
-Time and memory: the exponent b of cost = a * length^b, fitted from 1,024 positions up, beside the order that the paper
-gives. Memory is the peak of live tensors in a forward and a backward pass.
+Time and memory: the exponent b of cost = a * length^b, fitted from 1,024 positions on, next to the order of the paper.
+Memory is the peak of live tensors in a forward and a backward pass.
 
-Sequential operations and the maximum path length are counted at small lengths, from the computation itself: the first is
-the longest chain of operations that wait for each other in the graph that the gradient walks back; the second is how
-many layers it takes, one on the other, until each position depends on each other one (as the gradient of one layer
-shows), times the chain inside a layer.
+Sequential operations and the maximum path length are counted at small lengths from the computation itself. The first is the
+longest chain of operations that wait for each other in the graph of the gradient. The second is the number of stacked layers
+until each position depends on every other one (as the gradient of one layer shows), times the chain inside a layer.
 
 Shapes: one sequence of T positions, d channels.
 """
@@ -259,8 +258,8 @@ def paths() -> str:
     """The second table: counts at the shortest and the longest of the lengths, and how they grow."""
     first, last = COUNTED[0], COUNTED[-1]
     lines = [
-        f"| layer | sequential operations in the paper | longest chain at {first}, {last} | grows as "
-        f"| maximum path in the paper | layers at {first}, {last} | layers x chain grows as |",
+        f"| layer | sequential operations in the paper | longest chain for n = {first}, {last} | growth "
+        f"| maximum path in the paper | layers for n = {first}, {last} | growth of layers x chain |",
         "|---|---|---|---|---|---|---|",
     ]
     for kind in KINDS:
@@ -280,7 +279,7 @@ def _growth(counts: Sequence[int]) -> str:
 
 def table(costs: Sequence[Cost]) -> str:
     lines = [
-        f"| layer (d = {WIDTH}) | order in the paper | forward | forward and backward | memory |",
+        f"| layer (d = {WIDTH}) | complexity in the paper | forward | forward and backward | memory |",
         "|---|---|---|---|---|",
     ]
     for kind in TIMED:
@@ -316,9 +315,9 @@ def plot(costs: Sequence[Cost], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Time and memory of one layer by the length of the sequence.")
+    parser = argparse.ArgumentParser(description="Measure time and memory of one layer by sequence length.")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"), help="folder for the table and plot")
-    parser.add_argument("--repeats", type=int, default=15, help="timings of which the median counts")
+    parser.add_argument("--repeats", type=int, default=15, help="timings, of which the median is reported")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -332,7 +331,7 @@ def main() -> None:
     try:
         plot(costs, arguments.output / "complexity.png")
     except ImportError:
-        print("complexity.png was not drawn, which needs matplotlib: pip install '.[plots]'", file=sys.stderr)
+        print("complexity.png was not drawn: it needs matplotlib (pip install '.[plots]')", file=sys.stderr)
 
 
 if __name__ == "__main__":

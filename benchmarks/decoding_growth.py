@@ -1,10 +1,10 @@
-"""Whether speed and memory of translating stay the same as the input grows.
+"""Speed and memory of translating as the input grows.
 
     python benchmarks/decoding_growth.py MODEL TEXT --sizes 1000 10000 100000 --ours "--dtype int8"
 
-MODEL is a run folder or checkpoint, TEXT a plain or gzipped file; as many lines as a size says are drawn from it. The sizes
-take turns. Prints a Markdown table: lines a second without the time to start (the median of the rounds, and their range),
-and the most memory of the process with its children.
+MODEL is a run folder or checkpoint, TEXT a plain or gzipped file from which the lines are drawn. The sizes take turns.
+Prints a Markdown table: lines a second without start-up (the median of the rounds, and their range), and the peak memory of
+the process with its children.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from nmt.storage.run_folder import resolve
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Speed and memory of translating as the input grows.")
+    parser = argparse.ArgumentParser(description="Measure the speed and memory of translation by input size.")
     parser.add_argument("model", type=Path, help="run folder or checkpoint")
-    parser.add_argument("text", type=Path, help="what lines are drawn from")
+    parser.add_argument("text", type=Path, help="text from which lines are drawn")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="lines to translate")
     parser.add_argument(
-        "--rounds", type=int, default=3, help="how often each size is translated (default: %(default)s)"
+        "--rounds", type=int, default=3, help="number of translations of each size (default: %(default)s)"
     )
-    parser.add_argument("--ours", default="--precision fp32", help="setting of nmt-generate (default: %(default)s)")
+    parser.add_argument("--ours", default="--precision fp32", help="options of nmt-generate (default: %(default)s)")
     arguments = parser.parse_args()
     lines, model = read(arguments.text), resolve(arguments.model)
     with tempfile.TemporaryDirectory() as folder:

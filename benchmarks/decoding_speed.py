@@ -1,20 +1,22 @@
-"""Decoding speed beside other engines that hold the same weights, in turns.
+"""Decoding speed next to other engines with the same weights, in turns.
 
     python benchmarks/decoding_speed.py MODEL TEXT --references REFERENCES --rounds 3 \
         --ctranslate2 PEERS/ctranslate2/bin/python --fairseq PEERS/fairseq/bin/python \
         --transformers PEERS/transformers/bin/python
 
-MODEL is a run folder or checkpoint of the paper's Transformer with a joint vocabulary, TEXT and REFERENCES are plain or
-gzipped. nmt-export converts the model for CTranslate2 and compares both; it needs ctranslate2 in this environment too. The
-script stops if an engine's BLEU differs by more than 1 from that of our first setting: the models cannot be the same. All
-engines search with beam 4, divide a total by the length, allow 255 pieces and stop at four finished hypotheses.
-Each one translates the whole text in a process of its own, then comes the next one; the time to start and load does not
-count (fairseq's and ours are what they say of themselves; the others get pieces where ours gets text). ``--ours`` names
-what nmt-generate is given, one setting an argument; on a GPU (``--device cuda``) try "--precision fp16" and
-"--precision fp16 --cuda-graphs". ``--shortlist`` gives CTranslate2 our short list too, as its vocabulary map. Prints a
-Markdown table: lines a second (the median of the rounds, and their range), how much faster our first setting is (the
-median of the ratios within a round), BLEU, how many lines read as with our first setting, and the most memory of a process
-with its children.
+MODEL is a run folder or checkpoint of the paper's Transformer with a joint vocabulary; TEXT and REFERENCES are plain or
+gzipped. nmt-export converts the model for CTranslate2 and compares both, so this environment needs ctranslate2 too. The
+script stops if the BLEU of an engine differs by more than 1 from that of our first setting, since the models must differ.
+All engines search with beam 4, divide a score by the length, allow 255 tokens and stop at four finished hypotheses.
+
+Each engine translates the whole text in a separate process, then the next one follows. Start-up and loading do not count;
+fairseq and nmt report their speed themselves. nmt gets text, the others get tokens. ``--ours`` has the options of
+nmt-generate, one setting per argument; on a GPU (``--device cuda``) try "--precision fp16" and "--precision fp16
+--cuda-graphs". ``--shortlist`` also gives CTranslate2 our shortlist, as its vocabulary map.
+
+Prints a Markdown table: lines a second (the median of the rounds, and their range), the ratio of our first setting to the
+row (the median of the ratios within a round), BLEU, the share of lines with the text of our first setting, and the peak
+memory of a process with its children.
 """
 
 from __future__ import annotations
@@ -162,7 +164,7 @@ def ctranslate2(
     script = [python, str(HERE / "peers" / "ctranslate2_translate.py"), str(model), str(task.pieces), str(output)]
     command = [*script, task.device, quantization, *map(str, (workers, threads, batch, BEAM, task.longest))]
     command += ["FIXED"] * (task.length is not None) + ["MAP"] * short
-    name = f"CTranslate2 {quantization}{', short list' if short else ''}, {workers} x {threads}, batch {batch}"
+    name = f"CTranslate2 {quantization}{', shortlist' if short else ''}, {workers} x {threads}, batch {batch}"
     return Engine(name, command, f"lines a second {NUMBER}", lambda: task.joined(read(output)))
 
 
@@ -256,17 +258,23 @@ def with_malloc(engine: Engine) -> Engine:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Decoding speed beside other engines that hold the same weights.")
+    parser = argparse.ArgumentParser(
+        description="Compare decoding speed with other engines that have the same weights."
+    )
     parser.add_argument("model", type=Path, help="run folder or checkpoint")
-    parser.add_argument("text", type=Path, help="what is translated")
-    parser.add_argument("--references", type=Path, help="how it should read, for BLEU")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each one runs (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: %(default)s)")
-    parser.add_argument("--length", type=int, help="pieces of every translation, for weights that were not trained")
-    parser.add_argument("--device", choices=SETTINGS, default="cpu", help="where all translate (default: %(default)s)")
-    parser.add_argument("--ours", nargs="+", default=["--precision fp32"], help="settings of nmt-generate")
-    parser.add_argument("--shortlist", type=Path, help="what nmt-shortlist wrote, for CTranslate2 as well")
-    parser.add_argument("--malloc", action="store_true", help="CTranslate2 also with the allocator settings of ours")
+    parser.add_argument("text", type=Path, help="text to translate")
+    parser.add_argument("--references", type=Path, help="reference translations, for BLEU")
+    parser.add_argument("--rounds", type=int, default=3, help="number of runs of each engine (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="number of threads (default: %(default)s)")
+    parser.add_argument("--length", type=int, help="length of every translation in tokens, for untrained weights")
+    parser.add_argument(
+        "--device", choices=SETTINGS, default="cpu", help="device of all engines (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--ours", nargs="+", default=["--precision fp32"], help="options of nmt-generate, one string per setting"
+    )
+    parser.add_argument("--shortlist", type=Path, help="vocabulary shortlist of nmt-shortlist, also for CTranslate2")
+    parser.add_argument("--malloc", action="store_true", help="also run CTranslate2 with nmt's allocator settings")
     parser.add_argument("--ctranslate2", type=program, help="Python interpreter that has ctranslate2")
     parser.add_argument("--fairseq", type=program, help="Python interpreter that has fairseq")
     parser.add_argument("--transformers", type=program, help="Python interpreter that has transformers")
@@ -295,13 +303,13 @@ def require_our_bleu(name: str, lines: Sequence[str], ours: Sequence[str], refer
     theirs, expected = bleu_of(lines, references), bleu_of(ours, references)
     if abs(theirs - expected) > MOST_APART:
         sys.exit(
-            f"{name} has BLEU {theirs:.2f} and our first setting {expected:.2f}: it does not hold the same model; check how "
-            f"the model was converted"
+            f"{name} has BLEU {theirs:.2f}, but nmt has {expected:.2f}, so the models differ; check how the model was "
+            f"converted"
         )
 
 
 def report(all_engines: Sequence[Engine], texts: Sequence[Sequence[str]], references: Sequence[str] | None) -> None:
-    print(f"| engine | lines/s | rounds | {all_engines[0].name} is faster by | BLEU | same text | memory, MiB |")
+    print(f"| engine | lines/s | rounds | {all_engines[0].name} / engine | BLEU | same translations | memory, MiB |")
     print("|---|---|---|---|---|---|---|")
     for engine, lines in zip(all_engines, texts):
         speed = statistics.median(engine.speeds)

@@ -1,14 +1,16 @@
-"""Training at the full speed of one device: tokens a second, memory, share of its matrix rate, losses beside fp32's.
+"""Training speed of one device: tokens a second, memory, share of its matrix-product rate, losses next to those of fp32.
 
     python benchmarks/device_training.py CORPUS --generate 400000 --device cuda --models transformer_base transformer_big
     python benchmarks/device_training.py CORPUS --generate 2000 --device cpu --models transformer_tiny \
         --precisions fp32 bf16_output --max-tokens 2048 --updates 12
 
-CORPUS is a corpus folder; ``--generate N`` writes one of N pairs of random sentences there, with the lengths and the
-vocabulary of WMT 2014 English-German. What follows ``--`` goes to nmt-train, such as ``-- --compile step``. Each model is
-trained from the same start on the same batches in each precision, by nmt-train in a process of its own. Prints two Markdown
-tables: speeds, over the second half of the updates, in target tokens (eos included, padding not); and losses on the way.
-The matrix rate is that of torch's product of two large square matrices in the same format, measured before.
+CORPUS is a corpus folder; ``--generate N`` writes N pairs of random sentences there, with the lengths and the vocabulary of
+WMT 2014 English-German. Arguments after ``--`` go to nmt-train, such as ``-- --compile step``. Each model is trained in each
+precision from the same start on the same batches, by nmt-train in a separate process.
+
+Prints two Markdown tables. The first has speeds over the second half of the updates, in target tokens (eos included, padding
+excluded); the second has losses during training. The matrix-product rate is that of torch's product of two large square
+matrices in the same data type, measured before.
 """
 
 from __future__ import annotations
@@ -110,11 +112,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", help="corpus folder")
     parser.add_argument(
-        "--generate", type=int, metavar="N", help="write a corpus of N random pairs first, if there is none"
+        "--generate", type=int, metavar="N", help="if the corpus does not exist, first write one of N random pairs"
     )
     parser.add_argument("--models", nargs="+", default=["transformer_base", "transformer_big"], help="presets")
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=list(FORMATS))
-    parser.add_argument("--max-tokens", type=int, default=16384, help="of a batch, padding included")
+    parser.add_argument("--max-tokens", type=int, default=16384, help="maximum batch size in tokens, padding included")
     parser.add_argument("--updates", type=int, default=200)
     parser.add_argument("--device", default="cuda")
     given = sys.argv[1:]
@@ -129,7 +131,8 @@ def main() -> None:
     runs = {(model, p): train(arguments, model, p) for model in arguments.models for p in arguments.precisions}
     print(f"{name}, torch {torch.__version__}, batches of {arguments.max_tokens} tokens\n")
     print(
-        "| model | precision | target tokens/s | MB | of the matrix rate | matrix rate, TFLOP/s |\n|---|---|---|---|---|---|"
+        "| model | precision | target tokens/s | MB | share of matrix rate | matrix rate, TFLOP/s "
+        "|\n|---|---|---|---|---|---|"
     )
     for (model, precision), run in runs.items():
         share = "-" if run.operations is None else f"{run.operations * run.speed / rates[precision]:.0%}"

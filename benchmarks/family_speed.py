@@ -1,11 +1,11 @@
-"""Training and decoding speed of several trained models beside each other, on one thread.
+"""Training and decoding speed of several trained models, on one thread, in turns.
 
     python benchmarks/family_speed.py CORPUS TEXT transformer=RUN lstm=RUN ...
 
-CORPUS is the corpus folder that the runs were trained on, TEXT a source text (plain or .gz). Each model in its turn makes
-the same updates on the same batches and translates the same lines with a beam; then all do it again. What counts is CPU
-time, which other programs hardly change. Prints a Markdown table of the medians: target tokens a second in training
-(forward, backward and optimizer), and sentences a second in decoding.
+CORPUS is the corpus folder that the runs were trained on, TEXT a source text (plain or .gz). In a round each model makes the
+same updates on the same batches and translates the same lines with a beam. The script measures CPU time, which other
+programs hardly change. Prints a Markdown table of the medians: target tokens a second in training (forward, backward and
+optimizer), and sentences a second in decoding.
 """
 
 from __future__ import annotations
@@ -76,17 +76,17 @@ class Trained:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Training and decoding speed of models trained on one corpus.")
+    parser = argparse.ArgumentParser(
+        description="Measure the training and decoding speed of models trained on one corpus."
+    )
     parser.add_argument("corpus", help="corpus folder")
     parser.add_argument("text", help="source text to translate")
-    parser.add_argument("run", nargs="+", help="NAME=RUN FOLDER; ratios are to the first")
+    parser.add_argument("run", nargs="+", help="NAME=RUN_FOLDER; ratios are relative to the first")
+    parser.add_argument("--max-tokens", type=int, default=2048, help="target tokens per update (default: %(default)s)")
+    parser.add_argument("--updates", type=int, default=15, help="updates per round (default: %(default)s)")
+    parser.add_argument("--lines", type=int, default=200, help="lines to translate per round (default: %(default)s)")
     parser.add_argument(
-        "--max-tokens", type=int, default=2048, help="target tokens of an update (default: %(default)s)"
-    )
-    parser.add_argument("--updates", type=int, default=15, help="updates a round (default: %(default)s)")
-    parser.add_argument("--lines", type=int, default=200, help="lines to translate a round (default: %(default)s)")
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="rounds, of which the median counts (default: %(default)s)"
+        "--rounds", type=int, default=3, help="rounds, of which the median is reported (default: %(default)s)"
     )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -111,7 +111,10 @@ def main() -> None:
             seconds = cpu_seconds(lambda t=translator: t.translate(lines, beam=5, length_penalty="power", lenpen=1.0))
             speeds[name].decoding.append(len(lines) / seconds)
     first = next(iter(speeds.values()))
-    print("| model | parameters | training, target tokens/s | of the first | decoding, sentences/s | of the first |")
+    print(
+        "| model | parameters | training, target tokens/s | ratio to the first | decoding, sentences/s | ratio to "
+        "the first |"
+    )
     print("|---|---|---|---|---|---|")
     for name, speed in speeds.items():
         training, decoding = statistics.median(speed.training), statistics.median(speed.decoding)

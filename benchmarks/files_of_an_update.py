@@ -1,8 +1,8 @@
-"""The files of nmt/ that a reader passes through, in the order of their first call.
+"""The files of nmt/ that an update and a translation call, in the order of their first call.
 
     python benchmarks/files_of_an_update.py [--output files.json]
 
-Counts a file if one of its functions is called. Makes a corpus of random numbers in a temporary folder, trains a small
+Counts a file if one of its functions is called. Generates a corpus of random numbers in a temporary folder, trains a small
 Transformer on it on the CPU, and counts
 
 - one update in the middle of the run, from one announcement of batches to the next: gradients, optimizer step, log, and

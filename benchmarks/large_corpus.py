@@ -1,11 +1,11 @@
-"""What a corpus of any size costs to open and to shuffle: time, and memory of each process.
+"""Cost of opening and shuffling a corpus of any size: time, and memory of each process.
 
     python benchmarks/large_corpus.py --pairs 10000000 --folder /tmp/large
 
-Makes a corpus folder of random sentences (once; it is used again if it is there), as long as those of Multi30k. Then two
-processes, one after the other and both alive at the end, open it, plan an epoch, and read some batches. Memory is what the
-system says of each: "own" is what it shares with nobody (anonymous memory), beyond what it held before it opened the corpus;
-"mapped" are pages of the files, which all processes on the machine share and the system takes back when it needs them.
+Generates a corpus folder of random sentences as long as those of Multi30k, unless it exists. Then two processes, which both
+live until the end, open it in turn, plan an epoch, and read some batches. Memory is measured by the system: "own" is
+anonymous memory of the process beyond that before opening; "mapped" are pages of the files, which all processes share and
+the system can take back.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def main() -> None:
     options.add_argument("--pairs", type=int, default=10_000_000)
     options.add_argument("--max-tokens", type=int, default=4096)
     options.add_argument(
-        "--folder", type=Path, default=Path("large-corpus"), help="where the corpus is, or is to be made"
+        "--folder", type=Path, default=Path("large-corpus"), help="corpus folder, written if it does not exist"
     )
-    options.add_argument("--measure", action="store_true", help="be one of the two processes")
+    options.add_argument("--measure", action="store_true", help="internal: run as one of the two processes")
     given = options.parse_args()
     if given.measure:
         measure(given.folder, given.max_tokens)
@@ -50,11 +50,11 @@ def main() -> None:
     if not (given.folder / MANIFEST).exists():
         began = time.monotonic()
         make(given.folder, given.pairs)
-        print(f"made {given.pairs:,} pairs in {time.monotonic() - began:.0f} s: {given.folder}", flush=True)
+        print(f"wrote {given.pairs:,} pairs in {time.monotonic() - began:.0f} s: {given.folder}", flush=True)
     command = [sys.executable, __file__, "--measure", "--folder", str(given.folder)]
     command += ["--max-tokens", str(given.max_tokens)]
     waiting = []
-    print("| | pairs | opened in | planned in | of the processor | own memory | at most | mapped |")
+    print("| | pairs | opening | planning | planning, CPU time | own memory | peak | mapped memory |")
     print("|---" * 8 + "|", flush=True)
     for name in ("first process", "second process"):
         waiting.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
@@ -141,7 +141,7 @@ def told(facts: dict[str, float]) -> list[str]:
     """The cells of a row."""
     pairs = facts["pairs"]
     seconds = [f"{facts[name]:.2f} s" for name in ("opened", "planned", "processor")]
-    memory = [f"{facts[name] / 1e6:.0f} MB, {facts[name] / pairs:.1f} bytes a pair" for name in ("own", "peak")]
+    memory = [f"{facts[name] / 1e6:.0f} MB, {facts[name] / pairs:.1f} bytes per pair" for name in ("own", "peak")]
     return [f"{pairs:,}", *seconds, *memory, f"{facts['mapped'] / 1e6:.0f} MB"]
 
 

@@ -1,12 +1,12 @@
-"""Whether the fast ways to train learn the same: validation loss by updates, beside plain float32.
+"""Validation loss by updates of each precision, next to plain float32.
 
     python benchmarks/learning_curves.py CORPUS RUNS --shape tiny --tokens 5000000 --paths plain fp32 bf16_output bf16
 
-CORPUS is a corpus folder with a validation split, RUNS a folder that receives a run folder for each path; the same command
-goes on where it was stopped. Every path starts from the same parameters and makes the same updates from the same batches.
-``plain`` is float32 with torch's own dropout, attention and cross-entropy (peers/plain_training.py), the others are
-nmt-train with ``--precision``. Prints a Markdown table of the validation loss (negative log-likelihood in nats a target
-piece, without smoothing), and in its last line how far each path ends from the first. What follows ``--`` goes to nmt-train.
+CORPUS is a corpus folder with a validation split, RUNS a folder that receives a run folder for each path. The same command
+resumes an interrupted call. All paths start from the same parameters and make the same updates from the same batches.
+``plain`` is float32 with torch's dropout, attention and cross-entropy (peers/plain_training.py); the others are nmt-train
+with ``--precision``. Arguments after ``--`` go to nmt-train. Prints a Markdown table of the validation loss (negative
+log-likelihood in nats per target token, without smoothing); its last line has the difference of each path to the first.
 """
 
 from __future__ import annotations
@@ -62,15 +62,19 @@ def train(path: str, arguments: argparse.Namespace, updates: int, more: Sequence
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Learning curves of the precisions beside plain float32.")
+    parser = argparse.ArgumentParser(description="Compare learning curves of the precisions with plain float32.")
     parser.add_argument("corpus", type=Path, help="corpus folder with a validation split")
     parser.add_argument("runs", type=Path, help="folder for the run folders")
     parser.add_argument("--shape", choices=SHAPES, default="tiny", help="sizes of the model (default: %(default)s)")
     parser.add_argument("--tokens", type=int, default=5_000_000, help="target tokens (default: %(default)s)")
     parser.add_argument("--every", type=int, default=200, help="updates between validations (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of parameters, batches and dropout (default: %(default)s)")
-    parser.add_argument("--paths", nargs="+", default=[PLAIN, "fp32", "bf16_output", "bf16"], help="the ways to train")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="number of threads (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="random seed of parameters, batches and dropout (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--paths", nargs="+", default=[PLAIN, "fp32", "bf16_output", "bf16"], help="precisions to compare"
+    )
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     arguments, more = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
     arguments.corpus, arguments.runs = arguments.corpus.resolve(), arguments.runs.resolve()
@@ -82,7 +86,7 @@ def main() -> None:
         print(f"| {update:,} | {' | '.join(f'{curve[update]:.4f}' for curve in curves.values())} |")
     last = max(first)
     differences = [f"{curve[last] - first[last]:+.4f}" for curve in curves.values()]
-    print(f"| end, less {arguments.paths[0]} | {' | '.join(differences)} |")
+    print(f"| end, minus {arguments.paths[0]} | {' | '.join(differences)} |")
 
 
 if __name__ == "__main__":

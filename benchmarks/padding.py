@@ -1,4 +1,4 @@
-"""How much of a training batch is padding, by its budget: of a corpus folder, both sides together.
+"""Share of padding in the batches of a corpus folder by batch limit, both sides together.
 
 python benchmarks/padding.py data-bin/multi30k
 """
@@ -32,7 +32,10 @@ def main() -> None:
     split = Corpus.open(options.parse_args().corpus).split("train")
     assert split.target_lengths is not None
     columns = [split.source_lengths, split.target_lengths]
-    print(f"| budget | batches | padding | parts with `--max-padding {MOST}` | padding |\n|---|---|---|---|---|")
+    print(
+        f"| batch limit | batches | padding | micro-batches with `--max-padding {MOST}` | padding "
+        "|\n|---|---|---|---|---|"
+    )
     for name, budget in BUDGETS.items():
         batches = plan_batches(*columns, budget)
         parts = [part for batch in batches for part in split_batch(batch, columns, MOST)]

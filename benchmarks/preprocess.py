@@ -1,20 +1,20 @@
-"""Preprocessing speed and memory, beside fairseq's: the same text many times over, in turns.
+"""Preprocessing speed and memory next to fairseq: the same text, repeated, in turns.
 
     python benchmarks/preprocess.py multi30k --pairs 580000 --rounds 3 --fairseq PEERS/fairseq/bin/python
     python benchmarks/preprocess.py multi30k --pairs 29000 145000 580000 --rounds 3
 
-The first argument is a folder with train.en.gz and train.de.gz; its pairs are repeated until there are enough. Each way to
-prepare them is run from the shell to the end:
+The first argument is a folder with train.en.gz and train.de.gz; its pairs are repeated up to the given number. The ways are
+measured as whole processes:
 
-    learned   nmt-preprocess from raw text, 8,000 joint pieces of byte-pair encoding learned first
-    given     the same with the tokenizer that was learned before
-    words     nmt-preprocess with tokenizer=words and a given vocabulary, from text that is cut into these pieces already
-    fairseq   fairseq-preprocess with given dictionaries, from the same cut text; only with --fairseq, whose installation
-              benchmarks/peers/README.md describes
+    learned   nmt-preprocess from raw text; learns 8,000 joint BPE tokens first
+    given     nmt-preprocess from raw text, with the tokenizer learned before
+    words     nmt-preprocess with tokenizer=words and a given vocabulary, from text that is already segmented
+    fairseq   fairseq-preprocess with given dictionaries, from the same segmented text; only with --fairseq
+              (benchmarks/peers/README.md has the installation)
 
-Prints a Markdown table: pairs a second by the clock (the median of all rounds, and their range), seconds of the processor,
-how much faster each is than fairseq (the median of the ratios within a round), and the most memory of the process with its
-children, by two ways to count what they share: for each of them, or divided among them.
+Prints a Markdown table: pairs a second of wall time (the median of all rounds, and their range), CPU seconds, the ratio to
+fairseq's speed (the median of the ratios within a round), and the peak memory of the process with its children, with shared
+pages counted for each process or divided among them.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def ways(folder: Path, size: int, given: argparse.Namespace) -> Iterator[Way]:
 
 
 def rows(measured: Sequence[Way]) -> Iterator[str]:
-    yield f"| | pairs | pairs/s | rounds | CPU s | times {PEER}'s speed | memory, MiB | shared pages once |"
+    yield f"| | pairs | pairs/s | rounds | CPU s | pairs/s / {PEER}'s | memory, MiB | memory, shared pages counted once |"
     yield "|---" * 8 + "|"
     for way in measured:
         beside = next((other for other in measured if other.name == PEER and other.pairs == way.pairs), None)
@@ -168,13 +168,13 @@ def rows(measured: Sequence[Way]) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("text", type=Path, help="a folder with train.en.gz and train.de.gz")
+    parser.add_argument("text", type=Path, help="folder with train.en.gz and train.de.gz")
     parser.add_argument("--pairs", type=int, nargs="+", default=[580_000])
-    parser.add_argument("--pieces", type=int, default=8000, help="of the vocabulary that is learned")
-    parser.add_argument("--workers", type=int, nargs="+", default=[2], help="processes that encode, of ours")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS], help="those of nmt-preprocess to try")
+    parser.add_argument("--pieces", type=int, default=8000, help="size of the learned vocabulary in tokens")
+    parser.add_argument("--workers", type=int, nargs="+", default=[2], help="worker processes of nmt-preprocess")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS], help="modes of nmt-preprocess to measure")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--fairseq", type=Path, help="the interpreter that has fairseq")
+    parser.add_argument("--fairseq", type=Path, help="Python interpreter that has fairseq")
     given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

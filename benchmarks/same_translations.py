@@ -1,13 +1,12 @@
-"""Translations of a model that another toolkit trained: by that toolkit, and by ours after nmt-import.
+"""Translations of a model that another toolkit trained: by that toolkit, and by nmt after nmt-import.
 
     python benchmarks/same_translations.py DATA/multi30k --work FOLDER --fairseq PEERS/fairseq/bin/python \
         --marian PEERS/marian/bin
 
-DATA/multi30k holds train, val and test_2016_flickr as .en.gz and .de.gz. Each toolkit that is named trains a small
-Transformer on pieces of sentencepiece, and translates the test set; benchmarks/peers/README.md says how they are installed.
-Ours imports what was trained and translates the same lines from text. What is in FOLDER from before is used again. Prints a
-Markdown table: how many translations are the same piece by piece, and the largest difference between the log-probabilities
-(natural, for one piece) that the two give a translation that is the same.
+DATA/multi30k has train, val and test_2016_flickr as .en.gz and .de.gz. Each named toolkit trains a small Transformer on
+sentencepiece tokens and translates the test set; benchmarks/peers/README.md has their installation. nmt imports the model
+and translates the same lines from text. Finished steps in FOLDER are reused. Prints a Markdown table: translations with the
+same tokens, and the largest difference between the log-probabilities (natural, per token) of such a translation.
 """
 
 from __future__ import annotations
@@ -265,12 +264,12 @@ class Comparison:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description="Translations of a model that another toolkit trained, there and here."
+        description="Compare translations of a model by the toolkit that trained it and by nmt."
     )
     parser.add_argument("text", type=Path, help="folder that holds Multi30k")
-    parser.add_argument("--work", type=Path, help="folder to keep what is made (default: a temporary one)")
-    parser.add_argument("--updates", type=int, default=1000, help="of the training there (default: %(default)s)")
-    parser.add_argument("--lines", type=int, default=1000, help="of the test set (default: %(default)s)")
+    parser.add_argument("--work", type=Path, help="folder for models and translations (default: a temporary one)")
+    parser.add_argument("--updates", type=int, default=1000, help="updates of training (default: %(default)s)")
+    parser.add_argument("--lines", type=int, default=1000, help="lines of the test set (default: %(default)s)")
     parser.add_argument("--fairseq", type=program, help="Python interpreter that has fairseq")
     parser.add_argument("--marian", type=marian_folder, help="folder that has the command pymarian")
     arguments = parser.parse_args()
@@ -285,7 +284,7 @@ def main() -> None:
             toolkits.append(Marian(task, arguments.marian))
         if not toolkits:
             parser.error("name a toolkit, such as --marian PEERS/marian/bin")
-        print("| toolkit | lines | the same | largest difference for a piece |\n|---|---|---|---|")
+        print("| toolkit | lines | same tokens | largest difference of log-probability per token |\n|---|---|---|---|")
         for toolkit in toolkits:
             toolkit.train()
             theirs, here = toolkit.translate(), ours(toolkit)

@@ -1,13 +1,13 @@
-"""Throughput of nmt-serve beside nmt-generate, on the same model and lines, in turns.
+"""Throughput of nmt-serve next to nmt-generate, with the same model and lines, in turns.
 
     python benchmarks/serving_speed.py MODEL TEXT --clients 50 --lines-per-request 1 4 --rounds 3 --ours "--beam 4"
 
-TEXT is plain or gzipped, one sentence a line. nmt-generate translates it in one go; then a server is started, and so many
-clients on this machine, each with a connection of its own, share the lines: each asks for its next ones when it has been
-answered. The time to start and load does not count, and the clients' own work does: they have the same cores. ``--ours``:
-options that both commands are given. Prints a Markdown table: lines a second (the median of the rounds, and their range),
-the median of the ratios to nmt-generate within a round, requests that failed, answers that differ from nmt-generate's,
-and seconds until an answer (median, and the slowest in a hundred).
+TEXT is plain or gzipped, one sentence a line. nmt-generate translates it at once. Then a server starts, and the clients on
+this machine, each with a separate connection, share the lines; a client sends its next lines after an answer. Start-up and
+loading do not count. The work of the clients counts, since they use the same cores. ``--ours`` has options for both
+commands. Prints a Markdown table: lines a second (the median of the rounds, and their range), the median of the ratios to
+nmt-generate within a round, failed requests, answers that differ from nmt-generate's, and seconds until an answer (median
+and 99th percentile).
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from pathlib import Path
 
 from decoding_speed import SPEED, read
 from training_speed import HERE
+
+from nmt.errors import quantity
 
 PATIENCE = 120.0  # seconds that a server may take to load
 
@@ -125,7 +127,10 @@ def main() -> None:
     arguments = parser.parse_args()
     texts = read(arguments.text)
     alone = Row("nmt-generate")
-    rows = [Row(f"{arguments.clients} clients, {count} a request") for count in arguments.lines_per_request]
+    rows = [
+        Row(f"{arguments.clients} clients, {quantity(count, 'line')} per request")
+        for count in arguments.lines_per_request
+    ]
     with tempfile.TemporaryDirectory() as work:
         for _ in range(arguments.rounds):
             speed, expected = generate(arguments, Path(work))
@@ -135,7 +140,9 @@ def main() -> None:
                 found = serve(arguments, count, texts, row)
                 row.other += sum(one != other for one, other in zip(found, expected))
                 print(f"{row.name}: {row.speeds[-1]:.0f} lines/s", file=sys.stderr)
-    print("| | lines/s | rounds | of nmt-generate's | failed | other answers | seconds, median | slowest of 100 |")
+    print(
+        "| | lines/s | rounds | share of nmt-generate | failed | different text | seconds, median | 99th percentile |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for row in (alone, *rows):
         ratio = statistics.median(mine / theirs for mine, theirs in zip(row.speeds, alone.speeds))

@@ -1,14 +1,15 @@
-"""Training speed and memory beside other toolkits: the same pieces, model and token budget, in turns.
+"""Training speed and memory next to other toolkits: the same tokens, model and token budget, in turns.
 
     python benchmarks/training_speed.py CORPUS --shape tiny --rounds 3 \
         --fairseq PEERS/fairseq/bin/python --marian PEERS/marian/bin --transformers PEERS/transformers/bin/python
 
-CORPUS is a corpus folder with one joint vocabulary. A toolkit that is not named is left out; benchmarks/peers/README.md
-says how each is installed. Each makes some updates in a process of its own, then comes the next one; the first of the
-equal stretches that a process reports is dropped. "+ malloc" is the same toolkit with the allocator settings that ours
-gives itself. Prints a Markdown table: target pieces a second (real ones, eos included), the median of the medians of all
-rounds, the range of these, how much faster our first precision is (the median of the ratios within a round), and the
-most memory of a process with its children.
+CORPUS is a corpus folder with one joint vocabulary. Only the named toolkits run; benchmarks/peers/README.md has their
+installation. Each toolkit makes some updates in a separate process, then the next one follows. A process reports equal
+stretches of updates; the first stretch is dropped. "+ malloc" is the same toolkit with the allocator settings of nmt.
+
+Prints a Markdown table: target tokens a second (eos included, padding excluded) as the median over the rounds of the median
+within a round, the range over the rounds, the ratio of our first precision to the row (the median of the ratios within a
+round), and the peak memory of a process with its children.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Engine:
         if process.returncode != 0 or not stretches:
             sys.exit(f"{self.name} failed with status {process.returncode}:\n{said[-3000:]}")
         self.speeds.append(statistics.median(stretches))
-        print(f"{self.name}: {self.speeds[-1]:.0f} target pieces/s, {self.memory / 2**20:.0f} MiB", file=sys.stderr)
+        print(f"{self.name}: {self.speeds[-1]:.0f} target tokens/s, {self.memory / 2**20:.0f} MiB", file=sys.stderr)
 
 
 def resident(pid: int) -> int:
@@ -106,7 +107,7 @@ def resident(pid: int) -> int:
 def program(path: str) -> str:
     """One that was named on the command line."""
     if not (Path(path).is_file() and os.access(path, os.X_OK)):
-        raise argparse.ArgumentTypeError(f"{path} is no program; benchmarks/peers/README.md says how it is installed")
+        raise argparse.ArgumentTypeError(f"{path} is not an executable; install it as in benchmarks/peers/README.md")
     return path
 
 
@@ -120,7 +121,7 @@ def prepare(name: str, command: Sequence[str], environment: Mapping[str, str] | 
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     done = subprocess.run(command, **pipes, text=True, check=False, env={**os.environ, **(environment or {})})
     if done.returncode != 0:
-        sys.exit(f"{name} could not be prepared, status {done.returncode}:\n{done.stdout[-3000:]}")
+        sys.exit(f"preparing {name} failed with status {done.returncode}:\n{done.stdout[-3000:]}")
 
 
 def write_text(split: Split, pieces: Sequence[str], folder: Path) -> None:
@@ -270,13 +271,15 @@ def engines(arguments: argparse.Namespace, work: Path) -> list[Engine]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Training speed and memory beside other toolkits.")
+    parser = argparse.ArgumentParser(description="Compare training speed and memory with other toolkits.")
     parser.add_argument("corpus", type=Path, help="corpus folder with one joint vocabulary")
     parser.add_argument("--shape", choices=SHAPES, default="tiny", help="sizes of the model (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each one runs (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: %(default)s)")
-    parser.add_argument("--precision", nargs="+", default=["fp32", "auto"], help="of ours (default: fp32 auto)")
-    parser.add_argument("--side-by-side", action="store_true", help="also ours as processes of one thread each")
+    parser.add_argument("--rounds", type=int, default=3, help="number of runs of each toolkit (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="number of threads (default: %(default)s)")
+    parser.add_argument(
+        "--precision", nargs="+", default=["fp32", "auto"], help="precisions of nmt (default: fp32 auto)"
+    )
+    parser.add_argument("--side-by-side", action="store_true", help="also run nmt as one process per thread")
     parser.add_argument("--fairseq", type=program, help="Python interpreter that has fairseq")
     parser.add_argument("--marian", type=marian_folder, help="folder that has the command pymarian")
     parser.add_argument("--transformers", type=program, help="Python interpreter that has transformers")
@@ -287,7 +290,7 @@ def main() -> None:
             for engine in all_engines:
                 engine.run(arguments.threads)
     first = all_engines[0]
-    print(f"| engine | target pieces/s | rounds | {first.name} is faster by | memory, MiB |\n|---|---|---|---|---|")
+    print(f"| engine | target tokens/s | rounds | {first.name} / engine | memory, MiB |\n|---|---|---|---|---|")
     for engine in all_engines:
         speed = statistics.median(engine.speeds)
         rounds = f"{min(engine.speeds):,.0f} to {max(engine.speeds):,.0f}"

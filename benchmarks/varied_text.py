@@ -1,17 +1,17 @@
-"""What training on text that differs from epoch to epoch, or on a mixture of corpora, costs: the speed with it beside the
-speed without.
+"""Cost of training on text that differs from epoch to epoch, or on a mixture of corpora: speed with and without it.
 
     python benchmarks/varied_text.py CORPUS
     python benchmarks/varied_text.py CORPUS --with "--bpe-dropout 0.1" --with "--unigram-alpha 0.2 --readers 1"
     python benchmarks/varied_text.py A B C --with "--sampling-weights 3,1,1"
 
-Each CORPUS is a corpus folder, made with --keep-text where --augment is tried; several are trained on together. One process
-trains a model of the preset on its CPU, in turns for a few updates with the batches of each kind: reading a batch, forward
-and backward pass, the optimizer's step. Readers prepare their batches before and while those of the others are trained on
-as well, so their cost is seen in all of the speeds: try them in a call of their own. Prints a Markdown table: target pieces
-a second (the median of all turns), the ratio to the turn without options beside it (the median of all turns, and the
-quartiles), the pieces of an update, the share of the time that reading takes, and the seconds that it takes before to plan
-the first epoch. On a machine that others use too the ratio is what counts.
+Each CORPUS is a corpus folder, made with --keep-text if --augment is tried; several are trained on together. One process
+trains a model of the preset on the CPU. A few updates with the batches of each kind alternate: reading a batch, forward and
+backward pass, optimizer step. Readers also prepare batches while other kinds are trained on, so their cost spreads over all
+speeds; measure them in a separate call.
+
+Prints a Markdown table: target tokens a second (the median of all turns), the ratio to the adjacent turn without options
+(the median of all turns, and the quartiles), tokens per update, the share of the time that reading takes, and the seconds
+to plan the first epoch. On a shared machine use the ratio.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from nmt.config.sections import TrainConfig
 from nmt.distributed.world import World
 from nmt.threads import set_threads
 from nmt.training.checkpoints.run_state import DataPosition
-from nmt.training.loop.batches import TrainingBatches
+from nmt.training.loop.batches import TrainingBatches, readers_of
 from nmt.training.setup.datasets import open_datasets, stages_of
 from nmt.training.setup.parts import build_optimizer, build_step, new_model
 from nmt_cli.command_line.argv import rewrite
@@ -95,20 +95,20 @@ def configured(corpora: Sequence[str], options: str) -> TrainConfig:
 
 def kind(corpora: Sequence[str], options: str, train: str) -> Kind:
     config = configured(corpora, f"{train} {options}")
-    datasets, readers = open_datasets(config), config.variation.readers or 0
+    datasets = open_datasets(config)
     batches = TrainingBatches(
         datasets.train,
         config.batching,
         config.seed,
         stages=stages_of(config, datasets),
         variation=datasets.variation,
-        readers=readers,
+        readers=readers_of(datasets.variation, config.variation.readers or 0),
     )
     return Kind(options, batches)
 
 
 def rows(kinds: Sequence[Kind]) -> Iterator[str]:
-    yield "| options | target pieces/s | ratio | quartiles | pieces an update | reading | planning, s |"
+    yield "| options | target tokens/s | ratio | quartiles | tokens per update | share of reading | planning, s |"
     yield "|---" * 7 + "|"
     for one in kinds:
         ratios = [speed / plain for speed, plain in zip(one.speeds, kinds[0].speeds)]
@@ -128,14 +128,14 @@ def rows(kinds: Sequence[Kind]) -> Iterator[str]:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", nargs="+", metavar="CORPUS")
-    parser.add_argument("--with", dest="tried", action="append", help="options to try; several times for several")
-    parser.add_argument("--train", default=TRAIN, help="options of all kinds")
-    parser.add_argument("--turns", type=int, default=40, help="of each kind; the first of each is dropped")
-    parser.add_argument("--updates", type=int, default=2, help="of a turn")
-    parser.add_argument("--threads", type=int, help="of torch")
+    parser.add_argument("--with", dest="tried", action="append", help="options to measure; repeat it for several")
+    parser.add_argument("--train", default=TRAIN, help="options of all variants")
+    parser.add_argument("--turns", type=int, default=40, help="turns of each variant; the first one is dropped")
+    parser.add_argument("--updates", type=int, default=2, help="updates per turn")
+    parser.add_argument("--threads", type=int, help="number of threads of torch")
     given = parser.parse_args(argv)
     if given.turns < 2 or given.updates < 1:
-        parser.error("at least two turns of an update")
+        parser.error("give at least --turns 2 and --updates 1")
     set_threads(given.threads)
     kinds = [kind(given.corpora, options, given.train) for options in (PLAIN, *(given.tried or TRIED))]
     config = configured(given.corpora, given.train)

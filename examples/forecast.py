@@ -1,17 +1,17 @@
-"""How long a recipe will train: operations counted from its model, over a rate that is assumed. Nothing is trained.
+"""Forecast the training time of a recipe: operations counted from its model, divided by an assumed rate.
 
     python examples/forecast.py vaswani_big --pieces 37000 --lengths 30 30
     python examples/forecast.py parsing_wsj --pieces 16000 60 --lengths 25 63 --tflops 42 --devices 8
     python examples/forecast.py vaswani_base model.d_ff=1024 --pieces 37000 --lengths 30 30
 
-What stands behind the recipe changes it, as for nmt-train. --pieces are the sizes of the two vocabularies, or of the one
-that both languages share; --lengths the pieces of a source and of a target sentence, its end included. Updates and their
-size are those of the recipe: with several devices about as large as with one where it has
-tokens_per_update, otherwise larger.
+Nothing is trained. Arguments after the recipe change it, as for nmt-train. --pieces has the sizes of the two vocabularies,
+or of the joint vocabulary. --lengths has the tokens of a source and of a target sentence, eos included. The recipe sets the
+number and the size of updates. If it has tokens_per_update, an update is about as large on several devices as on one;
+otherwise it is larger.
 
-What a device sustains (--tflops) is far below what its maker prints, and less in small models than in large ones. The rate
-assumed by default is that of one NVIDIA A100 in mixed precision. Better is one's own: the speed of a short run in target
-tokens a second, times the operations a token that this script prints.
+The rate that a device sustains (--tflops) is far below the vendor's figure, and lower for small models than for large ones.
+The default is the rate of one NVIDIA A100 in mixed precision. A measured rate is better: the speed of a short run in target
+tokens per second, times the operations per token that this script prints.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ from nmt.progress import going_on
 from nmt.training.loop.learner import Arithmetic, Step
 from nmt.training.setup.operations import flops_per_token
 
-# NVIDIA's DeepLearningExamples (PyTorch/Translation/Transformer) report 82,059 target tokens a second of the big Transformer
-# on one A100-40GB with automatic mixed precision, at 33,708 pieces: 1.27e9 operations a token, as counted here.
+# NVIDIA's DeepLearningExamples (PyTorch/Translation/Transformer) report 82,059 target tokens per second for the big
+# Transformer on one A100-40GB with automatic mixed precision and a vocabulary of 33,708 tokens. This script counts 1.27e9
+# operations per token for it.
 ASSUMED_TFLOPS = 104.0
 
 
 class _Equal:
-    """Sentences of one length, eos included."""
+    """One side of a split: sentences of the same length, eos included."""
 
     def __init__(self, length: int) -> None:
         self.lengths = np.full(16, length, dtype=np.int64)
@@ -61,10 +62,13 @@ class _Equal:
 
 
 def operations_per_token(model: Any, sizes: VocabularySizes, source: int, target: int) -> float:
-    """Of training, per target token, as nmt-train counts them, on pairs of these lengths. ``model``: its configuration."""
+    """Return the training operations per target token on pairs of these lengths, counted as in nmt-train.
+
+    ``model`` is the configuration of the model.
+    """
     step = Step(models.build(model, sizes), TokenCrossEntropy(LabelSmoothedCrossEntropyConfig()))
     arithmetic = Arithmetic(torch.device("cpu"), Precision.fp32)
-    sides: Any = (_Equal(source), _Equal(target))  # all that counting asks of the rows of a corpus
+    sides: Any = (_Equal(source), _Equal(target))  # the only attributes of a corpus that counting uses
     found = flops_per_token(step, Split("train", *sides), arithmetic, seed=1)
     if found is None:
         raise UsageError(
@@ -74,21 +78,21 @@ def operations_per_token(model: Any, sizes: VocabularySizes, source: int, target
 
 
 def hours(operations: float, tflops: float, devices: int) -> float:
-    """Of devices that each sustain 10^12 operations a second so many times."""
+    """Return the hours for these operations on devices that each sustain ``tflops`` * 10^12 operations per second."""
     return operations / (devices * tflops * 1e12) / 3600
 
 
 def written(time: float) -> str:
-    """Hours, to the digits that a forecast has."""
+    """Format hours with the precision of a forecast."""
     return f"{time:.2g}" if time < 10 else f"{time:,.0f}"
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a recipe computes from its first update to its last."""
+    """The computation of a recipe from its first update to its last."""
 
     operations_per_token: float
-    tokens: float  # of the target, in an update
+    tokens: float  # target tokens per update
     updates: int
 
     @property
@@ -97,13 +101,13 @@ class Forecast:
 
 
 def read_recipe(name: str, options: Sequence[str] = ()) -> TrainConfig:
-    """Compose a recipe, with changes as nmt-train takes them: KEY=VALUE."""
+    """Compose a recipe with changes KEY=VALUE, as in nmt-train."""
     config: TrainConfig = compose(TrainConfig, read([f"recipe={name}", *options, "data=[first,second]"])).config
     return config
 
 
 def pairs_of_an_update(batching: BatchingConfig, source: int, target: int, devices: int) -> float | None:
-    """Of full batches of such lengths, of all devices together; None if nothing says how large a batch is."""
+    """Return the sentence pairs of an update with full batches, over all devices; None if the recipe has no batch size."""
     sides = (None, None) if batching.max_tokens == AUTO else batching.limits
     limits = [limit / length for limit, length in zip(sides, (source, target)) if limit is not None]
     limits += [] if batching.batch_size is None else [batching.batch_size]
@@ -113,12 +117,10 @@ def pairs_of_an_update(batching: BatchingConfig, source: int, target: int, devic
 
 
 def forecast(config: TrainConfig, sizes: VocabularySizes, source: int, target: int, devices: int = 1) -> Forecast:
-    """Of full updates."""
+    """Forecast the computation of a recipe with full updates."""
     updates, pairs = config.training.last_update, pairs_of_an_update(config.batching, source, target, devices)
     if updates is None or pairs is None:
-        raise UsageError(
-            "this recipe has no number of updates, or no size of batches; both must be known for a forecast"
-        )
+        raise UsageError("this recipe has no number of updates, or no batch size; a forecast needs both")
     return Forecast(operations_per_token(config.model, sizes, source, target), pairs * target, updates)
 
 
@@ -137,28 +139,32 @@ def table(recipe: str, found: Forecast, tflops: float, devices: int) -> str:
 
 
 def add_rate(parser: argparse.ArgumentParser) -> None:
-    """The options of a forecast."""
+    """Add the options for the rate of a forecast."""
     parser.add_argument(
         "--tflops",
         type=float,
         default=ASSUMED_TFLOPS,
-        help=f"10^12 operations a second that a device sustains; the default, {ASSUMED_TFLOPS:g}, is that of one A100 in "
-        f"mixed precision, by NVIDIA's figures for the big Transformer",
+        help=f"rate that a device sustains, in 10^12 operations per second ({ASSUMED_TFLOPS:g}: one A100 in mixed "
+        f"precision, from NVIDIA's figures for the big Transformer)",
     )
-    parser.add_argument("--devices", type=int, default=1, help="how many devices train together (1)")
+    parser.add_argument("--devices", type=int, default=1, help="number of devices that train together (1)")
 
 
 def check_rate(tflops: float, devices: int) -> None:
     if not (tflops > 0 and devices > 0):
-        raise UsageError(f"--tflops {tflops:g} --devices {devices} is no rate; both must be above 0")
+        raise UsageError(f"--tflops {tflops:g} and --devices {devices} must both be above 0")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Forecast the hours that a recipe trains, from counted operations.")
-    parser.add_argument("recipe", help="such as vaswani_big")
-    parser.add_argument("options", nargs="*", help="what is changed of it, such as model.d_ff=1024")
-    parser.add_argument("--pieces", type=int, nargs="+", required=True, help="sizes of the vocabularies; one: shared")
-    parser.add_argument("--lengths", type=int, nargs=2, required=True, help="pieces of a source and a target sentence")
+    parser.add_argument("recipe", help="name of the recipe, such as vaswani_big")
+    parser.add_argument("options", nargs="*", help="changes of the recipe, such as model.d_ff=1024")
+    parser.add_argument(
+        "--pieces", type=int, nargs="+", required=True, help="vocabulary sizes in tokens; one size: joint vocabulary"
+    )
+    parser.add_argument(
+        "--lengths", type=int, nargs=2, required=True, help="tokens of a source and of a target sentence, eos included"
+    )
     add_rate(parser)
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -166,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_rate(given.tflops, given.devices)
         if len(given.pieces) > 2 or min(given.pieces) <= len(SPECIALS) or min(given.lengths) < 2:
             raise UsageError(
-                f"--pieces takes one or two sizes above {len(SPECIALS)}, and --lengths two numbers from 2 on"
+                f"--pieces takes one or two sizes above {len(SPECIALS)}, and --lengths two numbers of at least 2"
             )
         sizes = VocabularySizes(given.pieces[0], given.pieces[-1], shared=len(given.pieces) == 1)
         with going_on("counting operations"):

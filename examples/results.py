@@ -1,15 +1,15 @@
-"""What the examples measured beside what was published: files of results, and the page made of them.
+"""Files of results of the examples, and the page that compares them with published figures.
 
     python examples/results.py add runs/results.json --experiment "Table 4" --row "WSJ only" --metric F1 --ours 71.2 \\
         --published 91.3 --setting "3,396 trees" --run runs/parser
     python examples/results.py keep runs/results.json parsing
-    python examples/results.py page docs/reproduction.md
+    python examples/results.py page docs/results/reproduction.md
 
-``add`` puts one result into a file, in place of the one of the same experiment, row, metric and setting. With ``--run`` it
-takes parameters, updates, time of training and hardware from run folders, with ``--score`` the figure from what nmt-score
-wrote. ``--picture images/date.svg --drawn FILE`` copies a picture to that name beside the file of results. ``keep`` takes
-all results of a file to examples/parsing/results.json, and their pictures to docs/. Without a figure a result says that it
-was not run; it goes when one of the same experiment, row and metric comes that was. ``page`` reads examples/*/results.json.
+``add`` stores one result in a file. It replaces the result with the same experiment, row, metric and setting. ``--run``
+reads parameters, updates, training time and hardware from run folders, ``--score`` the figure from the output of
+nmt-score. ``--picture images/date.svg --drawn FILE`` copies a picture to that name next to the file of results. ``keep``
+copies all results of a file to examples/parsing/results.json, and their pictures to docs/. A result without a figure is
+shown as "not run" until one of the same experiment, row and metric is measured. ``page`` reads examples/*/results.json.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ from nmt.storage.reading import read_json
 from nmt.threads import processor_name
 
 EXAMPLES = Path(__file__).resolve().parent
+OTHERS = "a system of others"  # setting of a published figure without a system in this project; the page omits it
+REPOSITORY = "https://github.com/nmt-toolkit/nmt/blob/main"
 
-# The order of the page. What is named otherwise follows, in alphabetical order.
+# Order of the page. Other experiments follow in alphabetical order.
 EXPERIMENTS = (
     "Table 1",
     "Table 2",
@@ -44,23 +46,39 @@ EXPERIMENTS = (
     "Positional encoding",
 )
 
-HEAD = """# Reproduction
+HEAD = """# Reproduce published results
 
-What the papers report, and what the examples of this project measured. Tables and figures are those of "Attention Is All You
-Need" (Vaswani et al. 2017) unless the row says otherwise. Its figures 1 and 2 are drawings of the model and of attention,
-which are the code of `nmt/models/transformer/transformer.py` and `nmt/models/transformer/attention.py`.
+This page compares published figures with those that the examples of this project measured. Unless a row names another
+source, tables and figures are those of "Attention Is All You Need" (Vaswani et al. 2017). Figures 1 and 2 of that paper
+are drawings of the model; `nmt/models/transformer/transformer.py` and `nmt/models/transformer/attention.py` implement it.
 
-This page is made from the files `examples/*/results.json`; do not edit it by hand. The script of an example writes
-`results.json` into its output folder, and two commands bring that here:
+Few rows repeat the experiment of the paper. Most train a small model on two processor cores for minutes, while the paper
+used eight GPUs for days.
 
+- The column "setting" states data, sizes and updates of our experiment.
+- The column "difference" is empty if the two figures do not measure the same thing.
+- "Not run" marks experiments that need other hardware or data. Some of these rows state a forecast of the training time.
+- The column "time, machine" refers to the machines by letters. The notes below the table explain times, machines and
+  scores.
+"""
+
+TAIL = """## Generate this page
+
+Do not edit this page by hand: it is generated from the files `examples/*/results.json`. The script of an example writes
+a `results.json` into its output folder. The first command copies that file into the folder of the example. The second
+command generates this page:
+
+<!-- not run: would change the results that are stored in the examples -->
 ```bash
 python examples/results.py keep runs/parsing/results.json parsing
-python examples/results.py page docs/reproduction.md
+python examples/results.py page docs/results/reproduction.md
 ```
 
-Few of the rows are the paper's own experiment: what two processor cores train in minutes stands beside what eight GPUs
-trained in days, so read the setting before the difference. Where the two figures measure different things, no difference is
-shown. "Not run" are experiments that need other machines or data, and the systems of others that the paper compares with.
+## Next
+
+- [Current figures](index.md): scores, speed and memory of this toolkit
+- [Compare systems](../how-to/compare.md): confidence intervals and significance tests
+- [Examples](https://github.com/nmt-toolkit/nmt/blob/main/examples/README.md): all experiments and their commands
 """
 
 COLUMNS = (
@@ -83,16 +101,16 @@ class Result:
     experiment: str  # "Table 4"
     row: str
     metric: str  # what is measured, with its unit: "BLEU", "million parameters", "picture"
-    ours: float | None = None  # None: not measured, a forecast at most
+    ours: float | None = None  # None: not measured; ``setting`` may have a forecast
     spread: float | None = None  # sample standard deviation over the runs
     runs: int = 1
     published: float | None = None
-    comparable: bool = False  # measured as it was published: a difference means something
+    comparable: bool = False  # measured like the published figure, so that the page shows the difference
     setting: str = ""
     signature: str = ""
-    picture: str = ""  # a file under docs/, or beside a file of results that is to be kept
+    picture: str = ""  # path under docs/; before ``keep``: path from the folder of the file of results
     hardware: str = ""
-    minutes: float | None = None  # of training by the clock, all runs together
+    minutes: float | None = None  # wall time of training, summed over all runs
     updates: int | None = None  # of the longest run
     parameters: int | None = None
 
@@ -110,7 +128,7 @@ class Result:
 
 
 def read(path: Path) -> list[Result]:
-    """The results of a file; none if there is no such file."""
+    """Return the results of a file; an empty list if the file does not exist."""
     if not path.exists():
         return []
     try:
@@ -120,7 +138,7 @@ def read(path: Path) -> list[Result]:
 
 
 def write(path: Path, results: Iterable[Result]) -> None:
-    """As JSON, without the fields that say nothing."""
+    """Write results as JSON, without the fields that have their default value."""
     empty = {field.name: field.default for field in fields(Result)}
     entries = [{name: value for name, value in asdict(result).items() if value != empty[name]} for result in results]
     with explained_os_errors(path.parent):
@@ -130,8 +148,11 @@ def write(path: Path, results: Iterable[Result]) -> None:
 
 
 def added(results: Sequence[Result], new: Result) -> list[Result]:
-    """The results with the new one in the place of the one with its key, or at the end. Of results with one name those
-    that were not run are left out as soon as one was."""
+    """Return the results with the new one. It replaces the result with the same key, or comes last.
+
+    A measured result also replaces the unmeasured ones of the same name. An unmeasured result is dropped if a measured one
+    has its name.
+    """
     others = [result for result in results if result.name == new.name]
     if not new.was_run and any(result.was_run for result in others):
         return [*results]
@@ -143,7 +164,7 @@ def added(results: Sequence[Result], new: Result) -> list[Result]:
 
 
 def add_all(file: Path, new: Iterable[Result]) -> None:
-    """Several results to a file, one after the other."""
+    """Add several results to a file, in order."""
     found = read(file)
     for one in new:
         found = added(found, one)
@@ -151,7 +172,7 @@ def add_all(file: Path, new: Iterable[Result]) -> None:
 
 
 def keep(file: Path, example: Path) -> None:
-    """The results of a file, in the file of an example's folder, and their pictures in docs/ beside all examples."""
+    """Copy the results of a file to the folder of an example, and their pictures to docs/."""
     if not file.is_file():
         raise MissingInputError(f"{file} is missing: run the script of the example first, which writes it")
     names = sorted(path.parent.name for path in example.parent.glob("*/README.md"))
@@ -173,7 +194,7 @@ def copy(picture: Path, to: Path) -> None:
 
 
 def hardware() -> str:
-    """The processor of this machine."""
+    """Return the number of cores and the processor of this machine."""
     return _cores(os.cpu_count(), processor_name())
 
 
@@ -183,13 +204,13 @@ def _cores(count: int | None, processor: str) -> str:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the log of a run says of its size, its length and its machine."""
+    """Size, length and machine of a run, from its log."""
 
     parameters: int
     updates: int
-    seconds: float  # of training by the clock
+    seconds: float  # wall time of training
     machines: list[str]
-    epochs: int = 0  # begun; 0: not noted
+    epochs: int = 0  # number of epochs begun; 0: unknown
 
 
 def facts_of(folder: Path) -> Facts:
@@ -200,11 +221,11 @@ def facts_of(folder: Path) -> Facts:
             starts[0]["model"]["parameters"], end["update"], float(end["seconds"]), machines, end.get("epoch", 0)
         )
     except (LookupError, TypeError) as error:
-        raise DataError(f"{folder / 'log.jsonl'} is not the whole log of a run: it lacks {error}") from error
+        raise DataError(f"{folder / 'log.jsonl'} is not a complete log of a run: it lacks {error}") from error
 
 
 def together(runs: Sequence[Facts]) -> dict[str, Any]:
-    """Parameters if all have as many, updates of the longest, minutes of all runs, and what they ran on."""
+    """Return fields of a result: parameters if all runs agree, updates of the longest run, total minutes, and machines."""
     if not runs:
         return {}
     parameters = {run.parameters for run in runs}
@@ -217,21 +238,21 @@ def together(runs: Sequence[Facts]) -> dict[str, Any]:
 
 
 def of_runs(folders: Sequence[Path]) -> dict[str, Any]:
-    """The fields of a result that the logs of its runs tell."""
+    """Return the fields of a result that are in the logs of its runs."""
     return together([facts_of(folder) for folder in folders])
 
 
 def _machine(start: dict[str, Any]) -> str:
-    """What a run used of its machine from one of its starts on."""
+    """Return the devices or the processor of a run, from the event of one of its starts."""
     environment = start.get("environment", {})
     if "gpu" in environment:
         return f"{start.get('devices') or 1} x {environment['gpu']}"
-    # Logs of earlier versions do not name the processor: it is taken to be this machine's.
+    # Logs of earlier versions do not name the processor. Assume the processor of this machine.
     return _cores(environment.get("processors") or os.cpu_count(), environment.get("processor") or processor_name())
 
 
 def of_scores(files: Sequence[Path]) -> dict[str, Any]:
-    """Mean and standard deviation of the first score of each file of ``nmt-score --format json``, and its signature."""
+    """Return mean, standard deviation and signature of the first score in each output of ``nmt-score --format json``."""
     if not files:
         return {}
     values, signatures = list[float](), set[str]()
@@ -240,12 +261,12 @@ def of_scores(files: Sequence[Path]) -> dict[str, Any]:
             score = read_json(file)["scores"][0]
             values.append(float(score["score"]))
             if not math.isfinite(values[-1]):
-                raise ValueError(f"{score['score']} is no figure")
+                raise ValueError(f"{score['score']} is not a number")
             signatures.add(score["signature"])
         except (DataError, LookupError, TypeError, ValueError) as error:
-            raise DataError(f"{file} is not what nmt-score --format json prints; score again") from error
+            raise DataError(f"{file} is not output of nmt-score --format json; score again") from error
     if len(signatures) > 1:
-        raise DataError(f"scores of different kinds have no mean: {', '.join(sorted(signatures))}")
+        raise DataError(f"scores with different signatures have no mean: {', '.join(sorted(signatures))}")
     spread = statistics.stdev(values) if len(values) > 1 else None
     ours = round(statistics.fmean(values), 2)
     return {
@@ -257,9 +278,9 @@ def of_scores(files: Sequence[Path]) -> dict[str, Any]:
 
 
 def _ends(log: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The starts and the last end of a run."""
+    """Return the start events and the last end event of a run."""
     if not log.is_file():
-        raise MissingInputError(f"{log} is missing: {log.parent} is no folder of a run")
+        raise MissingInputError(f"{log} is missing: {log.parent} is not a run folder")
     events = read_events(log)
     trained = [event for event in events if event["event"] in ("train", "end")]
     if not trained or trained[-1]["event"] != "end":
@@ -268,7 +289,8 @@ def _ends(log: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def page(results: Sequence[tuple[str, Result]]) -> str:
-    """One table of all results, each with the example that it is from."""
+    """Return the page: one table of all results, each with a link to its example."""
+    results = [one for one in results if one[1].was_run or one[1].setting != OTHERS]
     order = {name: place for place, name in enumerate(EXPERIMENTS)}
     ordered = sorted(results, key=lambda one: (order.get(one[1].experiment, len(order)), *_name(one, order)))
     lines = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
@@ -277,22 +299,22 @@ def page(results: Sequence[tuple[str, Result]]) -> str:
     lines += [f"| {' | '.join(_row(example, result, letters))} |" for example, result in ordered]
     signatures = sorted({result.signature for _, result in results if result.signature})
     notes = [
-        "Time is that of training by the clock, all runs of a row together, validation included; most runs shared their "
-        "core with other programs. Behind ± stands the standard deviation of the runs."
+        "Times are wall times of training, validation included, summed over all runs of a row. Most runs shared their "
+        "core with other programs. The number after ± is the standard deviation over the runs."
     ]
     if machines:
         named = [f"{letter} is {machine}" for machine, letter in letters.items()]
         notes.append(
-            f"Machines, all shared with other programs: {'; '.join(named)}. Cores are those that the system counts; "
-            "[benchmarks](benchmarks.md) says what stands behind them."
+            f"Machines, all shared with other programs: {'; '.join(named)}. Hardware threads are counted as cores. "
+            "[Current figures](index.md) describes the machines."
         )
     if signatures:
-        notes.append("Signatures: " + ", ".join(f"`{signature}`" for signature in signatures) + ".")
-    return "\n".join([HEAD, *lines, "", *[f"{note}\n" for note in notes]]).rstrip("\n") + "\n"
+        notes.append("Signatures of the scores: " + ", ".join(f"`{signature}`" for signature in signatures) + ".")
+    return "\n".join([HEAD, *lines, "", *[f"{note}\n" for note in notes], TAIL])
 
 
 def _name(one: tuple[str, Result], order: dict[str, int]) -> tuple[str]:
-    """Of an experiment that the paper does not have; the others keep the order of their files."""
+    """Return the sort key of an experiment that is not in the paper; the others keep the order of their files."""
     return ("" if one[1].experiment in order else one[1].experiment,)
 
 
@@ -305,14 +327,14 @@ def _row(example: str, result: Result, letters: Mapping[str, str]) -> list[str]:
     if result.spread is not None:
         ours += f" ± {result.spread:.2g}"
     if result.picture:
-        ours = f"[picture]({result.picture})"
+        ours = f"[picture](../{result.picture})"
     published = "" if result.published is None else f"{result.published:,.6g}"
     difference = ""
     if result.comparable and result.ours is not None and result.published is not None:
         difference = f"{round(result.ours - result.published, 6):+,.6g}"
     time = [] if result.minutes is None else [f"{result.minutes:,.4g} min" + " in all" * (result.runs > 1)]
     time += [letters[result.hardware]] if result.hardware else []
-    where = f"[{example}](../examples/{example}/README.md)"
+    where = f"[{example}]({REPOSITORY}/examples/{example}/README.md)"
     cells = (
         result.experiment,
         result.row,
@@ -332,34 +354,40 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Keep what examples measured, and make a page of it.")
+    parser = argparse.ArgumentParser(description="Store results of examples, and generate the page that compares them.")
     commands = parser.add_subparsers(dest="command", required=True)
-    add = commands.add_parser("add", help="put a result into a file, in place of the one with the same names")
+    add = commands.add_parser("add", help="add a result to a file, or replace the result with the same names")
     add.add_argument("file", type=Path, help="file of results (JSON)")
     add.add_argument("--experiment", required=True, help='table or figure of the paper, or a name ("Table 4")')
     add.add_argument("--row", required=True, help="row of the table")
-    add.add_argument("--metric", required=True, help="what is measured")
-    add.add_argument("--ours", type=float, help="what was measured; without it the row says that it was not run")
+    add.add_argument("--metric", required=True, help="measure with its unit")
+    add.add_argument("--ours", type=float, help="measured figure; without it the row says 'not run'")
     add.add_argument(
-        "--score", type=Path, nargs="+", default=[], help="files of nmt-score --format json: their mean, and signature"
+        "--score",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="outputs of nmt-score --format json: stores their mean and signature",
     )
     add.add_argument("--spread", type=float, help="sample standard deviation over several runs")
-    add.add_argument("--runs", type=int, default=1, help="how many runs this is the mean of (1)")
-    add.add_argument("--published", type=float, help="what the paper reports")
-    add.add_argument("--comparable", action="store_true", help="measured as it was published: show the difference")
+    add.add_argument("--runs", type=int, default=1, help="number of runs in the mean (1)")
+    add.add_argument("--published", type=float, help="published figure")
+    add.add_argument(
+        "--comparable", action="store_true", help="measured like the published figure: show the difference"
+    )
     add.add_argument(
         "--setting",
         default="",
-        help="data, sizes and search, in a few words; {epochs} stands for those of the longest --run",
+        help="data, sizes and search, in a few words; {epochs} is replaced by the epochs of the longest --run",
     )
     add.add_argument("--signature", default="", help="signature of the score")
-    add.add_argument("--picture", default="", help="in place of a figure, the name of a picture under docs/")
-    add.add_argument("--drawn", type=Path, help="the picture itself, copied to that name beside the file of results")
-    add.add_argument("--run", type=Path, nargs="+", default=[], help="run folders that the result is from")
-    take = commands.add_parser("keep", help="put the results of a file into examples/EXAMPLE/results.json")
-    take.add_argument("file", type=Path, help="results.json that the script of the example wrote")
+    add.add_argument("--picture", default="", help="name of a picture under docs/, instead of a figure")
+    add.add_argument("--drawn", type=Path, help="file of the picture, copied to that name next to the file of results")
+    add.add_argument("--run", type=Path, nargs="+", default=[], help="run folders of the result")
+    take = commands.add_parser("keep", help="copy the results of a file to examples/EXAMPLE/results.json")
+    take.add_argument("file", type=Path, help="results.json written by the script of the example")
     take.add_argument("example", help="name of the example's folder, such as parsing")
-    make = commands.add_parser("page", help="make the page of examples/*/results.json")
+    make = commands.add_parser("page", help="generate the page from examples/*/results.json")
     make.add_argument("page", type=Path, help="Markdown file to write")
     given = vars(parser.parse_args(arguments))
     try:
@@ -379,13 +407,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 copy(drawn, file.parent / given["picture"])
             stated = [f"--{name}" for name in ("ours", "spread", "signature") if given[name]]
             if scores and stated:
-                raise UsageError(f"--score reads what {stated[0]} states too; give one of them")
+                raise UsageError(f"--score also sets {stated[0]}; give only one of them")
             if given["ours"] is not None and not math.isfinite(given["ours"]):
-                raise UsageError(f"--ours {given['ours']} is no figure; leave it out for what was not run")
+                raise UsageError(f"--ours {given['ours']} is not a number; leave it out if nothing was run")
             found = [facts_of(folder) for folder in runs]
             epochs = max((run.epochs for run in found), default=0)
             if "{epochs}" in given["setting"] and not epochs:
-                raise UsageError("--setting has {epochs}, and no --run says how many there were; write the number")
+                raise UsageError("--setting has {epochs}, but no --run gives their number; write the number")
             given["setting"] = given["setting"].replace("{epochs}", str(epochs))
             new = Result(**(given | of_scores(scores)))
             facts = together(found) or ({"hardware": hardware()} if new.was_run else {})

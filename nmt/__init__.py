@@ -2,7 +2,7 @@
 
 ``nmt.load`` gives a ``Translator`` of a trained model, ``attention`` what a model attended to, ``align`` which words of a
 translation belong to which of its source, ``score`` the scores of translations. ``preprocess``, ``train``,
-``average_checkpoints``, ``import_model``, ``export`` and ``compare`` do what the commands do (docs/python.md). See
+``average_checkpoints``, ``import_model``, ``export`` and ``compare`` do what the commands do (docs/how-to/python.md). See
 ``nmt.interface`` for the seam that models share.
 """
 
@@ -34,9 +34,10 @@ __all__ = [
     "score",
     "train",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 DISTRIBUTION = "nmt-toolkit"  # what pip calls it; PyPI's "nmt" is another program
+DOCUMENTATION = "https://nmt-toolkit.github.io/nmt"
 
 _PLACES = {
     "Translator": "nmt.translation",

@@ -49,7 +49,7 @@ from nmt.training.setup.parts import build_arithmetic, build_criterion
 
 logger = logging.getLogger("nmt.average")
 
-ELSEWHERE = "name a corpus folder of the same vocabularies with --data, or do without with --no-validate"
+ELSEWHERE = "name a corpus folder with the same vocabularies (--data), or skip validation (--no-validate)"
 
 Infos = Mapping[Path, CheckpointInfo]
 
@@ -78,17 +78,17 @@ def average_checkpoints(config: AverageConfig | None = None, **options: Any) -> 
     """
     config = configured(AverageConfig, config, options, "average_checkpoints")
     if not config.output:
-        raise UsageError("say where to write the average: --output FOLDER")
+        raise UsageError("no folder for the average is given; set --output FOLDER")
     output = Path(config.output)
     remove_leftovers_of(output)
     check_destination(output, KIND, "--output", overwrite=config.overwrite)
     paths = select(config)
     for path in (*map(Path, config.inputs), *paths):
         if path.resolve().is_relative_to(output.resolve()):  # a file or folder of this name is replaced
-            raise OutputError(f"writing {output} would replace {path}, which is averaged; choose another --output")
+            raise OutputError(f"--output {output} would replace {path}, an input of the average; choose another folder")
     _check_vocabularies(paths)
     if len(paths) == 1:
-        logger.warning("there is one checkpoint to average: the result is a copy of its parameters")
+        logger.warning("averaging a single checkpoint: the result is a copy of its parameters")
     logger.info("averaging %s: %s", quantity(len(paths), "checkpoint"), ", ".join(path.name for path in paths))
     set_threads(config.threads)
     judge = find_judge(config, paths[-1])
@@ -124,7 +124,8 @@ def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Ten
                 sums[name] += wide
             elif not torch.equal(sums[name], tensor):
                 raise DataError(
-                    f"{path}: {name} holds integers that differ from the other checkpoints'; they have no mean"
+                    f"{path}: the integers of {name} differ from the other checkpoints' and have no mean; leave this "
+                    f"checkpoint out"
                 )
         count(1)
     assert first is not None and stored is not None
@@ -148,10 +149,10 @@ def select(config: AverageConfig) -> list[Path]:
     paths, count, hint = list(infos), config.num_update_checkpoints, ""
     if by_epoch:
         paths, count = written_for(infos, {BY_EPOCH}), config.num_epoch_checkpoints
-        hint = "; none was written at an epoch's end"
+        hint = "; none was written at the end of an epoch"
     elif count is not None:
         paths = written_for(infos, {BY_UPDATES, BY_MINUTES})
-        hint = "; none was written by updates (was --save-interval-updates set?)"
+        hint = "; none was written within an epoch (train with --save-interval-updates)"
     if not paths:
         raise MissingInputError(f"no checkpoint to average in {', '.join(config.inputs)}{hint}")
     return paths if count is None else _as_many(paths, count)[-count:]
@@ -159,7 +160,7 @@ def select(config: AverageConfig) -> list[Path]:
 
 def _check(config: AverageConfig) -> None:
     if not config.inputs:
-        raise UsageError("say what to average: --inputs RUN_FOLDER, or --inputs CHECKPOINT CHECKPOINT ...")
+        raise UsageError("no checkpoints are given; set --inputs RUN_FOLDER, or --inputs CHECKPOINT CHECKPOINT ...")
     counts = {
         "--num-update-checkpoints": config.num_update_checkpoints,
         "--num-epoch-checkpoints": config.num_epoch_checkpoints,
@@ -172,7 +173,9 @@ def _check(config: AverageConfig) -> None:
         return
     check_metric(config.metric, "metric")
     if config.num_best_checkpoints is None:
-        raise UsageError(f"metric={config.metric} chooses among the best; say how many: --num-best-checkpoints N")
+        raise UsageError(
+            f"metric={config.metric} selects the best checkpoints; set their number with --num-best-checkpoints N"
+        )
 
 
 def _best(config: AverageConfig, infos: Infos, count: int) -> list[Path]:
@@ -182,11 +185,13 @@ def _best(config: AverageConfig, infos: Infos, count: int) -> list[Path]:
         others = sorted({name for info in infos.values() for name in info.scores})
         raise MissingInputError(
             f"no checkpoint in {', '.join(config.inputs)} has a score '{metric}'"
-            + (f"; there are: {', '.join(others)}" if others else ", or any other: none was written at a validation")
+            + (f"; there are: {', '.join(others)}" if others else "; none was written at a validation")
         )
     best = set(_as_many(ranked, count)[:count])
     logger.info(
-        "the best by %s: %s", metric, ", ".join(f"{p.name} ({infos[p].scores[metric]:.4f})" for p in ranked[:count])
+        "best checkpoints by %s: %s",
+        metric,
+        ", ".join(f"{p.name} ({infos[p].scores[metric]:.4f})" for p in ranked[:count]),
     )
     return [path for path in infos if path in best]
 
@@ -196,8 +201,8 @@ def _own_metric(infos: Infos) -> str:
     metrics = {str(read_config(path)["validation"]["best_metric"]) for path in infos}
     if len(metrics) > 1:
         raise UsageError(
-            f"the checkpoints are of runs with several best-checkpoint metrics ({', '.join(sorted(metrics))}); choose one: "
-            f"--metric {min(metrics)}"
+            f"the runs of these checkpoints have different best-checkpoint metrics ({', '.join(sorted(metrics))}); choose "
+            f"one, such as --metric {min(metrics)}"
         )
     (metric,) = metrics
     check_metric(metric, "validation.best_metric")
@@ -220,7 +225,7 @@ def _candidates(inputs: list[Path]) -> dict[Path, CheckpointInfo]:
     seen: set[Path] = set()
     for path in paths:
         if path.resolve() in seen:
-            raise DataError(f"{path} is given twice; each checkpoint may enter the average once")
+            raise DataError(f"{path} is given twice; name each checkpoint once")
         seen.add(path.resolve())
     infos = {path: read_info(path) for path in paths}
     return dict(sorted(infos.items(), key=lambda item: (item[1].update, item[1].epoch)))
@@ -234,7 +239,7 @@ def _check_vocabularies(paths: Sequence[Path]) -> None:
     digests = {path: LanguagePair.load(folder).digest() for folder, path in first_of.items()}
     for path, digest in digests.items():
         if digest != digests[paths[0]]:
-            raise DataError(f"{path} has other vocabularies than {paths[0]}; they cannot be averaged")
+            raise DataError(f"{path} and {paths[0]} have different vocabularies and cannot be averaged; leave one out")
 
 
 def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
@@ -243,7 +248,7 @@ def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
     if others:
         listed = "; ".join(f"model.{option}: {change}" for option, change in others.items())
         raise DataError(
-            f"{other.path} holds another architecture than {first.path} ({listed}); they cannot be averaged"
+            f"{other.path} and {first.path} have different architectures ({listed}) and cannot be averaged; leave one out"
         )
     shapes = {name: tensor.shape for name, tensor in first.model.items()}
     for name in sorted(shapes.keys() | other.model.keys()):
@@ -267,12 +272,14 @@ class Judge:
             arithmetic = build_arithmetic(config, datasets, model, device, Precision[before] if before else None)
         except NMTError:
             raise DeviceError(
-                f"the run computes in {config.device.precision.name}, which device {device} cannot; choose another "
-                f"--device, or do without with --no-validate"
+                f"the run computes in {config.device.precision.name}, which device {device} does not support; "
+                f"choose another --device, or skip validation (--no-validate)"
             ) from None
         criterion = build_criterion(config, datasets, device, World())
         if any(parameter.requires_grad for parameter in criterion.parameters()):
-            raise UsageError("the criterion has learned parameters, which an average does not contain")
+            raise UsageError(
+                "the criterion has learned parameters, which an average does not contain; set --no-validate"
+            )
         self._step = Step(model, criterion).to(device).eval()
         scorers = build_scorers(config.validation)
         self._validators = build_validators(config, self._step, arithmetic, World(), pair, datasets.valid, scorers)
@@ -289,7 +296,7 @@ class Judge:
         info = read_info(path)
         if self._names <= info.scores.keys() and info.made.get("validated_as") == self._fingerprint:
             return info.scores
-        logger.info("validating %s: it stores no scores that were measured in the same way", path)
+        logger.info("validating %s, because it has no scores from the same validation", path)
         return self(read_checkpoint(path).model, info.update, str(path))
 
 
@@ -303,7 +310,7 @@ def find_judge(config: AverageConfig, path: Path) -> Judge | None:
     except NMTError as error:
         if config.data:
             raise
-        logger.warning("the validation score of the average is not computed: %s", error)
+        logger.warning("skipped the validation of the average: %s", error)
         return None
 
 
@@ -316,7 +323,7 @@ def compare(judge: Judge, paths: Sequence[Path], mean: Mapping[str, Tensor], upd
         rows = [Row(name, read_info(path).update, judge.of_checkpoint(path)) for name, path in zip(names, paths)]
         return [*rows, Row(f"average of {len(paths)}", None, judge(mean, update, "the average"))]
     except NMTError as error:
-        logger.warning("the validation score of the average is not computed: %s", error)
+        logger.warning("skipped the validation of the average: %s", error)
         return []
 
 
@@ -340,8 +347,9 @@ def _open(folders: Sequence[str], valid_subset: str, pair: LanguagePair) -> Data
         raise type(error)(f"{error}; {ELSEWHERE}") from None
     if datasets.pair.is_reverse_of(pair):
         raise DataError(
-            f"{folders[0]} goes from {pair.target_lang} to {pair.source_lang}, the other way than the model; {ELSEWHERE}"
+            f"{folders[0]} is a corpus from {pair.target_lang} to {pair.source_lang}, the reverse of the model's direction; "
+            f"{ELSEWHERE}"
         )
     if datasets.pair.digest() != pair.digest():
-        raise DataError(f"{folders[0]} has other vocabularies than the model; {ELSEWHERE}")
+        raise DataError(f"{folders[0]} and the model have different vocabularies; {ELSEWHERE}")
     return datasets

@@ -17,7 +17,7 @@ _SHARES_OF_TIME = (
 
 # Variables that set how an idle OpenMP thread waits: in every runtime, in GNU's, and in Intel's and LLVM's.
 WAIT_VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-SPIN_COUNT = 3000  # GNU's default is 300,000; docs/performance.md has the measurements
+SPIN_COUNT = 3000  # GNU's default is 300,000; docs/how-to/fast-translation.md has measurements
 
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 _PROCESSORS = Path("/proc/cpuinfo")

@@ -67,7 +67,7 @@ def _check(config: AlignConfig) -> TwoFiles:
     if not config.path:
         raise UsageError("name the model whose attention aligns: --path MODEL")
     if config.src is None or config.ref is None:
-        raise UsageError("name the text to align, two files of as many lines: --src FILE --ref FILE")
+        raise UsageError("name the text to align, two files with the same number of lines: --src FILE --ref FILE")
     require_models(config.path, config.reverse)
     if config.output is not None:
         check_file(Path(config.output), config, ("src", "ref", "valid_src", "valid_ref", "gold"))

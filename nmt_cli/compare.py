@@ -64,7 +64,7 @@ def _output(config: CompareConfig) -> Path:
     read = [name for name in (*config.sys, *config.ref, config.src, config.train) if name is not None]
     for name in read:
         if output.exists() and Path(name).exists() and output.samefile(name):
-            raise OutputError(f"writing {output} would replace {name}, which is read; choose another --output")
+            raise OutputError(f"writing {output} would replace the input {name}; choose another --output")
     return output
 
 

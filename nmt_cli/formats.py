@@ -56,10 +56,11 @@ def _parsed(text: str, form: InputFormat, where: str, references: bool) -> Line:
     else:
         raise DataError(f"{where} should have two fields, a sentence and its reference, with a tab between them")
     if not all(phrase.strip() for phrase in (*line.include, *line.exclude)):
-        raise DataError(f"{where} has an empty phrase; leave it out")
+        raise DataError(f"{where} has an empty phrase; delete it")
     if references and line != Line(line.text, reference=line.reference):
         raise DataError(
-            f"{where}: references are scored, so nothing else can be asked for; leave out --score-reference"
+            f"{where}: --score-reference reads only a sentence and its reference; delete the other fields, or "
+            "leave out the flag"
         )
     if references and bool(line.text.strip()) != bool(line.reference.strip()):
         raise DataError(f"{where} should have both a sentence and its reference")

@@ -76,7 +76,7 @@ def translate(config: GenerateConfig) -> None:
         width, pieces = config.search_facts.beam_size, len(translator.pair.target.vocabulary)
         if width is not None and width > pieces:  # probably a mistyped number
             raise UsageError(
-                f"search.beam_size={width} is more than the model's {pieces} target pieces; lower it (--beam 4)"
+                f"search.beam_size={width} exceeds the {pieces} tokens of the target vocabulary; lower it (--beam 4)"
             )
         _tell_of_tags(config.tag, translator.pair)
         _tell_of_pieces(config.remove_bpe, translator.pair.target)
@@ -113,7 +113,7 @@ def _tell_of_tags(tag: str | None, pair: LanguagePair) -> None:
         tag_id(pair.source.vocabulary, tag)
     elif pair.tag is not None and len(known := tags_of(pair.source.vocabulary)) > 1:
         logger.info(
-            f"translating with the language tag {pair.tag}, that of the first corpus; --tag chooses: {', '.join(known)}"
+            f"translating with language tag {pair.tag} of the first corpus; choose another with --tag: {', '.join(known)}"
         )
 
 
@@ -122,10 +122,10 @@ def _tell_of_pieces(marks: PieceMarks | None, target: Tokenizer) -> None:
     if marks in (None, PieceMarks.none, target.marks):
         return
     if not target.keeps_pieces:
-        logger.info("--remove-bpe has nothing to join: what the model's tokenizer decodes is joined already")
+        logger.info("--remove-bpe has no effect: the model's tokenizer already joins tokens into words")
     elif target.marks is not PieceMarks.none:
         logger.warning(
-            f"--remove-bpe {marks.value}: the text that the model learned from has marks of {target.marks.value}"
+            f"--remove-bpe {marks.value} does not match the training text of the model; use {target.marks.value}"
         )
 
 
@@ -190,7 +190,7 @@ class InputTranslation:
             logger.info(f"Generate {config.gen_subset} with beam={beam}: {result}")
         elif to_score:
             before = f"the first {quantity(done, 'line')} had been translated before"
-            logger.info(f"no score: {before}; nmt-score scores the whole file")
+            logger.info(f"not scored: {before}; score the whole file with nmt-score")
 
     def _write(
         self,
@@ -226,8 +226,8 @@ class InputTranslation:
         if self.world.main and cut_off:
             own = " (or max_length in the line)" if config.input_format is InputFormat.jsonl else ""
             logger.warning(
-                f"the length limit cut off {quantity(len(cut_off), 'translation')}, first that of line {cut_off[0]}; "
-                f"raise --max-len-a or --max-len-b{own} if they should go on"
+                f"the length limit cut off {quantity(len(cut_off), 'translation')}, the first on line {cut_off[0]}; "
+                f"raise --max-len-a or --max-len-b{own} for complete ones"
             )
 
 
@@ -257,25 +257,25 @@ def _after(lines: Iterator[str | Pause | None], count: int) -> Iterator[str | Pa
             missing -= 1
     if missing:
         raise DataError(
-            f"the input has {quantity(count - missing, 'line')}, and {count:,} were translated before: it is a different "
-            f"input; delete the .partial file to begin again"
+            f"the input has {quantity(count - missing, 'line')}, but {count:,} were translated before: the input is "
+            f"different; delete the .partial file to start over"
         )
 
 
 def _check_corpus(corpus: Corpus, folder: Path, translator: Translator, config: GenerateConfig) -> None:
     if corpus.pair.is_reverse_of(translator.pair):
         raise DataError(
-            f"{folder} goes from {corpus.pair.source_lang} to {corpus.pair.target_lang}, and {config.path} translates the "
-            f"other way; name a model or a corpus folder of the same direction"
+            f"{folder} goes from {corpus.pair.source_lang} to {corpus.pair.target_lang}, but {config.path} translates in "
+            f"the opposite direction; name a model or a corpus folder of the same direction"
         )
     if corpus.pair.source.vocabulary != translator.pair.source.vocabulary:
         raise DataError(
-            f"{folder} was made with another source vocabulary than {config.path}; translate its raw text with --input, "
-            f"or preprocess it with the model's: --srcdict and --tgtdict"
+            f"{folder} has a different source vocabulary than {config.path}; translate its raw text with --input, "
+            f"or preprocess it with the model's vocabularies: --srcdict and --tgtdict"
         )
     if config.score_reference and corpus.pair.target.vocabulary != translator.pair.target.vocabulary:
         raise DataError(
-            f"{folder} was made with another target vocabulary than {config.path}; score its raw text with --input and "
+            f"{folder} has a different target vocabulary than {config.path}; score its raw text with --input and "
             f"--input-format tsv"
         )
 

@@ -13,9 +13,9 @@ from nmt_cli.process import say, use_utf8
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m nmt_cli.html_report", description="Write report.html to run folders, from their logs."
+        prog="python -m nmt_cli.html_report", description="Write report.html to run folders, from their logs"
     )
-    parser.add_argument("run", nargs="+", type=Path, help="run folder of nmt-train")
+    parser.add_argument("run", nargs="+", type=Path, help="Run folder of nmt-train")
     use_utf8()
     for folder in parser.parse_args().run:
         try:

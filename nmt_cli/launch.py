@@ -8,11 +8,13 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import platform
 import select
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -96,6 +98,15 @@ def launch(config_class: type[Config], run: Callable[[Config], float | None]) ->
     _Launcher(config_class, run).start(sys.argv[1:])
 
 
+def _versions() -> str:
+    """Describe what nmt runs on, without importing torch."""
+    from nmt.native.library import processor
+
+    packages = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "hydra-core"))
+    c_part = f"used, with {processor()} instructions" if processor() else "not built here, or switched off"
+    return f"Python {platform.python_version()}, {packages}; C part: {c_part}"
+
+
 class _Launcher:
     """One start of one command. A launcher of a sweep copies it to other processes."""
 
@@ -112,7 +123,7 @@ class _Launcher:
 
     def start(self, argv: list[str]) -> None:
         if "--version" in argv:
-            print(f"{self._program} {nmt.__version__}")
+            print(f"{self._program} {nmt.__version__}\n{_versions()}")
             return
         try:
             with leaving_on_signals():
@@ -153,7 +164,7 @@ class _Launcher:
         self._config_dirs = _existing(line.config_dirs)
         assignments = read(line.overrides)
         if "--help" in line.hydra:
-            print(help_page(self._config_class, self._folders, assignments))
+            print(help_page(self._config_class, self._folders, assignments, line.hydra["--help"]))
             return
         for note in line.notes:
             logger.info(note)
@@ -224,7 +235,9 @@ class _Launcher:
         from nmt_cli.sweeps.sweep import Sweep
 
         if os.environ.get("WORLD_SIZE", "1") != "1":
-            raise UsageError("torchrun starts one run, not a sweep; leave it out (docs/configuration.md: submitit)")
+            raise UsageError(
+                "torchrun starts one run, not a sweep; start the sweep without it (docs/how-to/sweeps.md: Submitit)"
+            )
         assignments = list({assignment.key: assignment for assignment in assignments}.values())  # the last one counts
         self._sweep = sweep = Sweep(assignments, of_runs=self._command == "train")
         base, swept = self._base, {assignment.key for assignment in assignments if assignment.is_sweep}
@@ -240,7 +253,9 @@ class _Launcher:
                 if error.filename is None:
                     raise
                 option = "--save-dir" if sweep.of_runs else "hydra.sweep.dir=FOLDER"
-                raise OutputError(f"cannot make {error.filename}: {error.strerror}; choose another {option}") from error
+                raise OutputError(
+                    f"cannot create {error.filename}: {error.strerror}; choose another {option}"
+                ) from error
 
     def _task(self, composed: object) -> float | None:
         """Run one job that Hydra starts. Its options are composed here, from the assignments of the job."""
@@ -341,7 +356,7 @@ class _Launcher:
             file = f": {error.filename}" if error.filename else ""
             return StorageError(f"writing failed: {error.strerror}{file}")
         if isinstance(error, OSError) and error.errno in CLOSED_NAMES and error.filename is not None:
-            advice = "check its name and its rights, and those of the folders that it lies in"
+            advice = "check its name, its permissions, and those of its parent folders"
             return MissingInputError(f"cannot use {error.filename}: {error.strerror}; {advice}")
         return error
 
@@ -352,7 +367,7 @@ class _Launcher:
 def _existing(folders: list[Path]) -> list[Path]:
     for folder in folders:
         if not folder.is_dir():
-            raise UsageError(f"there is no folder {folder} with configurations (--config-dir)")
+            raise UsageError(f"--config-dir {folder} is not a folder")
     return folders
 
 

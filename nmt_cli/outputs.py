@@ -40,15 +40,15 @@ def check_output(config: GenerateConfig) -> None:
     """Refuse an output that nmt-generate cannot write, before a model is loaded."""
     if config.output is None:
         if config.resume_output:
-            raise UsageError("--resume-output goes on with a file; name it: --output FILE")
+            raise UsageError("--resume-output needs an output file: --output FILE")
         return
     output = Path(config.output)
     if output.suffix == ".zst":
-        raise UsageError(f"--output {output}: outputs are packed as .gz or .xz; give it another ending")
+        raise UsageError(f"--output {output}: output cannot be compressed as .zst; end the name in .gz or .xz")
     if config.output == "-":
-        raise UsageError("--output - names no file: without --output translations go to standard output")
+        raise UsageError("--output - is not a file name; leave it out to write to standard output")
     if config.resume_output and (output.suffix in (".gz", ".xz") or _is_stream(output)):
-        raise UsageError(f"--resume-output goes on with a plain file, not with {output}; compress it afterwards")
+        raise UsageError(f"--resume-output needs a plain output file, not {output}; compress it afterwards")
     check_file(output, config, ("input", "shortlist", "unk_dictionary"))
 
 
@@ -61,7 +61,7 @@ def check_file(output: Path, config: Any, read: Sequence[str]) -> None:
         path = getattr(config, flag)
         if path is not None and output.exists() and Path(path).exists() and output.samefile(path):
             named = f"--{flag.replace('_', '-')} {path}"
-            raise OutputError(f"writing {output} would replace what {named} reads; choose another --output")
+            raise OutputError(f"writing {output} would replace the input {named}; choose another --output")
 
 
 def claim(config: Any) -> AbstractContextManager[None]:
@@ -131,19 +131,20 @@ class ResumableOutput:
             return 0
         if not self._recipe.exists():
             raise UsageError(
-                f"{self._partial} exists, but not {self._recipe.name}, which says what made it; delete it to begin again"
+                f"{self._partial} exists, but {self._recipe.name}, which records its options, is missing; delete the "
+                f".partial file to start over"
             )
         theirs = read_json(self._recipe)
         if not isinstance(theirs, dict) or theirs.get(_RECIPE) != ours[_RECIPE]:
             raise UsageError(
-                f"{self._partial} was begun by another version of nmt, which noted other things of what made it; "
-                f"finish it with that version, or delete it to begin again"
+                f"{self._partial} was started by another version of nmt, which recorded other options; "
+                f"finish it with that version, or delete it to start over"
             )
         changed = [key for key in ours if theirs.get(key) != ours[key]]
         if changed:
             raise UsageError(
-                f"{self._partial} was begun with another {', '.join(changed)}; use the same options, or delete it to begin "
-                f"again"
+                f"{self._partial} was started with a different {', '.join(changed)}; use the same, or delete the file to "
+                f"start over"
             )
         done, size = complete_answers(self._partial, self._config)
         self._file.truncate(size)
@@ -230,7 +231,7 @@ def _stream(path: Path) -> Iterator[Write]:
             with beside_bar(file):
                 into(lines)
         except BrokenPipeError as error:
-            raise StorageError(f"writing to {path} failed: whoever read it has closed it") from error
+            raise StorageError(f"writing to {path} failed: its reader has closed it") from error
 
     try:
         yield to_stream

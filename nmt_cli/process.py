@@ -65,7 +65,7 @@ def configure_logging(job: str | None = None) -> None:
     if handler is not None and job is None:
         return
     rank = os.environ.get("RANK", "0") if os.environ.get("WORLD_SIZE", "1") != "1" else "0"
-    who = ("" if job is None else f"{job} | ") + ("" if rank == "0" else f"process {rank} | ")
+    who = ("" if job is None else f"{job} | ") + ("" if rank == "0" else f"rank {rank} | ")
     handler = handler or _StderrHandler()
     handler.setFormatter(logging.Formatter(f"%(asctime)s | %(levelname)s | {who}%(message)s", "%Y-%m-%d %H:%M:%S"))
     logger.addHandler(handler)

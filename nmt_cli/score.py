@@ -117,7 +117,7 @@ def _as_table(
     lines = [*table_lines(head, rows, config.format), ""]
     lines += [f"{score.name}|{score.signature}" for score in metrics.values()]
     if config.paired is not PairedTest.none:
-        lines.append(f"p: of a difference to {next(iter(every))} by chance; *: below {LIKELY}")
+        lines.append(f"p: probability of the difference to {next(iter(every))} by chance; *: below {LIKELY}")
     mark = "% " if config.format is ScoreFormat.latex else ""
     after = len(lines) - len(metrics) - (config.paired is not PairedTest.none)
     return [*lines[:after], *(f"{mark}{line}" for line in lines[after:])]

@@ -51,11 +51,11 @@ def read_texts(config: ScoredTextConfig, file_of_labels: str | None = None) -> T
                 f"its {'reference' if name in config.ref else 'counterpart'} on the same line{where}"
             )
     if not columns[0]:
-        raise DataError(f"{names[0]} is empty: there is not a single line to score")
+        raise DataError(f"{names[0]} is empty: there are no lines to score")
     numbers = [number for number, row in enumerate(zip(*columns), start=1) if None not in row]
     rows = [row for row in zip(*columns) if None not in row]
     if not rows:
-        raise DataError(f"{names[0]}: no line is left to score, each has bytes that are not UTF-8")
+        raise DataError(f"{names[0]}: no line is left to score: all have bytes that are not UTF-8")
     texts = [[str(line) for line in column] for column in zip(*rows)]
     labels = texts.pop() if of_labels else None
     if config.remove_bpe is not None:
@@ -77,7 +77,7 @@ def _refuse_blank(
     """Refuse references without any word, and lines without a label."""
     for name, lines in zip(config.ref, references):
         if not any(map(str.strip, lines)):
-            raise DataError(f"{name} has nothing but empty lines: there is nothing to compare with")
+            raise DataError(f"{name} has only empty lines: there is nothing to compare with")
     for number, label in zip(numbers, labels):
         if not label.strip():
             raise DataError(f"{file_of_labels}:{number}: the line has no label; name the part that it belongs to")
@@ -95,12 +95,12 @@ def warn(config: ScoredTextConfig, systems: Mapping[str, Sequence[str]], referen
     """Log texts that look unsuitable; they are scored, because only the user knows the intention."""
     called = {name: f"hypotheses of {name}" if len(systems) > 1 else "hypotheses" for name in systems}
     if config.tokenize not in ("none", "char"):
-        tokenised = [f"the {called[name]}" for name, lines in systems.items() if looks_tokenized(lines)]
-        tokenised += ["the references"] if any(map(looks_tokenized, references)) else []
-        if tokenised:
+        tokenized = [f"the {called[name]}" for name, lines in systems.items() if looks_tokenized(lines)]
+        tokenized += ["the references"] if any(map(looks_tokenized, references)) else []
+        if tokenized:
             logger.warning(
-                f"{', '.join(tokenised)} look tokenised (punctuation stands apart); score detokenised text, or, if "
-                f"hypotheses and references are tokenised alike, use --tokenize none and say so with the score"
+                f"{', '.join(tokenized)} look tokenized (spaces around punctuation); score detokenized text, or, if all "
+                f"texts have the same tokenization, use --tokenize none and report that with the score"
             )
     for name, hypotheses in systems.items():
         if config.remove_bpe is not PieceMarks.none:
@@ -118,8 +118,8 @@ def _warn_of_case(called: str, hypotheses: Sequence[str], references: Sequence[s
         if abs(more) > _OTHER_CASE * len(hypotheses):
             lower_or_upper, mixed = (called, "the references") if more < 0 else ("the references", called)
             logger.warning(
-                f"{lower_or_upper} are in {case} case, and {mixed} are not; --lowercase scores both in lower case, "
-                f"and says so with the score"
+                f"{lower_or_upper} are in {case} case, but {mixed} are not; --lowercase lowercases both, "
+                f"and records that in the signature"
             )
             return
 
@@ -129,12 +129,12 @@ def _warn_of_pieces(called: str, hypotheses: Sequence[str], references: Sequence
     if not marked and not in_references:
         return
     if marked and in_references:
-        what = "what is scored is pieces, not words"
+        what = "the score counts subword tokens, not words"
     else:
         cut, whole = (called, "references") if marked else ("references", called)
-        what = f"the {cut} are compared in pieces with {whole} in words"
+        what = f"the {cut} are in subword tokens, the {whole} in words"
     logger.warning(
-        f"{marked} of {len(hypotheses)} {called} contain marks of subword pieces ('{CONTINUED} ' or '{WORD_START}'), and "
-        f"{in_references} of {sum(map(len, references))} references: {what}; join them with --remove-bpe (subword-nmt) or "
-        f"--remove-bpe sentencepiece"
+        f"{marked} of {len(hypotheses)} {called} contain subword marks ('{CONTINUED} ' or '{WORD_START}'), and "
+        f"{in_references} of {sum(map(len, references))} references: {what}; join the tokens with "
+        f"--remove-bpe (subword-nmt) or --remove-bpe sentencepiece"
     )

@@ -31,14 +31,14 @@ def _learn(config: ShortlistConfig, output: Path) -> None:
     corpus = Corpus.open(Path(config.data[0]))
     split = corpus.split("train")
     if split.targets is None:
-        raise UsageError(f"{config.data[0]} has sources alone; a shortlist is learned from pairs")
+        raise UsageError(f"{config.data[0]} has no targets; a shortlist is learned from sentence pairs")
     pairs = min(len(split), config.max_pairs)
     logger.info(f"learning from {pairs:,} of {len(split):,} pairs")
     with going_on("learning the shortlist"):
         shortlist = learn(split, corpus.pair, config.per_piece, config.frequent, config.max_pairs)
     shortlist.save(output)
     logger.info(
-        f"wrote {output}: {len(shortlist.pieces) / (len(shortlist.offsets) - 1):.1f} target pieces for a source piece, "
+        f"wrote {output}: {len(shortlist.pieces) / (len(shortlist.offsets) - 1):.1f} target tokens per source token, "
         f"{len(shortlist.always)} for every sentence"
     )
 

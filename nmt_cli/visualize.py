@@ -44,7 +44,7 @@ def main() -> None:
 def _output(config: VisualizeConfig) -> Path:
     """Check the options before a model is loaded; return the output."""
     if not config.runs and not config.path:
-        raise UsageError("name what is to be drawn: --path MODEL, or run folders whose training curves are")
+        raise UsageError("name a model (--path MODEL), or run folders for training curves")
     if not config.output:
         raise UsageError("name the file to write: --output attention.html, or one that ends in .svg or .png")
     output = Path(config.output)
@@ -92,7 +92,7 @@ def _draw_attention(config: VisualizeConfig, output: Path) -> None:
     members = split_paths(config.path)
     if config.member is not None and config.member not in members:
         near = did_you_mean(config.member, members)
-        raise UsageError(f"--member {config.member} is no model of --path{near}; there are: {', '.join(members)}")
+        raise UsageError(f"--member {config.member} is not a model of --path{near}; there are: {', '.join(members)}")
     if output.suffix != _PAGE and len(sources) > _MOST_SENTENCES:
         raise UsageError(
             f"a picture has room for {_MOST_SENTENCES} sentences, and there are {len(sources)}; give fewer, or write .html"
@@ -104,7 +104,7 @@ def _draw_attention(config: VisualizeConfig, output: Path) -> None:
     sentences = attention(config.path, lines, translations, device=config.device, user_dir=config.user_dir)
     shown = [sentence.by_words() if config.words else sentence for sentence in sentences if sentence.source]
     if not shown:
-        raise DataError(f"{config.input or _STDIN} has no sentence to look at, only empty lines")
+        raise DataError(f"{config.input or _STDIN} has only empty lines; it needs a sentence")
     if config.member is None:
         _check_mean(shown[0], config.kind.value, output)
     if output.suffix == _PAGE:
@@ -124,7 +124,7 @@ def _check_mean(sentence: SentenceAttention, kind: str, output: Path) -> None:
     advice = f"choose one: --member {next(iter(sentence.members))}"
     if all(kind in lacking for kind in needed):
         raise UsageError(f"{differ}; {advice}")
-    logger.warning(f"{differ} and is left out; to see it, {advice}")
+    logger.warning(f"{differ} and is omitted; to see it, {advice}")
 
 
 def _shown(sentence: SentenceAttention, member: str | None) -> dict[str, Floats]:
@@ -169,14 +169,16 @@ def _chosen(weights: dict[str, Floats], config: VisualizeConfig) -> tuple[Floats
     """Return the weights [heads, rows, columns] of the chosen layer and heads, and their numbers."""
     kind = config.kind.value
     if kind not in weights:
-        raise UsageError(f"--kind {kind}: the model has no such attention; there is: {', '.join(weights)}")
+        raise UsageError(f"--kind {kind}: the model has no such attention; choose from {', '.join(weights)}")
     layers, num_heads = weights[kind].shape[:2]
     layer, heads = config.layer or layers, list(dict.fromkeys(config.head)) or list(range(1, num_heads + 1))
     if layer > layers:
-        raise UsageError(f"--layer {layer}: the model has {layers} of {kind} attention; choose from 1 to {layers}")
+        raise UsageError(
+            f"--layer {layer}: the model has {quantity(layers, 'layer')} of {kind} attention; choose from 1 to {layers}"
+        )
     for head in heads:
         if head > num_heads:
-            raise UsageError(f"--head {head}: a layer has {num_heads}; choose from 1 to {num_heads}")
+            raise UsageError(f"--head {head}: a layer has {quantity(num_heads, 'head')}; choose from 1 to {num_heads}")
     return weights[kind][layer - 1, [head - 1 for head in heads]], layer, heads
 
 
@@ -184,7 +186,7 @@ def _pairs(config: VisualizeConfig) -> tuple[list[str], list[str] | None]:
     """Return sentences and their translations; None: the model finds them."""
     sources = _lines(config, config.input)
     if not sources:
-        raise DataError(f"{config.input or _STDIN} is empty: there is no sentence to look at")
+        raise DataError(f"{config.input or _STDIN} is empty; it needs a sentence")
     if config.translations is None:
         return sources, None
     translations = _lines(config, config.translations)

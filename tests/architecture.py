@@ -1,4 +1,5 @@
-"""The rules of docs/architecture.md that hold for the whole tree: rows, circles, sizes, names, Hydra, torch, and imports.
+"""The rules of docs/explanation/architecture.md that hold for the whole tree: rows, circles, sizes, names, Hydra, torch,
+and imports.
 
 A rule is a function from a tree to its violations. ``tests/test_architecture.py`` calls each of them.
 """
@@ -115,7 +116,7 @@ def packages_import_from_rows_above(tree: Tree) -> Iterator[Violation]:
         own = tree.package(name)
         if own is None:
             if name not in ("nmt", "nmt.conf"):
-                yield Violation(name, "is missing from the table of rows in docs/architecture.md")
+                yield Violation(name, "is missing from the table of rows in docs/explanation/architecture.md")
             continue
         for imported in sorted(module.imports):
             other = tree.package(imported)

@@ -30,7 +30,7 @@ from nmt_cli.command_line.argv import rewrite, take_config
 from nmt_cli.command_line.flags import grammar_of
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 SCRIPTS = sorted(ROOT.glob("examples/**/*.sh"))
 
 COMMANDS = {
@@ -49,7 +49,7 @@ COMMANDS = {
     "nmt-doctor": ("doctor", DoctorConfig),
 }
 SHELL_LANGUAGES = {"bash", "sh", "console", "shell"}
-CONTROL = {"|", "||", "&&", ";", "&", "<", ">", ">>", "2>", "<<<"}
+CONTROL = {"time", "|", "||", "&&", ";", "&", "<", ">", ">>", "2>", "<<<"}
 
 
 @dataclass(frozen=True)
@@ -68,18 +68,56 @@ class CommandLine:
         return f"{self.document}: {self.program} {' '.join(self.arguments)}"
 
 
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a document, without its indentation."""
+
+    language: str
+    content: str
+    left_out: str | None  # why its commands are not run: ``<!-- not run: REASON -->`` on the line before
+
+    @property
+    def file(self) -> str | None:
+        """Name of the file that the block shows, from a comment on its first line."""
+        named = re.match(r"# ([\w/]+\.(?:py|yaml))\n", self.content)
+        return named[1] if named is not None and self.language in ("python", "yaml") else None
+
+
+# A fenced block, or code within a sentence.
+PIECES = re.compile(
+    r"^(?:(?P<mark> *)<!-- not run: (?P<reason>[^\n]+) -->\n)?"
+    r"(?P<indent>^ *)```(?P<language>\w*)(?: [^\n]*)?\n(?P<content>.*?)^(?P=indent)```$"
+    r"|(?<!`)`(?P<inline>[^`]+)`(?!`)",
+    flags=re.DOTALL | re.MULTILINE,
+)
+PREPARED = re.compile(r"^<!-- prepared: (.+?) -->$", flags=re.MULTILINE)
+
+
+def _block(match: re.Match[str]) -> Block:
+    indent = match["indent"]
+    content = "".join(line.removeprefix(indent) for line in match["content"].splitlines(keepends=True))
+    return Block(match["language"], content, match["reason"])
+
+
+def blocks_of(text: str) -> Iterator[Block]:
+    for match in PIECES.finditer(text):
+        if match["inline"] is None:
+            yield _block(match)
+
+
 def fenced_blocks(text: str) -> Iterator[tuple[str, str]]:
     """Language and content of each fenced block."""
-    for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
-        yield match[1], match[2]
+    yield from ((block.language, block.content) for block in blocks_of(text))
+
+
+def prepared_names(text: str) -> list[str]:
+    """Names of files and folders that a document's commands find: ``<!-- prepared: NAME NAME -->``."""
+    return [name for names in PREPARED.findall(text) for name in names.split()]
 
 
 def files_of(text: str) -> Iterator[tuple[str, str]]:
-    """Name and content of each file that a document shows: a block whose first line is a comment with its name."""
-    for language, block in fenced_blocks(text):
-        named = re.match(r"# ([\w/]+\.(?:py|yaml))\n", block)
-        if named is not None and language in ("python", "yaml"):
-            yield named[1], block
+    """Name and content of each file that a document shows."""
+    yield from ((block.file, block.content) for block in blocks_of(text) if block.file is not None)
 
 
 def write_files(document: str, folder: Path) -> None:
@@ -148,24 +186,41 @@ def compose(command: CommandLine) -> object:
     return compose_options(config_class, read(overrides)).config
 
 
-PIECES = re.compile(r"^```(\w*)\n(.*?)^```$|(?<!`)`([^`]+)`(?!`)", flags=re.DOTALL | re.MULTILINE)
-
-
-def shell_lines(text: str) -> Iterator[str]:
-    """Every command line of a document as it stands, in order: of blocks in shell, continued lines with them, and of code
-    within sentences what is a whole command."""
+def shell_lines(text: str, to_run: bool = False) -> Iterator[str]:
+    """Every command line of a document as it stands, in order: those of shell blocks, with continued lines, and code within
+    sentences that is a whole command. ``to_run``: without the blocks that are marked as not run."""
     for match in PIECES.finditer(text):
-        language, block, inline = match.groups()
-        if inline is not None and _is_whole(inline):
-            yield " ".join(inline.split())
-        elif language in SHELL_LANGUAGES:
+        if match["inline"] is not None:
+            if _is_whole(match["inline"]):
+                yield " ".join(match["inline"].split())
+            continue
+        block = _block(match)
+        if block.language in SHELL_LANGUAGES and not (to_run and block.left_out):
+            yield from _lines(block.content)
+
+
+def _lines(shell: str) -> Iterator[str]:
+    line = ""
+    for part in shell.splitlines(keepends=True):
+        line += part
+        if not part.endswith("\\\n"):
+            if line.strip() and not line.lstrip().startswith("#"):
+                yield line.rstrip("\n")
             line = ""
-            for part in block.splitlines(keepends=True):
-                line += part
-                if not part.endswith("\\\n"):
-                    if line.strip() and not line.lstrip().startswith("#"):
-                        yield line.rstrip("\n")
-                    line = ""
+
+
+def steps(text: str, folder: Path) -> Iterator[str]:
+    """Every command line to run, in order. A Python block is one too: its text is written to a file in ``folder``."""
+    number = 0
+    for match in PIECES.finditer(text):
+        block = _block(match) if match["inline"] is None else None
+        if block is None or block.language != "python":
+            yield from shell_lines(match[0], to_run=True)
+        elif block.file is None and block.left_out is None:
+            number += 1
+            script = folder / f"block{number}.py"
+            script.write_text(block.content, encoding="utf-8")
+            yield f"python {script.name}"
 
 
 def _is_whole(code: str) -> bool:

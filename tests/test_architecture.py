@@ -184,8 +184,8 @@ VIOLATIONS: dict[Rule, tuple[dict[str, str], list[str]]] = {
 
 
 def rows_of_the_document() -> dict[str, int]:
-    """Each package in the table of docs/architecture.md, as a module, with its row."""
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    """Each package in the table of docs/explanation/architecture.md, as a module, with its row."""
+    text = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| (\d+) \| ([^|]*) \|", text, flags=re.MULTILINE)
     return {
         path.removesuffix(".py").strip("/").replace("/", "."): int(row)

@@ -1,4 +1,4 @@
-"""docs/python.md: its blocks run, in their order, in a folder with the files that they name; what they leave is right."""
+"""docs/how-to/python.md: its blocks run in order, in a folder with the files that they name, and leave the right results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nmt.translation import TranslatedText, Translation, Translator
 from tests.commands import run_copy
 from tests.tiny_models import in_english, some_lines, write_tiny_model
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "python.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "python.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -102,8 +102,8 @@ def test_the_average_of_a_run_is_loaded(ran: Ran) -> None:
 
 
 def test_a_model_that_went_out_and_came_back_is_the_same(ran: Ran) -> None:
-    compared = ran.names["compared"]
-    assert compared.equal == compared.sentences == 10 and compared.difference < 1e-4
+    exported = ran.names["exported"]
+    assert exported.equal == exported.sentences == 10 and exported.difference < 1e-4
     assert ran.names["folder"] == Path("models/small")
     before = Translator.load(ran.folder / "runs/small")
     there = {

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# The textbook's addition task: is a sum easier to read from right to left? Exact match per epoch of three models in a picture.
+# The addition task of the textbook: is a sum easier to read from right to left? The script trains three models and draws
+# their exact match per epoch.
 #
 #     examples/addition/run.sh addition.txt.gz [FOLDER, default addition]
 #
-# Run it again to continue where it was stopped. EPOCHS=5 trains for fewer epochs than 25. Figures are in FOLDER/results.json.
+# Run it again to resume an interrupted run. EPOCHS=5 trains for 5 epochs; the default is 25. FOLDER/results.json has the
+# results.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 file=${1:?name the file addition.txt or addition.txt.gz}
@@ -11,7 +13,7 @@ folder=${2:-addition}
 python=${PYTHON:-python}
 epochs=${EPOCHS:-25}
 
-# Matrices this small gain little from a second thread, and lose much where other programs want the cores.
+# One thread: matrices this small gain little from a second one, and lose much if other programs use the cores.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 if [ ! -e "$folder/corpus/manifest.json" ]; then

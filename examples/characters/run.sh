@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Multi30k English-German letter by letter: transformer_tiny without subword pieces, raw text in and out.
+# Multi30k English-German at character level: transformer_tiny, raw text in and out.
 #
 #     NMT_DATA=FOLDER examples/characters/run.sh [OUTPUT, default runs/characters]
 #
-# Stop it and run it again: training continues where it was. EPOCHS=1 trains for fewer epochs than 10. Results are
-# in OUTPUT/results.json.
+# Run it again to resume an interrupted run. EPOCHS=1 trains for one epoch; the default is 10. OUTPUT/results.json has the
+# results.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k

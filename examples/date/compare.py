@@ -1,9 +1,9 @@
-"""Validation exact match per epoch of several runs, in one picture.
+"""Draw the validation exact match per epoch of several runs in one picture.
 
     python examples/date/compare.py comparison.svg lstm_plain lstm_peeky lstm_attention
 
-The runs are named after their folders, or by ``--rows``. With ``--results FILE`` the exact match after some epochs is kept
-there too, as examples/results.py keeps figures.
+Each run has the name of its folder, or a name of ``--rows``. ``--results FILE`` also stores the exact match after some epochs
+(``--epochs``), in the format of examples/results.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nmt.reporting.run_record import read_events
 
 
 def results(arguments: argparse.Namespace, runs: Mapping[str, Path]) -> Iterator[Result]:
-    """The figures of all runs, by their rows."""
+    """Yield the results of all runs. ``runs``: run folders by row name."""
     published = {(row, int(epoch)): float(figure) for row, epoch, figure in arguments.published}
     signature = nmt.score(["a"], ["a"], metrics=["exact"])["exact"].score.signature
     for row, run in runs.items():
@@ -43,16 +43,16 @@ def results(arguments: argparse.Namespace, runs: Mapping[str, Path]) -> Iterator
 
 
 def named(arguments: argparse.Namespace) -> dict[str, Path]:
-    """The runs by their rows."""
+    """Return the run folders by row name."""
     rows = arguments.rows or [run.name for run in arguments.run]
     if len(rows) != len(arguments.run):
         raise UsageError(
             f"--rows has {quantity(len(rows), 'name')} for {quantity(len(arguments.run), 'run')}; give one for each"
         )
     if len({*rows}) != len(rows):
-        raise UsageError(f"two runs have one name ({', '.join(rows)}); name each otherwise by --rows")
+        raise UsageError(f"two runs have the same name ({', '.join(rows)}); give them different names with --rows")
     if unknown := [row for row, *_ in arguments.published if row not in rows]:
-        raise UsageError(f"--published names a row that is none: '{unknown[0]}'; the rows are {', '.join(rows)}")
+        raise UsageError(f"--published names the unknown row '{unknown[0]}'; the rows are {', '.join(rows)}")
     return dict(zip(rows, arguments.run))
 
 
@@ -61,12 +61,16 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("picture", type=Path, help="SVG file to write")
     parser.add_argument("run", type=Path, nargs="+", help="run folders of nmt-train, with --valid-metrics exact")
     parser.add_argument("--title", default="Date task, exact match in per cent", help="title of the picture")
-    parser.add_argument("--rows", nargs="+", help="what the runs are called, one name each; default: their folders")
-    parser.add_argument("--results", type=Path, help="file of results to keep the figures in")
-    parser.add_argument("--experiment", default="Textbook: dates", help="what they are kept as")
+    parser.add_argument("--rows", nargs="+", help="names of the runs, one for each; default: their folder names")
+    parser.add_argument("--results", type=Path, help="file of results (JSON) for the figures")
+    parser.add_argument("--experiment", default="Textbook: dates", help="name of the experiment in the file of results")
     parser.add_argument("--setting", default="", help="data and sizes, in a few words")
     parser.add_argument(
-        "--epochs", type=int, nargs="+", default=[1, 2], help="epochs whose figures are kept, besides the last (1 2)"
+        "--epochs",
+        type=int,
+        nargs="+",
+        default=[1, 2],
+        help="epochs whose figures are stored, in addition to the last one (1 2)",
     )
     parser.add_argument(
         "--published",
@@ -74,12 +78,12 @@ def parsed() -> argparse.Namespace:
         action="append",
         default=[],
         metavar=("ROW", "EPOCH", "FIGURE"),
-        help="what was published for a row after an epoch; may be given several times",
+        help="published figure of a row after an epoch; can be repeated",
     )
     arguments = parser.parse_args()
     for _, epoch, figure in arguments.published:
         if not (epoch.isdecimal() and figure.replace(".", "", 1).isdecimal()):
-            parser.error(f"--published: an epoch and a figure are two numbers, not {epoch} and {figure}")
+            parser.error(f"--published: epoch and figure must be numbers, not {epoch} and {figure}")
     return arguments
 
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The textbook's figure: validation exact match per epoch of four models on its own file, in one picture.
+# The figure of the textbook: validation exact match per epoch of four models on the textbook's file, in one picture.
 #
 #     examples/date/compare.sh date.txt.gz [FOLDER, default date-comparison]
 #
-# Run it again to continue where it was stopped. It takes about an hour of CPU time; FOLDER/results.json has the figures.
+# Run it again to resume an interrupted run. It takes about an hour of CPU time. FOLDER/results.json has the results.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 file=${1:?name the file date.txt or date.txt.gz}
 folder=${2:-date-comparison}
 python=${PYTHON:-python}
 
-# Matrices this small gain little from a second thread, and lose much where other programs want the cores.
+# One thread: matrices this small gain little from a second one, and lose much if other programs use the cores.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 if [ ! -e "$folder/corpus/manifest.json" ]; then
@@ -19,7 +19,7 @@ if [ ! -e "$folder/corpus/manifest.json" ]; then
         --validpref "$folder/text/valid" --destdir "$folder/corpus" tokenizer=char
 fi
 
-# The recurrent models learn as in the textbook; a Transformer needs its warmup.
+# The recurrent models use the settings of the textbook; a Transformer needs warmup.
 nmt-train "$folder/corpus" recipe=textbook model=lstm_plain --save-dir "$folder/lstm_plain" --seed 1
 
 nmt-train "$folder/corpus" recipe=textbook model=lstm_peeky --save-dir "$folder/lstm_peeky" --seed 1
@@ -29,7 +29,7 @@ nmt-train "$folder/corpus" recipe=textbook model=lstm_attention --save-dir "$fol
 nmt-train "$folder/corpus" recipe=textbook model=transformer_tiny --save-dir "$folder/transformer_tiny" \
     --lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 400 --dropout 0.1 --seed 1
 
-# The textbook's code reports the figures that are called published, about.
+# --published: approximate figures that the textbook's code reports.
 "$python" "$here/compare.py" "$folder/comparison.svg" \
     "$folder/lstm_plain" "$folder/lstm_peeky" "$folder/lstm_attention" "$folder/transformer_tiny" \
     --epochs 1 2 6 --rows "LSTM" "LSTM, last state at every step" "LSTM with attention" "Transformer" \

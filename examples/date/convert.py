@@ -1,15 +1,15 @@
-"""A task of the textbook (dates, sums), from its one file to train and valid as ``.src`` and ``.tgt`` files.
+"""Split a task of the textbook (dates or sums) from one file into train and valid, as ``.src`` and ``.tgt`` files.
 
     python examples/date/convert.py date.txt.gz demo-textbook/text
 
-A line of the file is a written date padded with spaces to 29 characters, an underscore, and the date as YYYY-MM-DD:
+A line of the file has a written date, padded with spaces to 29 characters, an underscore, and the date as YYYY-MM-DD:
 
     september 27, 1994           _1994-09-27
 
-The split is the textbook's, line for line: the numbers 0 ... n-1 are shuffled by NumPy's legacy generator
-(``numpy.random.RandomState``) at seed 1984; the lines are taken in that order; the last tenth (n // 10 lines) is for
-validation. The spaces of the padding are dropped: batches are padded by the toolkit itself. The same date may stand in
-both parts, in another spelling or in the same one; the project's own generator (generate.py) is stricter.
+The split is that of the textbook, line for line. NumPy's legacy generator (``numpy.random.RandomState``) with seed 1984
+shuffles the numbers 0 ... n-1, which give the order of the lines. The last tenth (n // 10 lines) is for validation. The
+padding is dropped, because the toolkit pads batches itself. The same date can be in both splits, in the same or in another
+spelling. generate.py is stricter: it holds dates out in all spellings.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from nmt.errors import DataError, NMTError, quantity
 from nmt.storage.files import atomic_write, explained_os_errors
 
 SEED = 1984
-FEWEST = 10  # lines, a tenth of which is one
+FEWEST = 10  # lines: a tenth of them is one line
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
-    """Source and target of each line; the file may be compressed."""
+    """Return source and target of each line. The file may be compressed."""
     pairs = []
     for number, line in enumerate(Reading().lines(path), start=1):
         source, underscore, target = (line or "").partition("_")
@@ -38,13 +38,13 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
         pairs.append((source.rstrip(), target.rstrip()))
     if len(pairs) < FEWEST:
         raise DataError(
-            f"{path} has {quantity(len(pairs), 'line')}; a tenth is for validation, so give {FEWEST} at least"
+            f"{path} has {quantity(len(pairs), 'line')}; give at least {FEWEST}, because a tenth is for validation"
         )
     return pairs
 
 
 def split(pairs: list[tuple[str, str]], seed: int = SEED) -> dict[str, list[tuple[str, str]]]:
-    """The textbook's order and its last tenth for validation."""
+    """Return the splits in the textbook's order. The last tenth is for validation."""
     order = np.arange(len(pairs))
     np.random.RandomState(seed).shuffle(order)
     shuffled = [pairs[number] for number in order]
@@ -55,7 +55,7 @@ def split(pairs: list[tuple[str, str]], seed: int = SEED) -> dict[str, list[tupl
 def main() -> None:
     parser = argparse.ArgumentParser(description="Split a task of the textbook into train and valid, .src and .tgt.")
     parser.add_argument("file", type=Path, help="date.txt or addition.txt, compressed or not")
-    parser.add_argument("folder", type=Path, help="where the files are written")
+    parser.add_argument("folder", type=Path, help="folder for the output files")
     arguments = parser.parse_args()
     try:
         sets = split(read_pairs(arguments.file))

@@ -1,17 +1,17 @@
-"""The date task: dates in many written forms on the source side, YYYY-MM-DD on the target side.
+"""Generate the date task: dates in many written forms on the source side, YYYY-MM-DD on the target side.
 
-    python examples/date/generate.py demo/text --size 30000 --seed 1
+    python examples/date/generate.py dates/text --size 30000 --seed 1
 
-writes train, valid and test as ``.src`` and ``.tgt`` files, one date a line. The dates of valid and of test occur in no
-other set in any spelling, so a model must read them, not remember them.
+Writes train, valid and test as ``.src`` and ``.tgt`` files, one date per line. The dates of valid and test occur in no other
+split, in any spelling, so a model cannot have memorized them.
 
-Every text has one reading, under these conventions:
+These conventions give every text one meaning:
     slashes   month first, as in the United States (9/27/1994), unless a four-digit year comes first (1994/09/27) or the
               month is in letters (27/Sep/1994)
     dots      day first, as in Europe (27.9.1994), unless a four-digit year comes first (1994.09.27)
     hyphens   year first, ISO 8601 (1994-09-27); or a month in letters (27-Sep-1994)
     Roman     numerals are months (27.IX.1994)
-    two-digit years stand for 1969 to 2068, the rule of POSIX; other years are never shortened
+    two-digit years mean 1969 to 2068, the rule of POSIX; other years are never shortened
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nmt.errors import NMTError
 from nmt.storage.files import atomic_write, explained_os_errors
 
 FIRST, LAST = date(1950, 1, 1), date(2049, 12, 31)
-SHORT_YEARS = range(1969, 2069)  # the years that two digits may stand for
+SHORT_YEARS = range(1969, 2069)  # years that can be written with two digits
 
 MONTHS = "January February March April May June July August September October November December".split()
 WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
@@ -37,16 +37,16 @@ ROMAN = "I II III IV V VI VII VIII IX X XI XII".split()
 
 @dataclass(frozen=True)
 class Format:
-    """One way of writing a date."""
+    """A written form of dates."""
 
     name: str
     write: Callable[[date], str]
-    letters: bool = False  # contains words, which may also be written in lower or upper case
-    short_year: bool = False  # only for the years that two digits stand for
+    letters: bool = False  # contains words, which can also be in lower or upper case
+    short_year: bool = False  # only for ``SHORT_YEARS``
 
 
 def ordinal(day: int) -> str:
-    """1st, 2nd, 3rd, 4th, ... 11th, 12th, 13th, ... 21st."""
+    """Return 1st, 2nd, 3rd, 4th, ... 11th, 12th, 13th, ... 21st."""
     ending = "th" if day in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
     return f"{day}{ending}"
 
@@ -116,12 +116,12 @@ FORMATS = NUMERIC + WORDS
 
 
 def formats_for(when: date) -> list[Format]:
-    """The formats that are unambiguous for this date."""
+    """Return the formats that are unambiguous for this date."""
     return [form for form in FORMATS if when.year in SHORT_YEARS or not form.short_year]
 
 
 def write(when: date, form: Format, generator: random.Random) -> str:
-    """The date as text. Words are half of the time as usual, else all lower-case or all upper-case."""
+    """Return the date as text. Words have usual capitals half of the time, otherwise they are all lower or all upper case."""
     text = form.write(when)
     if not form.letters:
         return text
@@ -129,14 +129,14 @@ def write(when: date, form: Format, generator: random.Random) -> str:
 
 
 def split_dates(generator: random.Random, held_out: int) -> tuple[list[date], list[date], list[date]]:
-    """All dates of the period: for training, and two disjoint sets of ``held_out`` dates for valid and test."""
+    """Return all dates of the period: those for training, and two disjoint lists of ``held_out`` dates for valid and test."""
     days = [FIRST + timedelta(days=offset) for offset in range((LAST - FIRST).days + 1)]
     generator.shuffle(days)
     return days[2 * held_out :], days[:held_out], days[held_out : 2 * held_out]
 
 
 def examples(days: Sequence[date], size: int, generator: random.Random) -> list[tuple[str, str]]:
-    """``size`` pairs of written form and ISO date; dates and formats are drawn evenly, with repetition."""
+    """Return ``size`` pairs of written form and ISO date. Dates and formats are drawn uniformly, with replacement."""
     pairs = []
     for _ in range(size):
         when = generator.choice(days)
@@ -145,7 +145,7 @@ def examples(days: Sequence[date], size: int, generator: random.Random) -> list[
 
 
 def generate(size: int, held_out: int, seed: int) -> dict[str, list[tuple[str, str]]]:
-    """The three sets: ``size`` training pairs, and one pair for each of the 2 x ``held_out`` held-out dates."""
+    """Return the three splits: ``size`` training pairs, and one pair for each of the 2 x ``held_out`` held-out dates."""
     generator = random.Random(seed)
     train, valid, test = split_dates(generator, held_out)
     sets = {"train": examples(train, size, generator)}
@@ -156,10 +156,12 @@ def generate(size: int, held_out: int, seed: int) -> dict[str, list[tuple[str, s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the date task: train, valid and test, .src and .tgt.")
-    parser.add_argument("folder", type=Path, help="where the files are written")
-    parser.add_argument("--size", type=int, default=30000, help="training pairs (default: %(default)s)")
-    parser.add_argument("--held-out", type=int, default=1000, help="dates in valid and in test (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of everything random (default: %(default)s)")
+    parser.add_argument("folder", type=Path, help="folder for the output files")
+    parser.add_argument("--size", type=int, default=30000, help="number of training pairs (default: %(default)s)")
+    parser.add_argument(
+        "--held-out", type=int, default=1000, help="dates in valid and in test, each (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="random seed (default: %(default)s)")
     arguments = parser.parse_args()
     days = (LAST - FIRST).days + 1
     if arguments.size < 1 or not 1 <= arguments.held_out <= days // 4:

@@ -1,8 +1,8 @@
-"""The two pictures of the demo: the run's learning curve, and what the decoder attends to in a few dates.
+"""Draw two pictures of the LSTM: the learning curve of its run, and the attention of the decoder for a few dates.
 
-    python examples/date/plot.py demo/run demo/averaged demo "4th of July 1976" "7/4/76"
+    python examples/date/plot.py lstm-demo/run lstm-demo/averaged lstm-demo "4th of July 1976" "7/4/76"
 
-writes ``learning_curve.svg`` (of the run folder's log) and ``attention.svg`` (of the model, reading these dates) into the
+Writes ``learning_curve.svg`` (from the log of the run folder) and ``attention.svg`` (from the model and these dates) into the
 last folder.
 """
 
@@ -19,11 +19,11 @@ from nmt.config.translation import TranslationOptions
 from nmt.errors import NMTError, UsageError
 from nmt.plotting import AttentionPanel, plot_attention, plot_learning_curve
 
-END = "\u23ce"  # stands for the end of the sentence, which the model reads and writes as a piece of its own
+END = "\u23ce"  # label of eos, which the model reads and writes as a separate token
 
 
 def attention_panels(translator: Translator, lines: Sequence[str]) -> list[AttentionPanel]:
-    """One panel a line, with the pieces of source and output as the model sees them."""
+    """Return one panel per line, with the tokens of source and output as the model sees them."""
     panels = []
     for translation in translator.hypotheses(lines, TranslationOptions(print_alignment=AlignmentKind.soft)):
         best = translation.hypotheses[0]
@@ -38,9 +38,9 @@ def attention_panels(translator: Translator, lines: Sequence[str]) -> list[Atten
 def main() -> None:
     parser = argparse.ArgumentParser(description="Draw a run's learning curve and attention maps.")
     parser.add_argument("run", type=Path, help="run folder of nmt-train")
-    parser.add_argument("model", type=Path, help="model to read the dates with: a run folder or a checkpoint")
-    parser.add_argument("output", type=Path, help="folder of the pictures")
-    parser.add_argument("date", nargs="+", help="dates to draw, each as one argument")
+    parser.add_argument("model", type=Path, help="run folder or checkpoint that translates the dates")
+    parser.add_argument("output", type=Path, help="folder for the pictures")
+    parser.add_argument("date", nargs="+", help="dates to draw, one per argument")
     arguments = parser.parse_args()
     curve, attention = arguments.output / "learning_curve.svg", arguments.output / "attention.svg"
     try:

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The demo: the date task from nothing to a score and two pictures. Everything is written to one folder:
+# The date task with an LSTM: the script trains, translates, scores and draws two pictures in one folder:
 #
-#     examples/date/run.sh [FOLDER, default demo]
+#     examples/date/run.sh [FOLDER, default lstm-demo]
 #
-# Run it again to continue where it was stopped. Results are in FOLDER/results.json. It fails if fewer than 99.5 % of the
-# held-out dates come out right.
+# Run it again to resume an interrupted run. FOLDER/results.json has the results. The script fails if fewer than 99.5 % of the
+# held-out dates are translated exactly.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-folder=${1:-demo}
+folder=${1:-lstm-demo}
 python=${PYTHON:-python}
 
-# Matrices this small gain little from a second thread, and lose much where other programs want the cores.
+# One thread: matrices this small gain little from a second one, and lose much if other programs use the cores.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 "$python" "$here/generate.py" "$folder/text" --size 30000 --seed 1
@@ -31,13 +31,13 @@ nmt-generate --path "$folder/averaged" --input "$folder/text/test.src" \
 nmt-score --sys "$folder/test.hypotheses" --ref "$folder/text/test.tgt" --metrics exact --format json \
     > "$folder/score.json"
 
-# Six of the held-out dates, each in quotes of its own.
+# Six held-out dates, each as a separate argument.
 head -n 6 "$folder/text/test.src" | tr '\n' '\0' |
     xargs -0 "$python" "$here/plot.py" "$folder/run" "$folder/averaged" "$folder"
 
-"$python" "$here/../results.py" add "$folder/results.json" --experiment "Dates: the demo" --row "LSTM with attention" \
+"$python" "$here/../results.py" add "$folder/results.json" --experiment "Dates: an LSTM with attention" --row "LSTM with attention" \
     --metric "exact match in per cent" --score "$folder/score.json" --setting "1,000 held-out dates" --run "$folder/run"
-"$python" "$here/../results.py" add "$folder/results.json" --experiment "Dates: the demo" --row "alignment maps" \
+"$python" "$here/../results.py" add "$folder/results.json" --experiment "Dates: an LSTM with attention" --row "alignment maps" \
     --metric picture --picture images/date-attention.svg --drawn "$folder/attention.svg" --setting "held-out dates" --run "$folder/run"
 
 "$python" - "$folder/score.json" <<'CHECK'
@@ -45,5 +45,5 @@ import json, sys
 
 (score,) = json.load(open(sys.argv[1], encoding="utf-8"))["scores"]
 print(f"held-out dates: {score['score']:.2f} % exact match {score['detail']}")
-sys.exit(0 if score["score"] >= 99.5 else "the demo should reach 99.5 %")
+sys.exit(0 if score["score"] >= 99.5 else "the LSTM should reach 99.5 %")
 CHECK

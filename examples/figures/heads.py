@@ -1,15 +1,15 @@
-"""Figures 3 to 5 of "Attention Is All You Need", of any model: the sentences and heads that show it best are looked for.
+"""Draw figures 3 to 5 of "Attention Is All You Need" for any model, with the sentences and heads that show each best.
 
     python examples/figures/heads.py runs/multi30k_raw/run val.en.gz val.de.gz pictures
 
-Of the encoder's attention, by words, in the layer that shows each best (``--layer`` names one):
+The pictures show encoder attention between words, each in the layer that shows it best (``--layer`` selects one layer):
 
-    figure3.svg   the word whose heads look farthest, and where all of them look from it
-    figure4.svg   the two heads that find best whom "his", "her" or "their" means, in the clearest sentence
-    figure5.svg   the two heads whose words look most at their own phrase
+    figure3.svg   the word that attends most to distant words, with all of its heads
+    figure4.svg   the two heads that best find the person of "his", "her" or "their", in the clearest sentence
+    figure5.svg   the two heads with the most attention within phrases
 
-A phrase is what stands between function words (articles begin one; prepositions, conjunctions, forms of "be" and punctuation
-stand alone): a rule of thumb, not a parse. Lists of words are English, so the model must translate from English.
+Phrases follow a rule of thumb, not a parse: an article begins a phrase, and each preposition, conjunction, form of "be" and
+punctuation mark is a separate phrase. The word lists are English, so the model must translate from English.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from nmt.errors import DataError, NMTError, UsageError
 from nmt.plotting import LinesPanel, plot_attention_lines
 from nmt.reporting.sentence_attention import SentenceAttention
 
-FAR = 5  # words
-LONGEST = 16  # words of a sentence that is drawn
+FAR = 5  # minimum distance in words
+LONGEST = 16  # maximum length of a drawn sentence in words
 
 PRONOUNS = {"his", "her", "their", "its", "him", "them"}
 PEOPLE = set(
@@ -49,7 +49,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Found:
-    """A place in the text: weights [heads, words, words] of its sentence, and the word that looks."""
+    """An attending word of a sentence, and the mean share of its attention that fits a pattern."""
 
     one: SentenceAttention
     word: int
@@ -57,31 +57,31 @@ class Found:
 
 
 def words_of(one: SentenceAttention) -> list[str]:
-    """As they are compared with the lists: lower case, without the mark of a word's begin and without punctuation."""
+    """Return the words for comparison with the lists: in lower case, without punctuation and the word-start mark."""
     return [word.strip('\u2581 .,!?"').lower() for word in one.columns("encoder")]
 
 
 def weights_of(one: SentenceAttention, layer: int) -> Figures:
-    """[heads, words, words] of the encoder; ``layer`` counts from 1."""
+    """Return the encoder attention of a layer, counted from 1. [heads, words, words]"""
     return one.weights["encoder"][layer - 1].astype(np.float64)
 
 
 def far_words(words: Sequence[str]) -> Mask:
-    """Words with letters, at least ``FAR`` away [looking, seen]."""
+    """Return the mask of content words at least ``FAR`` words apart. [attending word, attended word]"""
     places = np.arange(len(words))
     content = np.array([word.isalpha() and word not in ALONE | ARTICLES for word in words])
     return (np.abs(places[:, None] - places) >= FAR) & content & content[:, None]
 
 
 def persons_before(words: Sequence[str]) -> Mask:
-    """From a pronoun to the persons and animals before it."""
+    """Return the mask from a pronoun to the persons and animals before it. [attending word, attended word]"""
     pronoun = np.array([word in PRONOUNS for word in words])
     person = np.array([word in PEOPLE for word in words])
     return pronoun[:, None] & person & np.tri(len(words), k=-1, dtype=bool)
 
 
 def same_phrase(words: Sequence[str]) -> Mask:
-    """From a word to the others of its phrase."""
+    """Return the mask from a word to the other words of its phrase. [attending word, attended word]"""
     phrase, numbers = 0, []
     for place, word in enumerate(words):
         before = words[place - 1] if place else ""
@@ -95,31 +95,33 @@ def same_phrase(words: Sequence[str]) -> Mask:
 def strengths(
     sentences: Sequence[SentenceAttention], layer: int, mask: Callable[[Sequence[str]], Mask]
 ) -> tuple[Figures, list[Found]]:
-    """Of each head the mean weight that goes where ``mask`` allows, over the words that have such a place; and each of
-    these words with the mean of its heads."""
+    """Return the mean weight of each head on words that ``mask`` allows, and the attending words with the mean over heads.
+
+    Only attending words count for which ``mask`` allows a word.
+    """
     total: Figures | float = 0.0
     found: list[Found] = []
     for one in sentences:
         allowed = mask(words_of(one))
         looking = np.flatnonzero(allowed.any(1))
-        shares = (weights_of(one, layer) * allowed).sum(2)[:, looking]  # [heads, words that have a place]
+        shares = (weights_of(one, layer) * allowed).sum(2)[:, looking]  # [heads, words with an allowed word]
         total = total + shares.sum(1)
         found += [Found(one, int(word), float(share)) for word, share in zip(looking, shares.mean(0))]
     if not found:
-        raise DataError("no sentence of the text has what the figure shows; give more sentences")
+        raise DataError("no sentence of the text has the pattern of the figure; give more sentences")
     return np.asarray(total / len(found)), found
 
 
 def clearest(found: Sequence[Found], strength: Callable[[Found], float]) -> Found:
-    """The place with the largest figure, in a sentence that is short enough to be drawn."""
+    """Return the word with the largest strength among the sentences that are short enough to draw."""
     short = [place for place in found if len(words_of(place.one)) <= LONGEST]
     if not short:
-        raise DataError(f"no sentence with what the figure shows has at most {LONGEST} words; give more sentences")
+        raise DataError(f"no sentence with the pattern of the figure has at most {LONGEST} words; give more sentences")
     return max(short, key=strength)
 
 
 def panel(place: Found, layer: int, heads: Sequence[int], *, alone: bool, title: str) -> LinesPanel:
-    """These heads, counted from 0, of all words or of the one word that looks."""
+    """Return a panel of these heads, counted from 0. ``alone``: show only the attention of this word."""
     weights = weights_of(place.one, layer)
     chosen = weights[list(heads)]
     if alone:
@@ -130,7 +132,7 @@ def panel(place: Found, layer: int, heads: Sequence[int], *, alone: bool, title:
 
 
 def draw(sentences: Sequence[SentenceAttention], layers: Sequence[int], folder: Path) -> dict[str, str]:
-    """The three pictures, of these layers the best each; a sentence about each, by the names of their files."""
+    """Draw each picture in the best of these layers. Return a sentence about each picture, by file name."""
     said = {}
 
     found = [(layer, clearest(strengths(sentences, layer, far_words)[1], by_mean)) for layer in layers]
@@ -170,10 +172,12 @@ def by_mean(place: Found) -> float:
 def best_pair(
     sentences: Sequence[SentenceAttention], layers: Sequence[int], mask: Callable[[Sequence[str]], Mask]
 ) -> tuple[int, tuple[int, int], Figures, list[Found]]:
-    """The layer whose best two heads give most of their weight where ``mask`` allows, these heads, the mean weights of all
-    of its heads, and the words that have such a place."""
+    """Find the layer whose best two heads give the most weight to words that ``mask`` allows.
+
+    Return the layer, the two heads, the mean weights of all its heads, and the attending words.
+    """
     if len(weights_of(sentences[0], layers[0])) < 2:
-        raise UsageError("the encoder has one head, and the figure shows two")
+        raise UsageError("the encoder has one head, but the figure shows two; choose a model with more heads")
     found = []
     for layer in layers:
         of_heads, places = strengths(sentences, layer, mask)
@@ -183,13 +187,13 @@ def best_pair(
 
 
 def _of_word(place: Found, layer: int, mask: Callable[[Sequence[str]], Mask]) -> Figures:
-    """Of each head the weight that the word gives to places that ``mask`` allows."""
+    """Return the weight of each head from this word to words that ``mask`` allows. [heads]"""
     allowed = mask(words_of(place.one))[place.word]
     return np.asarray((weights_of(place.one, layer)[:, place.word] * allowed).sum(1))
 
 
 def _of_sentence(place: Found, layer: int, mask: Callable[[Sequence[str]], Mask]) -> Figures:
-    """The same, over all words of the sentence that have such a place."""
+    """Return the mean of that weight over all words of the sentence for which ``mask`` allows a word. [heads]"""
     allowed = mask(words_of(place.one))
     return np.asarray((weights_of(place.one, layer) * allowed).sum(2)[:, allowed.any(1)].mean(1))
 
@@ -197,11 +201,11 @@ def _of_sentence(place: Found, layer: int, mask: Callable[[Sequence[str]], Mask]
 def main() -> None:
     parser = argparse.ArgumentParser(description="Draw figures 3 to 5 of the paper with the heads of a model.")
     parser.add_argument("model", help="run folder or checkpoint of a Transformer that reads English")
-    parser.add_argument("sources", type=Path, help="English sentences, one a line")
+    parser.add_argument("sources", type=Path, help="English sentences, one per line")
     parser.add_argument("translations", type=Path, help="their translations, line for line")
     parser.add_argument("output", type=Path, help="folder for the pictures")
-    parser.add_argument("--lines", type=int, default=500, help="so many sentences are looked at (500)")
-    parser.add_argument("--layer", type=int, help="encoder layer, counted from 1; default: the best for each")
+    parser.add_argument("--lines", type=int, default=500, help="number of sentences to read (500)")
+    parser.add_argument("--layer", type=int, help="encoder layer, counted from 1; default: the best for each picture")
     arguments = parser.parse_args()
     if arguments.lines < 1:
         parser.error(f"--lines must be at least 1, not {arguments.lines}")
@@ -212,7 +216,9 @@ def main() -> None:
         )
         sentences = [one.by_words() for one in nmt.attention(arguments.model, sources, translations) if one.source]
         if not sentences or "encoder" not in sentences[0].weights:
-            raise UsageError("the encoder of this model has no attention, or the text no sentence; name a Transformer")
+            raise UsageError(
+                "the encoder of this model has no attention, or the text has no sentence; name a Transformer"
+            )
         layers = len(sentences[0].weights["encoder"])
         chosen = range(1, layers + 1) if arguments.layer is None else [arguments.layer]
         if not all(1 <= layer <= layers for layer in chosen):

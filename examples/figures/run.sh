@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Pictures of a trained Transformer as the paper has them: positional encodings, and figures 3 to 5.
+# Pictures of a trained Transformer, as in the paper: positional encodings, and figures 3 to 5.
 #
 #     NMT_DATA=FOLDER examples/figures/run.sh MODEL [OUTPUT, default runs/figures]
 #
-# MODEL is a run folder that translates from English, such as that of examples/multi30k/run_raw.sh. OUTPUT/results.json has the
-# pictures as results; SETTING says in them what the model is, if it is another one.
+# MODEL is a run folder that translates from English, such as that of examples/multi30k/run_raw.sh. OUTPUT/results.json lists
+# the pictures as results. For another model, set SETTING to its description in the results.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
@@ -24,7 +24,7 @@ keep() {
         --picture "images/$3" --drawn "$output/$3" --setting "$setting" "${run[@]}"
 }
 run=()
-if [ -e "$model/log.jsonl" ]; then # a checkpoint alone does not say how it was trained
+if [ -e "$model/log.jsonl" ]; then # a checkpoint without its run folder has no record of training
     run=(--run "$model")
 fi
 keep "Positional encoding" "the first positions" positions.svg

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A general model, fitted to a domain with few sentences: on the domain alone, and on the domain mixed with general text.
+# Fine-tune a general model to a domain with few sentences: on the domain alone, and on the domain mixed with general text.
 #
 #     NMT_DATA=FOLDER examples/finetuning/run.sh [OUTPUT, default runs/finetuning]
 #
-# Stop it and run it again: training continues where it was. EPOCHS=2 trains the general model for fewer epochs than 8. Results
-# are in OUTPUT/results.json.
+# Run it again to resume an interrupted run. EPOCHS=2 trains the general model for 2 epochs; the default is 8.
+# OUTPUT/results.json has the results.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
@@ -16,7 +16,7 @@ needs "$text"/{train,val,test_2016_flickr,test_2017_flickr}.{en,de}.gz
 
 "$python" "$here/split.py" "$text" "$output/text"
 
-# The vocabulary is that of the general text; the domain's corpus takes it over.
+# Both corpora use the vocabulary of the general text.
 if [ ! -e "$output/land/manifest.json" ]; then
     nmt-preprocess --source-lang en --target-lang de --trainpref "$output/text/land.train" \
         --validpref "$output/text/land.valid" --destdir "$output/land" --joined-dictionary --workers 2 \
@@ -32,16 +32,16 @@ nmt-train "$output/land" recipe=multi30k_fast --save-dir "$output/general" --max
 
 for model in domain mixed; do
     if [ "$output/general/log.jsonl" -nt "$output/$model/log.jsonl" ] && [ -e "$output/$model/log.jsonl" ]; then
-        echo "run.sh: $output/general was trained on after $output/$model had been made of it; move $output/domain and $output/mixed" >&2
+        echo "run.sh: $output/general was trained further after $output/$model was made from it; move $output/domain and $output/mixed" >&2
         exit 1
     fi
 done
 
-# A tenth of the rate and few passes: what is to be kept is what the model knows.
+# A tenth of the learning rate and few epochs, so that the model keeps what it learned from general text.
 nmt-train "$output/water" recipe=domain_finetuning --save-dir "$output/domain" --finetune-from-model "$output/general" \
     --max-epoch 5 --seed 1
 
-# Half of its pairs are the domain's, so that it sees these as often in twice the updates.
+# Half of the pairs are from the domain. With twice the updates, the model sees each of these as often as above.
 updates=$(sed -n 's/^{"event": "end", "update": \([0-9]*\),.*/\1/p' "$output/domain/log.jsonl" | tail -n 1)
 twice=$((2 * ${updates:?$output/domain/log.jsonl has no end of a run}))
 nmt-train "$output/water" "$output/land" --sampling-weights 1,1 recipe=domain_finetuning --save-dir "$output/mixed" \

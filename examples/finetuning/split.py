@@ -1,9 +1,10 @@
-"""Divide parallel text into a domain and the rest, by what the source sentences speak of.
+"""Split parallel text into a domain and the rest, by words of the source sentences.
 
     python examples/finetuning/split.py "$NMT_DATA/multi30k" runs/finetuning/text
 
-reads train, val, test_2016_flickr and test_2017_flickr of Multi30k (``.en.gz`` and ``.de.gz``) and writes ``water.*``, the
-captions with water in them, and ``land.*``, all others: ``train``, ``valid`` and ``test``, the two test sets together.
+Reads train, val, test_2016_flickr and test_2017_flickr of Multi30k (``.en.gz`` and ``.de.gz``). Writes ``water.*``, the
+captions with a word for water, and ``land.*``, all others, each as ``train``, ``valid`` and ``test``. ``test`` joins the two
+test sets.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ Pair = tuple[str, str]
 
 
 def read(folder: Path, names: Sequence[str]) -> list[Pair]:
-    """The sentence pairs of these files, in their order."""
+    """Return the sentence pairs of these files, in order."""
     pairs: list[Pair] = []
     for name in names:
         sides = [[line or "" for line in Reading().lines(folder / f"{name}.{language}.gz")] for language in LANGUAGES]
         if len(sides[0]) != len(sides[1]):
-            raise DataError(f"{folder / name}: {quantity(len(sides[0]), 'line')} of en, {len(sides[1])} of de")
+            raise DataError(f"{folder / name} has {quantity(len(sides[0]), 'line')} of en but {len(sides[1])} of de")
         pairs += zip(*sides)
     return pairs
 
 
 def divided(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
-    """Those with water in the source, and the others."""
+    """Return the pairs with a word for water in the source, and the others."""
     return [pair for pair in pairs if WATER.search(pair[0])], [pair for pair in pairs if not WATER.search(pair[0])]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Divide Multi30k into captions with water and others.")
+    parser = argparse.ArgumentParser(description="Split Multi30k into captions with water and others.")
     parser.add_argument("multi30k", type=Path, help="folder with train.en.gz, train.de.gz and so on")
     parser.add_argument("output", type=Path, help="folder for water.train.en, land.train.en and so on")
     arguments = parser.parse_args()

@@ -1,15 +1,15 @@
-"""The look-up task: each symbol leads to another; follow the links from one of them.
+"""Generate the look-up task: each symbol leads to a symbol; a question follows the links from one of them.
 
     python examples/memory_network/generate.py look-up/text --links 3 --seed 1
 
-writes train, valid and test as ``.src`` and ``.tgt`` files, one question a line:
+Writes train, valid and test as ``.src`` and ``.tgt`` files, one question per line:
 
-    source   d h b f g c a e c>>>      where a leads, where b leads, and so on; then the question: three links from c
+    source   d h b f g c a e c>>>      a leads to d, b to h, and so on; then the question: three links from c
     target   c>>> e                    the question, and its answer: c leads to b, b to h, h to e
 
-Where a symbol leads is drawn at random. The questions of train follow one link to ``--links`` links, those of valid and of
-test ``--links`` links over symbols that differ: nothing but following all of them tells the answer. The lists of links of
-valid and of test occur in no other set.
+The links are random. Questions of train follow one to ``--links`` links. Questions of valid and test follow ``--links`` links
+over different symbols, so that only a model that follows all links finds the answer. The lists of links of valid and test
+occur in no other split.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from nmt.storage.files import atomic_write, explained_os_errors
 
 MOST_SYMBOLS = len(string.ascii_lowercase)
 
-Links = tuple[str, ...]  # where the first letter leads, the second, ...
+Links = tuple[str, ...]  # the symbol that a leads to, that b leads to, ...
 Pair = tuple[str, str]  # a source line and its target line
 
 
 def path(links: Links, start: str, length: int) -> list[str]:
-    """A symbol, and those that so many links lead to, one after the other."""
+    """Return a symbol and the ``length`` symbols that its links lead to, in order."""
     visited = [start]
     for _ in range(length):
         visited.append(links[string.ascii_lowercase.index(visited[-1])])
@@ -38,13 +38,13 @@ def path(links: Links, start: str, length: int) -> list[str]:
 
 
 def pair(links: Links, visited: list[str]) -> Pair:
-    """The lines that ask for the end of a path."""
+    """Return the source and target line that ask for the end of a path."""
     question = visited[0] + ">" * (len(visited) - 1)
     return " ".join([*links, question]), f"{question} {visited[-1]}"
 
 
 def generate(size: int, held_out: int, symbols: int, longest: int, seed: int) -> dict[str, list[Pair]]:
-    """The three sets: ``size`` training pairs, and ``held_out`` pairs each for valid and for test."""
+    """Return the three splits: ``size`` training pairs, and ``held_out`` pairs each for valid and test."""
     generator = random.Random(seed)
     letters = string.ascii_lowercase[:symbols]
     unseen: dict[Links, Pair] = {}
@@ -64,12 +64,16 @@ def generate(size: int, held_out: int, symbols: int, longest: int, seed: int) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write the look-up task: train, valid and test, .src and .tgt.")
-    parser.add_argument("folder", type=Path, help="where the files are written")
-    parser.add_argument("--size", type=int, default=100000, help="training pairs (default: %(default)s)")
-    parser.add_argument("--held-out", type=int, default=1000, help="pairs in valid and in test (default: %(default)s)")
-    parser.add_argument("--symbols", type=int, default=8, help="symbols, and links of a line (default: %(default)s)")
-    parser.add_argument("--links", type=int, default=3, help="most links that are followed (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of everything random (default: %(default)s)")
+    parser.add_argument("folder", type=Path, help="folder for the output files")
+    parser.add_argument("--size", type=int, default=100000, help="number of training pairs (default: %(default)s)")
+    parser.add_argument(
+        "--held-out", type=int, default=1000, help="pairs in valid and in test, each (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--symbols", type=int, default=8, help="number of symbols and links in a line (default: %(default)s)"
+    )
+    parser.add_argument("--links", type=int, default=3, help="maximum links of a question (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed (default: %(default)s)")
     arguments = parser.parse_args()
     if not 1 <= arguments.links < arguments.symbols <= MOST_SYMBOLS:
         parser.error(f"--symbols must be at most {MOST_SYMBOLS}, and --links from 1 to one less than --symbols")

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The look-up task with one, two and three hops. Everything is written to one folder:
+# The look-up task with memory networks of one, two and three hops. The script writes all files to one folder:
 #
 #     examples/memory_network/run.sh [FOLDER, default look-up]
 #
-# Run it again to continue where it was stopped. Results are in FOLDER/results.json. It fails if three hops do not exceed
-# 90 % or one hop reaches 50 %.
+# Run it again to resume an interrupted run. FOLDER/results.json has the results. The script fails if three hops do not exceed
+# 90 %, or if one hop reaches 50 %.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=${1:-look-up}
 python=${PYTHON:-python}
 
-# Matrices this small gain little from a second thread, and lose much where other programs want the cores.
+# One thread: matrices this small gain little from a second one, and lose much if other programs use the cores.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 "$python" "$here/generate.py" "$folder/text" --links 3 --seed 1

@@ -1,17 +1,18 @@
-"""What the attention heads of a trained model do: each is described in figures, and those that one word describes are drawn.
+"""Describe the attention heads of a trained model in figures, and draw the clearest head of each kind of attention.
 
     python examples/multi30k/name_heads.py runs/multi30k_raw/run val.en val.de heads.svg --draw "Two dogs are running ..."
 
-Sentences and their translations are read from two files, gzip-compressed or not. Of each head, over all pieces that look:
+Reads sentences and their translations from two files, plain or gzip-compressed. Figures of a head, over all attending tokens:
 
-    distance   from where the piece stands to where it looks, in pieces: the mean over the weights
-    entropy    of a row of weights, in bits: 0 where one piece gets everything
-    diagonal   share of the weight within one piece of where the piece stands; between two languages of the place that is as
-               far along in the other sentence
-    does       what most of its weight goes to, of the things that have a name (see NAMED), and the share of the weight
+    distance   mean distance from the attending to the attended token in tokens, weighted by attention
+    entropy    entropy of a row of weights in bits; 0: one token gets all weight
+    diagonal   share of the weight within one token of the attending token; in cross attention, within one token of the same
+               relative position in the other sentence
+    does       named target (see NAMED) that gets the most weight
+    share      share of the weight on that target
 
-The table on standard output is sorted by that last share. Of each kind of attention the head with the largest share is
-drawn, for the sentence --draw.
+The table on standard output is sorted by share. The picture shows the head with the largest share of each kind of attention,
+for the sentence --draw.
 """
 
 from __future__ import annotations
@@ -38,53 +39,56 @@ Columns = Sequence[str]
 
 
 def offset(places: int) -> Callable[[int, Columns], Mask]:
-    """The piece so many places after the one that looks."""
+    """Return the mask of the token ``places`` positions after the attending token."""
     return lambda rows, columns: np.eye(rows, len(columns), places, dtype=bool)
 
 
 def marks(*pieces: str) -> Callable[[int, Columns], Mask]:
-    """Certain pieces, wherever they stand."""
+    """Return the mask of certain tokens, at any position."""
     return lambda rows, columns: np.tile([piece.strip("\u2581") in pieces for piece in columns], (rows, 1))
 
 
 def own_word(rows: int, columns: Columns) -> Mask:
-    """The other pieces of the word that the piece belongs to."""
+    """Return the mask of the other tokens in the word of the attending token."""
     word = np.cumsum(np.isin(np.arange(len(columns)), starts_of_words(columns)))
     return (word[:, None] == word) & ~np.eye(rows, len(columns), dtype=bool)
 
 
 def same_place(rows: int, columns: Columns) -> Mask:
-    """Within one piece of the place that is as far along in the other sentence."""
+    """Return the mask of tokens within one token of the same relative position in the other sentence."""
     return np.abs(along(rows, len(columns))) <= 1
 
 
 def apart(rows: int, columns: int) -> Figures:
-    """How far each column is behind the place of each row, of one sentence [rows, columns]."""
+    """Return the signed distance from each row to each column in one sentence. [rows, columns]"""
     return (np.arange(columns) - np.arange(rows)[:, None]).astype(np.float64)
 
 
 def along(rows: int, columns: int) -> Figures:
-    """The same of two sentences, where places are those that are as far along [rows, columns]."""
+    """Return the signed distance from the relative position of each row to each column of the other sentence.
+
+    [rows, columns]
+    """
     places = np.arange(rows) * ((columns - 1) / max(1, rows - 1))
     return np.arange(columns) - places[:, None]
 
 
-# By kind of attention: what a head may do, by its name.
+# Targets of attention by kind of attention: their name and their mask.
 NAMED: dict[str, dict[str, Callable[[int, Columns], Mask]]] = {
     "encoder": {
-        "the piece before": offset(-1),
-        "the piece itself": offset(0),
-        "the piece after": offset(1),
-        "two pieces before": offset(-2),
-        "two pieces after": offset(2),
+        "the token before": offset(-1),
+        "the token itself": offset(0),
+        "the token after": offset(1),
+        "two tokens before": offset(-2),
+        "two tokens after": offset(2),
         "the rest of the word": own_word,
         "the end of the sentence": marks("</s>"),
         "full stop and comma": marks(".", ","),
     },
     "decoder": {
-        "the last piece written": offset(0),
+        "the last token written": offset(0),
         "the one before it": offset(-1),
-        "the begin of the sentence": marks("<s>"),
+        "the start of the sentence": marks("<s>"),
     },
     "cross": {
         "the same place in the source": same_place,
@@ -96,7 +100,7 @@ NAMED: dict[str, dict[str, Callable[[int, Columns], Mask]]] = {
 
 @dataclass(frozen=True)
 class Head:
-    """A head in figures; layer and number count from 1."""
+    """The figures of a head; layer and number count from 1."""
 
     kind: str
     layer: int
@@ -109,10 +113,10 @@ class Head:
 
 
 def heads(sentences: Sequence[SentenceAttention]) -> Iterator[Head]:
-    """All heads of the model that these sentences went through; of empty ones it has no weights."""
+    """Yield all heads of the model that computed the attention of these sentences. Empty sentences are skipped."""
     sentences = [one for one in sentences if one.source]
     if not sentences:
-        raise DataError("there is no sentence to look at, only empty lines")
+        raise DataError("the text has only empty lines; give sentences")
     if lacking := [kind for kind in NAMED if kind not in sentences[0].weights]:
         raise UsageError(f"the model has no attention of this kind: {', '.join(lacking)}; name a Transformer")
     for kind, named in NAMED.items():
@@ -135,18 +139,18 @@ def heads(sentences: Sequence[SentenceAttention]) -> Iterator[Head]:
 
 
 def mean_over_rows(maps: Sequence[Figures], factors: Sequence[npt.ArrayLike]) -> Figures:
-    """The sum of each row of ``maps`` [L, H, R, C] times ``factors`` [R, C], and the mean of all rows [L, H]."""
+    """Sum each row of ``maps`` [L, H, R, C] times ``factors`` [R, C], and return the mean over all rows. [L, H]"""
     total: Figures = np.sum([(weights * factor).sum((2, 3)) for weights, factor in zip(maps, factors)], axis=0)
     return total / sum(weights.shape[2] for weights in maps)
 
 
 def best_of_each_kind(ranked: Sequence[Head]) -> list[Head]:
-    """Of heads that are sorted by their share, the first of each kind."""
+    """Return the first head of each kind. ``ranked``: heads sorted by share."""
     return [next(head for head in ranked if head.kind == kind) for kind in NAMED]
 
 
 def draw(model: str, found: Sequence[Head], sentence: str, output: Path) -> None:
-    """The heads side by side, for one sentence and its translation."""
+    """Draw the heads next to each other, for one sentence and its translation."""
     (one,) = nmt.attention(model, [sentence])
     panels = []
     for head in found:
@@ -160,16 +164,16 @@ def draw(model: str, found: Sequence[Head], sentence: str, output: Path) -> None
 def main() -> None:
     parser = argparse.ArgumentParser(description="Describe the attention heads of a model, and draw three of them.")
     parser.add_argument("model", help="run folder or checkpoint")
-    parser.add_argument("sources", type=Path, help="sentences, one a line")
+    parser.add_argument("sources", type=Path, help="sentences, one per line")
     parser.add_argument("translations", type=Path, help="their translations, line for line")
     parser.add_argument("output", type=Path, help="picture to write, .svg or .png")
-    parser.add_argument("--lines", type=int, default=200, help="so many sentences are looked at (200)")
-    parser.add_argument("--draw", help="the sentence to draw; default: the first of the file that is not empty")
+    parser.add_argument("--lines", type=int, default=200, help="number of sentences to read (200)")
+    parser.add_argument("--draw", help="sentence to draw; default: the first non-empty one of the file")
     arguments = parser.parse_args()
     if arguments.lines < 1:
         parser.error(f"--lines must be at least 1, not {arguments.lines}")
     if arguments.draw is not None and not arguments.draw.strip():
-        parser.error("--draw names no sentence; leave it out for the first of the file")
+        parser.error("--draw is empty; leave it out for the first sentence of the file")
     try:
         sources, translations = (
             [line or "" for line in islice(Reading().lines(path), arguments.lines)]

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Multi30k English-German, raw text as in run_raw.sh, three seeds with BPE-dropout and three without.
+# Multi30k English-German on raw text as in run_raw.sh: three seeds with BPE-dropout, and three without.
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_bpe_dropout.sh [OUTPUT, default runs/multi30k_bpe_dropout]
 #
-# SEEDS="1 2" and DIGITS="0 05 1" choose others: 05 is a dropout of 0.05. Stop it and run it again: finished runs are passed
-# over, the one at hand continues where it was. UPDATES=300 makes fewer updates than 3,224; decide on it before the first
-# call, since the rate falls to zero with the last update. Scores are in OUTPUT/*/*.json, means over the seeds in OUTPUT/results.json.
+# SEEDS="1 2" selects other seeds, and DIGITS="0 05 1" other dropouts: 05 is a dropout of 0.05. Run the script again to resume
+# an interrupted run; finished runs are skipped. UPDATES=300 trains for 300 updates; the default is 3,224. Set it before the
+# first call, since the learning rate falls to zero at the last update. Scores are in OUTPUT/*/*.json, means over the seeds in
+# OUTPUT/results.json.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
@@ -25,7 +26,7 @@ fi
 for seed in $seeds; do
     for digits in ${DIGITS:-0 1}; do
         run="$output/dropout-0.$digits-seed-$seed"
-        # Epochs have as many more updates as sentences have more pieces: all runs make the 3,224 updates of run_raw.sh.
+        # BPE-dropout makes sentences longer, so that an epoch has more updates. All runs make the 3,224 updates of run_raw.sh.
         if [ "$digits" = 0 ]; then
             nmt-train "$output/corpus" recipe=multi30k_raw --save-dir "$run" --max-epoch 0 --max-update "$updates" --seed "$seed"
         else

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Six architectures on Multi30k English-German with an equal budget: 13 epochs, about 5.9 million target tokens each, over
-# 1.2 to 1.4 million parameters besides the embeddings (the experts: 2.1 million). Then they are compared.
+# Compare six architectures on Multi30k English-German with an equal budget: 13 epochs, or about 5.9 million target tokens.
+# Each has 1.2 to 1.4 million parameters without the embeddings; the Transformer with experts has 2.1 million.
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_family.sh [OUTPUT, default runs/multi30k_family]
 #
-# MODELS="lstm conv_s2s transformer" chooses others, two at least; they are compared with the first of them. Stop it and run
-# it again: training continues where it was. Scores are in OUTPUT/results.json.
-# shellcheck disable=SC2086  # $options are several words
+# MODELS="lstm conv_s2s transformer" selects other models, at least two. Each is compared with the first one. Run the script
+# again to resume an interrupted run. OUTPUT/results.json has the scores.
+# shellcheck disable=SC2086  # $options holds several words
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
@@ -14,7 +14,7 @@ output=${1:-runs/multi30k_family}
 python=${PYTHON:-python}
 models=${MODELS:-lstm gnmt conv_s2s bytenet transformer transformer_moe}
 if [ "$(wc -w <<< "$models")" -lt 2 ]; then
-    echo "run_family.sh: MODELS='$models' leaves nothing to compare; name two models at least" >&2
+    echo "run_family.sh: MODELS='$models' has nothing to compare; name at least two models" >&2
     exit 2
 fi
 . "$here/../needs.sh"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Multi30k English-German, raw and cased text in and out: recipe=multi30k_raw, joint BPE of 8,000, scored with sacreBLEU.
+# Multi30k English-German, raw and cased text in and out: recipe=multi30k_raw, joint BPE of 8,000 tokens, sacreBLEU.
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_raw.sh [OUTPUT, default runs/multi30k_raw]
 #
-# Stop it and run it again: training continues where it was. Scores are in OUTPUT/results.json.
+# Run it again to resume an interrupted run. OUTPUT/results.json has the scores.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Multi30k English-German, lower-cased and tokenised as in run_tokenised.sh: recipe=multi30k_record, three seeds.
+# Multi30k English-German, lower-cased and tokenized as in run_tokenised.sh: recipe=multi30k_record, three seeds.
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_record.sh [OUTPUT, default runs/multi30k_record]
 #
-# SEEDS="1" trains one. Stop it and run it again: training continues where it was. EPOCHS=2 trains for fewer epochs than 32.
+# SEEDS="1" trains one seed. Run it again to resume an interrupted run. EPOCHS=2 trains for 2 epochs; the default is 32.
+# OUTPUT/results.json has the scores.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k_tok/}/multi30k_tok

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Variants of the Transformer on Multi30k English-German, with the budget and the settings of run_family.sh.
 #
-#     NMT_DATA=FOLDER examples/multi30k/run_variants.sh [OUTPUT, default runs/multi30k_family, whose corpus it takes]
+#     NMT_DATA=FOLDER examples/multi30k/run_variants.sh [OUTPUT, default runs/multi30k_family]
 #
-# Stop it and run it again: training continues where it was. Scores are in OUTPUT/results.json.
+# The script uses the corpus of run_family.sh if it is in OUTPUT. Run it again to resume an interrupted run.
+# OUTPUT/results.json has the scores.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # The copy task: a Neural Turing Machine and an LSTM learn to copy up to 20 vectors, and are tested with up to 120.
-# Everything is written to one folder:
+# The script writes all files to one folder:
 #
 #     examples/neural_turing_machine/run.sh [FOLDER, default copy]
 #
-# Run it again to continue where it was stopped. It fails if the machine copies less than 90 % of the sequences of 120.
+# Run it again to resume an interrupted run. FOLDER/results.json has the results. The script fails if the Neural Turing Machine
+# copies less than 90 % of the sequences of 120 vectors.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=${1:-copy}
 python=${PYTHON:-python}
 lengths=10,20,40,60,80,100,120
 
-# Matrices this small gain little from a second thread, and lose much where other programs want the cores.
+# One thread: matrices this small gain little from a second one, and lose much if other programs use the cores.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 "$python" "$here/generate.py" "$folder/text" --task copy --longest 20 --size 200000 --held-out 100 \
@@ -57,5 +58,5 @@ import json, sys
 
 (score,) = json.load(open(sys.argv[1], encoding="utf-8"))["scores"]
 print(f"120 vectors: {score['score']:.2f} % exact match {score['detail']}")
-sys.exit(0 if score["score"] >= 90 else "a machine that learnt to copy 20 vectors should copy 90 % of the sequences of 120")
+sys.exit(0 if score["score"] >= 90 else "a machine that learned to copy 20 vectors should copy 90 % of the sequences of 120")
 CHECK

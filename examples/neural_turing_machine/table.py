@@ -1,9 +1,9 @@
-"""Bit errors and exact sequences of several systems by length, as a table and as a picture.
+"""Report bit errors and exact sequences of several systems by length, as a table and a picture.
 
     python examples/neural_turing_machine/table.py copy --systems ntm,lstm --lengths 10,20,40
 
-reads copy/text/test.LENGTH.tgt and copy/SYSTEM/test.LENGTH.hypotheses, and writes copy/table.md and copy/table.png. A bit
-error is a wrong bit; of a vector that is missing, or one too many, every bit counts as wrong.
+Reads copy/text/test.LENGTH.tgt and copy/SYSTEM/test.LENGTH.hypotheses, and writes copy/table.md and copy/table.png. A bit
+error is a wrong bit. Every bit of a missing or surplus vector counts as wrong.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from nmt.storage.files import atomic_write
 
 @dataclass(frozen=True)
 class Result:
-    """What a system made of the test set of one length."""
+    """Errors of a system on the test set of one length."""
 
     length: int
-    bit_errors: float  # a sequence, on average
-    exact: float  # share of sequences without any error, in per cent
+    bit_errors: float  # mean per sequence
+    exact: float  # share of sequences without errors in %
 
 
 def bit_errors(hypothesis: str, reference: str) -> int:
-    """Wrong bits of one line."""
+    """Return the number of wrong bits in a line."""
     pairs = zip_longest(hypothesis.split(), reference.split(), fillvalue="")
     return sum(a != b for ours, theirs in pairs for a, b in zip_longest(ours, theirs, fillvalue=None))
 
@@ -53,7 +53,7 @@ def lines(path: Path) -> list[str]:
 
 
 def table(results: dict[str, list[Result]]) -> str:
-    """Markdown: a row a length, and two columns a system."""
+    """Return a Markdown table with a row per length and two columns per system."""
     names = list(results)
     head = ["length", *(f"{name}: {what}" for name in names for what in ("bit errors", "exact %"))]
     rows = [head, ["---"] * len(head)]
@@ -64,7 +64,7 @@ def table(results: dict[str, list[Result]]) -> str:
 
 
 def draw(results: dict[str, list[Result]], output: Path) -> None:
-    """Bit errors and exact sequences against length."""
+    """Plot bit errors and exact sequences against length."""
     figure = Figure(figsize=(7.0, 6.0), dpi=150, layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True)
     for name, of_lengths in results.items():
@@ -90,10 +90,14 @@ def numbers(text: str) -> list[int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Write a table and a picture of bit errors by length.")
-    parser.add_argument("folder", type=Path, help="with text/ and a folder of hypotheses for each system")
-    parser.add_argument("--systems", required=True, help="names of these folders, with commas between them")
+    parser.add_argument("folder", type=Path, help="folder with text/ and a folder of hypotheses for each system")
+    parser.add_argument("--systems", required=True, help="names of these folders, separated by commas")
     parser.add_argument(
-        "--lengths", type=numbers, required=True, metavar="LENGTHS", help="of the test sets, with commas between them"
+        "--lengths",
+        type=numbers,
+        required=True,
+        metavar="LENGTHS",
+        help="lengths of the test sets, separated by commas",
     )
     arguments = parser.parse_args()
     try:

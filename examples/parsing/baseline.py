@@ -1,9 +1,9 @@
-"""Right-branching trees: what a parser must beat.
+"""Make right-branching trees, a baseline for parsers.
 
     python examples/parsing/baseline.py < text/test.src > test.right-branching
 
-Every word but the last two opens a node that goes on to the end: (S The (VP dog (VP barks ...))). Punctuation at the end
-belongs to the root, which is S; --label is that of all other nodes.
+Every word except the last two opens a node that extends to the end: (S The (VP dog (VP barks ...))). Punctuation at the end
+belongs to the root, which is S. --label is the label of all other nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nmt.errors import DataError, NMTError
 
 
 def right_branching(words: Sequence[str], label: str) -> str:
-    """The line of the tree's symbols."""
+    """Return the symbols of the tree as a line."""
     last = len(words)
     while last > 1 and words[last - 1] in PUNCTUATION:
         last -= 1
@@ -32,9 +32,9 @@ def right_branching(words: Sequence[str], label: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make right-branching trees of sentences.")
-    parser.add_argument("--label", default="VP", help="of all nodes but the root (default: %(default)s)")
+    parser.add_argument("--label", default="VP", help="label of all nodes except the root (default: %(default)s)")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends as other filters do before ``| head``
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if the reader of the pipe ends, as ``| head`` does
     try:
         for number, line in enumerate(Reading().stream(sys.stdin.buffer, "standard input"), start=1):
             words = words_of(line or "")

@@ -1,10 +1,9 @@
-"""Rare words replaced by classes of their spelling, as parsers do (Petrov et al. 2006): capitals, digits, dashes, endings.
+"""Replace rare words by classes of their spelling, as in Petrov et al. 2006: capitals, digits, dashes, endings.
 
     python examples/parsing/classes.py text/train.src --min-count 2 < text/train.src > classes/train.src
 
-A word that the first file has fewer than --min-count times becomes a class such as UNK-lower-ing: the model meets classes in
-training in the place of words that it sees once, and when it parses in the place of those that it never saw. A line keeps
-its number of words.
+A word that occurs fewer than --min-count times in the first file becomes a class such as UNK-lower-ing. In training, classes
+replace words that occur once; in parsing, they replace unknown words. A line keeps its number of words.
 """
 
 from __future__ import annotations
@@ -22,11 +21,14 @@ from trees import words_of
 from nmt.data.text.lines import Reading
 from nmt.errors import NMTError
 
-ENDINGS = "ing ion ity ers est ed er ly al ic ous ive able ment ness s y".split()  # the first that fits
+ENDINGS = "ing ion ity ers est ed er ly al ic ous ive able ment ness s y".split()  # the first match counts
 
 
 def class_of(word: str, first: bool, known: Container[str]) -> str:
-    """``first``: at a sentence's begin, where a capital says little; there it counts whether the small form is ``known``."""
+    """Return the class of a word.
+
+    ``first``: the word begins a sentence, so that a capital says little. Its class tells if the lower-case form is ``known``.
+    """
     parts = ["UNK"]
     if re.search(r"[0-9]", word):
         parts.append("number" if not re.search(r"[A-Za-z]", word) else "digits")
@@ -50,10 +52,12 @@ def replaced(line: str, known: Container[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Replace rare words, line by line, by classes of their spelling.")
-    parser.add_argument("training", type=Path, help="the training text, whose words are counted")
-    parser.add_argument("--min-count", type=int, default=2, help="a word this frequent is kept (default: %(default)s)")
+    parser.add_argument("training", type=Path, help="training text, for the counts of words")
+    parser.add_argument(
+        "--min-count", type=int, default=2, help="minimum count of a word to keep (default: %(default)s)"
+    )
     arguments = parser.parse_args()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends as other filters do before ``| head``
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if the reader of the pipe ends, as ``| head`` does
     try:
         counts = Counter(word for line in Reading().lines(arguments.training) for word in words_of(line or ""))
         known = {word for word, count in counts.items() if count >= arguments.min_count}

@@ -1,7 +1,7 @@
-"""Trees as the lines that a model writes, and back: whatever the model wrote becomes a tree of exactly the words given.
+"""Convert trees to lines for a model, and back. Any line of a model becomes a tree of exactly the given words.
 
-Of ``(S (NP DT NN )NP (VP VBZ )VP . )S`` the closers may lose their labels, and tags may all become XX (Vinyals et al. 2015,
-"Grammar as a Foreign Language"). The words are not in a line; they come back from the source.
+In a line such as ``(S (NP DT NN )NP (VP VBZ )VP . )S``, closers can be without labels, and all tags can be XX (Vinyals et al.
+2015, "Grammar as a Foreign Language"). A line does not contain the words; they come from the source.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from trees import Tree, closes, is_tag, opens
 from nmt.errors import DataError
 
 XX = "XX"
-ROOT = "S"  # of what has no root: the root of nine trees in ten
+ROOT = "S"  # root of lines without a root: nine of ten trees have it
 
-# Words whose tag the treebank's guidelines leave no choice of. EVALB leaves words out by these tags, in both trees: were
-# they the model's, one wrong tag of a comma would make the whole sentence an error.
+# Words with a fixed tag by the treebank's guidelines. EVALB removes words with these tags from both trees. If the model chose
+# these tags, one wrong tag of a comma would make the whole sentence an error.
 PUNCTUATION = {
     ",": ",",
     ".": ".",
@@ -35,19 +35,19 @@ PUNCTUATION = {
 }
 
 REPAIRS = {
-    "strange": "symbols that are none were left out",
-    "unopened": "closers of nothing were left out",
+    "strange": "unknown symbols were dropped",
+    "unopened": "closers without an opener were dropped",
     "unclosed": "nodes were closed before the one around them, or at the end",
-    "surplus": "leaves beyond the last word were left out",
+    "surplus": "leaves beyond the last word were dropped",
     "missing": "leaves were added under the root",
-    "empty": "nodes without a leaf were left out",
+    "empty": "nodes without a leaf were dropped",
     "rootless": "trees got a root",
 }
 _SYMBOL = re.compile(r"\([^()\s]+|\)[^()\s]*|[^()\s]+")
 
 
 def linearise(tree: Tree, *, closers: bool = True, tags: bool = False) -> str:
-    """A line of the tree's symbols; ``closers``: with their labels, ``tags``: as they are, else all are XX."""
+    """Return the symbols of the tree as a line. ``closers``: keep their labels; ``tags``: keep tags, otherwise all are XX."""
 
     def written(symbol: str) -> str:
         if is_tag(symbol):
@@ -58,16 +58,16 @@ def linearise(tree: Tree, *, closers: bool = True, tags: bool = False) -> str:
 
 
 def restore(line: str, words: Sequence[str]) -> tuple[Tree, Counter[str]]:
-    """The tree of these words that a line means, and how often it was repaired, by kind (``REPAIRS``).
+    """Return the tree of a line over these words, and the number of repairs by kind (``REPAIRS``).
 
-    Tags that the line has are kept; punctuation has the tags of ``PUNCTUATION``, and no other word has one of those.
+    The tree keeps the tags of the line. Punctuation always gets the tags of ``PUNCTUATION``, and no other word gets them.
     """
     if not words:
         raise DataError("a sentence without words has no tree")
     bracket = next((word for word in words if "(" in word or ")" in word), None)
     if bracket is not None:
         raise DataError(
-            f"the word '{bracket}' has a bracket, which is a node's in a tree; words.py cuts sentences as treebanks do"
+            f"the word '{bracket}' has a bracket, which marks a node of a tree; split the sentence into words with words.py"
         )
     repairs: Counter[str] = Counter()
     symbols = _with_root(_balanced(line.split(), len(words), repairs), len(words), repairs)
@@ -77,7 +77,10 @@ def restore(line: str, words: Sequence[str]) -> tuple[Tree, Counter[str]]:
 
 
 def tags_of(words: Sequence[str]) -> Iterable[str | None]:
-    """The tag of each word that is punctuation. A ' after a ` or after punctuation is a quotation mark, or else POS."""
+    """Yield the tag of each word that is punctuation, None for other words.
+
+    A ' after a ` or after punctuation is a quotation mark, otherwise POS.
+    """
     quoted, before = False, ""
     for word in words:
         if word == "'":
@@ -96,9 +99,9 @@ def _tag(proper: str | None, written: str) -> str:
 
 
 def _balanced(symbols: Iterable[str], num_words: int, repairs: Counter[str]) -> list[str]:
-    """Every node closed with its own label, none empty, and as many leaves as there are words if the line has them."""
+    """Return symbols in which every node has a leaf and its closer, with at most ``num_words`` leaves."""
     made: list[str] = []
-    opened: list[tuple[int, int]] = []  # of each open node: its opener's place, and leaves before it
+    opened: list[tuple[int, int]] = []  # per open node: position of its opener, and leaves before it
     leaves = 0
 
     def close() -> None:
@@ -135,7 +138,7 @@ def _balanced(symbols: Iterable[str], num_words: int, repairs: Counter[str]) -> 
 
 
 def _above(closer: str, opened: Sequence[str]) -> int | None:
-    """How many open nodes stand within the one that is closed: the innermost of its label. None: there is no such node."""
+    """Return the number of open nodes inside the innermost node with the closer's label; None if there is no such node."""
     if closer == ")":
         return 0 if opened else None
     wanted = "(" + closer[1:]
@@ -143,7 +146,7 @@ def _above(closer: str, opened: Sequence[str]) -> int | None:
 
 
 def _with_root(symbols: list[str], num_words: int, repairs: Counter[str]) -> list[str]:
-    """Under one root, with the leaves that were missing as its last children."""
+    """Return the symbols under one root, with missing leaves as its last children."""
     if not _has_root(symbols):
         symbols = [f"({ROOT}", *symbols, f"){ROOT}"]
         repairs["rootless"] += 1
@@ -153,7 +156,7 @@ def _with_root(symbols: list[str], num_words: int, repairs: Counter[str]) -> lis
 
 
 def _has_root(symbols: Sequence[str]) -> bool:
-    """Whether the node that begins first ends last."""
+    """Return whether the first node ends last."""
     depth = 0
     for place, symbol in enumerate(symbols):
         depth += opens(symbol) - closes(symbol)

@@ -1,16 +1,16 @@
-"""Trees of the Penn Treebank as parallel text: words, and linearised trees.
+"""Convert trees of the Penn Treebank to parallel text: words, and linearized trees.
 
     python examples/parsing/prepare.py train.mrg.gz runs/parsing/text/train
 
-writes, a line for each tree,
+Writes four files with one line per tree:
 
     train.src     words
-    train.tgt     the tree's symbols, such as (S (NP XX XX )NP (VP XX )VP XX )S
-    train.align   which word each symbol stands at (i-j: word i, symbol j), for nmt-train --criterion guided_alignment
-    train.trees   the tree in brackets, as nmt-score --metrics brackets reads it
+    train.tgt     symbols of the tree, such as (S (NP XX XX )NP (VP XX )VP XX )S
+    train.align   the word of each symbol (i-j: word i, symbol j), for nmt-train --criterion guided_alignment
+    train.trees   the tree in brackets, for nmt-score --metrics brackets
 
-With --guide leaves a word is aligned to its own symbol alone. With next, every symbol stands at the first word that no
-symbol before it has read, which for a tag is its own; those after the last word stand at none.
+With --guide leaves, a word is aligned only to its tag. With --guide next, every symbol is aligned to the first word whose tag
+is not before the symbol; for a tag, this is its own word. Symbols after the last tag have no alignment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nmt.storage.files import atomic_write, explained_os_errors
 
 
 def alignment(tree: Tree, guide: str) -> str:
-    """Pairs i-j of a word and a symbol, counted from 0."""
+    """Return pairs i-j of a word and a symbol, counted from 0."""
     pairs, word = [], 0
     for place, symbol in enumerate(tree.symbols):
         if is_tag(symbol) or (guide == "next" and word < len(tree.words)):
@@ -38,7 +38,7 @@ def alignment(tree: Tree, guide: str) -> str:
 
 
 def written(trees: Sequence[Tree], arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """The lines of each file, by the ending of its name."""
+    """Return the lines of each file, by file name suffix."""
     closers, tags = arguments.closers == "labelled", arguments.tags == "keep"
     return {
         "src": [" ".join(tree.words) for tree in trees],
@@ -49,14 +49,17 @@ def written(trees: Sequence[Tree], arguments: argparse.Namespace) -> dict[str, l
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Make parallel text of trees: words and linearised trees.")
-    parser.add_argument("trees", type=Path, help="bracketed trees, compressed with gzip or not")
-    parser.add_argument("output", help="beginning of the files' names, such as text/train")
+    parser = argparse.ArgumentParser(description="Convert trees to parallel text: words and linearized trees.")
+    parser.add_argument("trees", type=Path, help="file of bracketed trees, plain or gzip-compressed")
+    parser.add_argument("output", help="prefix of the output files, such as text/train")
     parser.add_argument(
-        "--closers", choices=("labelled", "plain"), default="labelled", help=")NP or ) (default: %(default)s)"
+        "--closers",
+        choices=("labelled", "plain"),
+        default="labelled",
+        help="form of closers: )NP or ) (default: %(default)s)",
     )
     parser.add_argument(
-        "--tags", choices=("xx", "keep"), default="xx", help="XX or the tag of each word (default: %(default)s)"
+        "--tags", choices=("xx", "keep"), default="xx", help="symbols of words: XX or their tags (default: %(default)s)"
     )
     parser.add_argument(
         "--guide", choices=("leaves", "next"), default="leaves", help="symbols with an alignment (default: %(default)s)"
@@ -65,7 +68,7 @@ def main() -> None:
     try:
         trees = list(read_trees(arguments.trees))
         if not trees:
-            raise DataError(f"{arguments.trees}: there is no tree")
+            raise DataError(f"{arguments.trees} has no tree")
         folder = Path(arguments.output).parent
         with explained_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Table 4 of "Attention Is All You Need" as published, into a file of results:
+"""Add the published figures of Table 4 of "Attention Is All You Need" to a file of results.
 
     python examples/parsing/published.py runs/parsing/results.json
 
-F1 of section 23. Rows that were run already stay as they are.
+The figures are F1 on section 23. Rows that were run stay unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from results import Result, add_all
+from results import OTHERS, Result, add_all
 
 from nmt.errors import NMTError
 
@@ -32,6 +32,11 @@ F1 = {
     "Luong et al. (2015), multi-task": 93.0,
     "Dyer et al. (2016), generative": 93.3,
 }
+SYSTEMS = ("Transformer", "Vinyals & Kaiser et al.")  # systems of this project
+
+
+def result(row: str, f1: float) -> Result:
+    return Result("Table 4", row, "F1", published=f1, setting="" if row.startswith(SYSTEMS) else OTHERS)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("file", type=Path, help="file of results (JSON)")
     given = parser.parse_args(arguments)
     try:
-        add_all(given.file, [Result("Table 4", row, "F1", published=f1) for row, f1 in F1.items()])
+        add_all(given.file, [result(row, f1) for row, f1 in F1.items()])
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(error.exit_status)

@@ -1,10 +1,10 @@
-"""What a model wrote, and the words of its sentences, as trees in brackets.
+"""Convert the output of a model and the words of its sentences to trees in brackets.
 
     python examples/parsing/restore.py text/test.src --nbest 10 < test.hypotheses > test.parses
 
-Lines that are not a tree of exactly the sentence's words are repaired, so that EVALB never meets an error sentence; how
-often, by kind, is told on standard error. With --nbest K each sentence has K lines, best first (nmt-generate --nbest K):
-the first that needs no repair is taken, and the first of all if each one needs some.
+Lines that are not a tree of exactly the sentence's words are repaired, so that EVALB has no error sentences. The script
+reports the numbers of repairs by kind on standard error. With --nbest K, each sentence has K lines, best first (nmt-generate
+--nbest K). The script uses the first line that needs no repair, or the first line if all need repairs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nmt.errors import DataError, NMTError, quantity
 
 
 def best(lines: Sequence[str], words: Sequence[str]) -> tuple[Tree, Counter[str], int]:
-    """The tree of the first line that is one, or of the first line; its repairs; and the line's number, from 0."""
+    """Return the tree of the first line without repairs, or of the first line; its repairs; and the line number, from 0."""
     found = [restore(line, words) for line in lines]
     number = next((number for number, (_, repairs) in enumerate(found) if not repairs), 0)
     return *found[number], number
@@ -44,7 +44,7 @@ def all_best(
 
 
 def report(repairs: Sequence[Counter[str]], later: int) -> str:
-    """A line for the sentences, and one for each kind of repair that there was."""
+    """Return a line for all sentences, and one for each kind of repair that occurred."""
     total = sum(repairs, Counter[str]())
     repaired = f"{sum(map(bool, repairs))} of {quantity(len(repairs), 'sentence')} repaired"
     lines = [f"{repaired}, {later} taken from a later hypothesis"]
@@ -53,15 +53,13 @@ def report(repairs: Sequence[Counter[str]], later: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Make trees of linearised ones and words.")
-    parser.add_argument("words", type=Path, help="the sentences, words separated by spaces")
-    parser.add_argument(
-        "--nbest", type=int, default=1, help="lines for each sentence, best first (default: %(default)s)"
-    )
+    parser = argparse.ArgumentParser(description="Convert linearized trees and words to trees in brackets.")
+    parser.add_argument("words", type=Path, help="file of sentences, with words separated by spaces")
+    parser.add_argument("--nbest", type=int, default=1, help="lines per sentence, best first (default: %(default)s)")
     arguments = parser.parse_args()
     if arguments.nbest < 1:
         parser.error(f"--nbest must be at least 1, not {arguments.nbest}")
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends as other filters do before ``| head``
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if the reader of the pipe ends, as ``| head`` does
     try:
         sentences = [line or "" for line in Reading().lines(arguments.words)]
         hypotheses = [line or "" for line in Reading().stream(sys.stdin.buffer, "standard input")]

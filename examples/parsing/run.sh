@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Table 4 of "Attention Is All You Need" on a sample of the Penn Treebank: three parsers and a baseline, scored as EVALB does.
+# Table 4 of "Attention Is All You Need" on a sample of the Penn Treebank: three parsers and a baseline, scored like EVALB.
 #
 #     NMT_DATA=FOLDER examples/parsing/run.sh [OUTPUT, default runs/parsing]
 #
-# FOLDER/treebank holds train.mrg.gz, dev.mrg.gz and test.mrg.gz (split.py makes them). Stop the script and run it again:
-# trainings that are done are passed over, the one at hand continues where it was. Results are in OUTPUT/results.json.
-# SYSTEMS="lstm" makes one parser alone, and EPOCHS=10 trains for other epochs than the recipes' 30 (vinyals: 50).
-# shellcheck disable=SC2086  # $limit is two words or none
+# FOLDER/treebank holds train.mrg.gz, dev.mrg.gz and test.mrg.gz (split.py makes them). Run the script again to resume an
+# interrupted run; finished training runs are skipped. OUTPUT/results.json has the results. SYSTEMS="lstm" trains only this
+# parser. EPOCHS=10 trains for 10 epochs; the recipes have 30 (vinyals: 50).
+# shellcheck disable=SC2086  # $limit holds two words or none
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 treebank=${NMT_DATA:?set NMT_DATA to the folder that holds treebank/}/treebank
@@ -19,16 +19,16 @@ for system in $systems; do
     case $system in
     lstm | transformer | vinyals) ;;
     *)
-        echo "run.sh: SYSTEMS names '$system', which is no parser; there are lstm, transformer and vinyals" >&2
+        echo "run.sh: SYSTEMS names '$system', which is not a parser; there are lstm, transformer and vinyals" >&2
         exit 2
         ;;
     esac
 done
 
-# Matrices this small gain little from a second thread, and lose much where other programs want the cores.
+# One thread: matrices this small gain little from a second one, and lose much if other programs use the cores.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
-# Words and trees. Rare words become classes; in tagged/ the symbols of words are their tags, in plain/ all are XX.
+# Words and trees. Rare words become classes. The symbol of a word is its tag in tagged/, and always XX in plain/.
 for split in train dev test; do
     "$python" "$here/prepare.py" "$treebank/$split.mrg.gz" "$output/trees/$split" --tags keep --guide next
     "$python" "$here/prepare.py" "$treebank/$split.mrg.gz" "$output/plain/$split"
@@ -52,7 +52,7 @@ nmt-score --sys "$output/test.right_branching.parses" --ref "$output/trees/test.
 "$python" "$here/../results.py" add "$output/results.json" --experiment "Table 4" --metric F1 \
     --row "right-branching trees" --score "$output/test.right_branching.json" --setting "test of the sample"
 
-# The search is the recipe's. Of ten hypotheses the first that is a tree is taken, but of the paper's baseline the best one.
+# The recipes set the search. A parse is the first tree in ten hypotheses; for vinyals (the paper's baseline), the best one.
 trees=$(wc -l < "$output/trees/train.trees")
 for system in $systems; do
     nbest=10
@@ -84,7 +84,7 @@ for system in $systems; do
         nmt-score --sys "$output/$split.$system.parses" --ref "$output/trees/$split.trees" --metrics brackets \
             --format json > "$output/$split.$system.json"
         case $split in
-        dev) measure=(--metric "F1 on dev") ;; # nothing published is of it
+        dev) measure=(--metric "F1 on dev") ;; # no published figure is for dev
         test) measure=(--metric F1 ${published:+--published "$published"}) ;;
         esac
         "$python" "$here/../results.py" add "$output/results.json" --experiment "Table 4" "${row[@]}" "${measure[@]}" \

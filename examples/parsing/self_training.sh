@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Semi-supervised parsing in miniature: a parser that run.sh trained parses sentences without trees, and a new one learns from
-# both, one sentence in two being the treebank's.
+# Semi-supervised parsing in miniature: the LSTM of run.sh parses sentences without trees. A new parser learns from these and
+# from the treebank, with equal shares of sentences.
 #
 #     examples/parsing/self_training.sh SENTENCES [OUTPUT, default runs/parsing]
 #
-# SENTENCES has a sentence on each line, cut into words as the treebank cuts them (words.py does it), and is not compressed.
-# OUTPUT is the folder of run.sh; results are added to its results.json. Stop the script and run it again: it continues
-# where it was.
+# SENTENCES is an uncompressed file with one sentence per line, split into words like the treebank (words.py does this).
+# OUTPUT is the folder of run.sh; the script adds results to its results.json. Run it again to resume an interrupted run.
+# EPOCHS=10 trains for 10 epochs; the default is 15.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 sentences=${1:?name a file of sentences}
@@ -36,13 +36,13 @@ if [ ! -e "$output/parsed/corpus/manifest.json" ]; then
     nmt-generate --path "$output/lstm" --input "$output/parsed/classes" --output "$output/parsed/hypotheses" \
         --overwrite --beam 5
     "$python" "$here/restore.py" "$output/parsed/words" < "$output/parsed/hypotheses" > "$output/parsed/parses"
-    # The trees that were made are a treebank like the other one.
+    # The new trees form a second treebank.
     "$python" "$here/prepare.py" "$output/parsed/parses" "$output/parsed/train" --tags keep --guide next
     cp "$output/parsed/classes" "$output/parsed/train.src"
     nmt-preprocess --source-lang src --target-lang tgt --trainpref "$output/parsed/train" --align-suffix align \
         --srcdict "$output/tagged/corpus" --tgtdict "$output/tagged/corpus" --destdir "$output/parsed/corpus"
 elif ! cmp -s "$output/parsed/words.new" "$output/parsed/words"; then
-    echo "self_training.sh: $output/parsed was made of other sentences than $sentences; move it and $output/self_trained" >&2
+    echo "self_training.sh: $output/parsed was made from other sentences than $sentences; move it and $output/self_trained" >&2
     exit 1
 fi
 

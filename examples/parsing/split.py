@@ -1,9 +1,9 @@
-"""The sample of the Penn Treebank that NLTK distributes, divided for training, dev and test.
+"""Split NLTK's sample of the Penn Treebank into train, dev and test.
 
     python examples/parsing/split.py ~/nltk_data/corpora/treebank/combined data/treebank
 
-The sample is 199 files of bracketed trees, wsj_0001.mrg to wsj_0199.mrg. The last twenty are for the test, the twenty before
-them for dev, all others for training. Each part becomes one file, train.mrg.gz and so on, with the trees in their order.
+The sample has 199 files of bracketed trees, wsj_0001.mrg to wsj_0199.mrg. The last twenty files are for test, the twenty
+before them for dev, and all others for training. Each split becomes one file, such as train.mrg.gz, with the trees in order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nmt.data.text.lines import Reading
 from nmt.errors import DataError, NMTError, quantity
 from nmt.storage.files import atomic_write, explained_os_errors
 
-# The first file of each part, and how many trees the part had for the figures of README.md.
+# First file of each split, and its number of trees for the figures of README.md.
 FIRST = {"train": 1, "dev": 160, "test": 180}
 TREES = {"train": 3396, "dev": 273, "test": 245}
 
@@ -31,7 +31,7 @@ def part_of(number: int) -> str:
 
 
 def divided(folder: Path) -> dict[str, list[Path]]:
-    """The files of each part, in order."""
+    """Return the files of each split, in order."""
     parts: dict[str, list[Path]] = {part: [] for part in FIRST}
     for path in sorted(folder.glob("wsj_*.mrg")):
         if number := re.fullmatch(r"wsj_0*([1-9]\d*)", path.stem):
@@ -42,16 +42,14 @@ def divided(folder: Path) -> dict[str, list[Path]]:
 
 
 def write(files: Sequence[Path], output: Path) -> None:
-    """As they are, one after the other."""
+    """Write the concatenation of the files, unchanged."""
     text = "".join(f"{line}\n" for path in files for line in Reading().lines(path))
     with atomic_write(output) as file:
-        file.write(gzip.compress(text.encode(), mtime=0))  # the same file each time
+        file.write(gzip.compress(text.encode(), mtime=0))  # mtime=0: the same bytes each time
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Divide NLTK's sample of the Penn Treebank for training, dev and test."
-    )
+    parser = argparse.ArgumentParser(description="Split NLTK's sample of the Penn Treebank into train, dev and test.")
     parser.add_argument("combined", type=Path, help="folder with wsj_0001.mrg to wsj_0199.mrg")
     parser.add_argument("output", type=Path, help="folder for train.mrg.gz, dev.mrg.gz and test.mrg.gz")
     arguments = parser.parse_args()

@@ -1,13 +1,17 @@
-"""Beam search that writes trees alone: a plugin for nmt-generate.
+"""Beam search that only writes trees: a plugin for nmt-generate.
 
     nmt-generate --user-dir examples/parsing/tree_search.py --search trees --symbols RUN --path RUN --input words
 
-At each step only symbols are left to a hypothesis with which it can still become a tree of exactly the sentence's words: the
-closer of the node that was opened last, once that has a child; a tag or an opener while there are words; the end after the
-root's closer. What is left out costs nothing: log-probabilities remain the model's, so scores are comparable with those of
-``--search beam``. A source piece must be a word (tokenizer=words), since the words are counted by pieces.
+At each step, a hypothesis can only continue with symbols that still allow a tree of exactly the sentence's words:
 
-Legend: B sentences, b of them still there, K beam, N = b*K hypotheses, V symbols of the vocabulary.
+- the closer of the innermost open node, if that node has a child;
+- a tag or an opener, if words are left;
+- eos, after the closer of the root.
+
+The log-probabilities remain those of the model, so scores are comparable with those of ``--search beam``. Each source token
+must be a word (tokenizer=words), since the search counts words by tokens.
+
+Legend: B sentences, b unfinished ones, K beam width, N = b*K hypotheses, V symbols of the vocabulary.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from nmt.search.constraints import Changes
 from nmt.search.decoding import Decoding, Engine, Scores
 from nmt.search.requests import Sentences
 
-OPENERS_IN_A_ROW = 10  # a bound, so that no search opens nodes for ever; the treebank sample has 6 at most
+OPENERS_IN_A_ROW = 10  # limit against endless openers; the treebank sample has 6 at most
 
 
 @dataclass
@@ -42,14 +46,14 @@ class TreeConfig(BeamConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.symbols:
-            raise UsageError("search.symbols names nothing; give the run folder that translates (--symbols runs/x)")
+            raise UsageError("search.symbols is empty; name the run folder that translates (--symbols runs/x)")
 
 
 class Symbols:
     """The target vocabulary as openers, closers and tags."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
-        """``pieces`` in the order of their ids, the special ones first."""
+        """``pieces``: tokens in the order of their ids, special tokens first."""
         ids = {piece: number for number, piece in enumerate(pieces) if number > EOS}
         self.closer_of = {  # by opener
             number: ids.get(")" + piece[1:], ids.get(")", 0))
@@ -64,12 +68,12 @@ class Symbols:
 
 @dataclass(frozen=True)
 class Begun:
-    """A tree up to a symbol."""
+    """A partial tree, up to a symbol."""
 
-    opened: tuple[Any, ...] = ()  # (opener, those around it); () outside of the root
-    filled: bool = False  # the node opened last has a child
-    words: int = 0  # that are left
-    openers: int = 0  # in a row
+    opened: tuple[Any, ...] = ()  # (opener, the nodes around it); () outside the root
+    filled: bool = False  # the innermost open node has a child
+    words: int = 0  # words that are left
+    openers: int = 0  # openers in a row
     ended: bool = False  # the root is closed
 
     def then(self, symbol: int, symbols: Symbols) -> Begun:
@@ -77,13 +81,13 @@ class Begun:
             return Begun((symbol, self.opened), False, self.words, self.openers + 1)
         if symbols.tags[symbol]:
             return Begun(self.opened, True, self.words - 1)
-        if not self.opened:  # the end, or the place of a hypothesis that is none
+        if not self.opened:  # eos, or an unused slot of the beam
             return self
         around = self.opened[1]
         return Begun(around, True, self.words, ended=not around)
 
     def allowed(self, symbols: Symbols) -> tuple[bool, bool, int]:
-        """Whether a node may begin, whether a tag may follow, and the one other symbol, 0 if there is none."""
+        """Return whether an opener can follow, whether a tag can follow, and the only other allowed symbol (0: none)."""
         if self.ended:
             return False, False, EOS
         more = self.words > 0
@@ -93,10 +97,10 @@ class Begun:
 
 
 class TreeDecoding:
-    """A decoding whose scores leave out what makes no tree."""
+    """A decoding that excludes symbols that cannot lead to a tree."""
 
     def __init__(self, decoding: Decoding, symbols: Symbols, words: Sequence[int], beam: int) -> None:
-        """``words``: how many each sentence has."""
+        """``words``: number of words of each sentence."""
         self.decoding = decoding
         self.leave_freely = decoding.leave_freely
         self.symbols = symbols
@@ -108,14 +112,14 @@ class TreeDecoding:
         scores = self.decoding.step(tokens, attention)
         if tokens[0] == BOS and scores.ranked(0, 1).shape[1] != len(self.symbols.tags):
             raise UsageError(
-                f"search.symbols has a vocabulary of {len(self.symbols.tags)} symbols, and the model one of "
+                f"search.symbols has a vocabulary of {len(self.symbols.tags)} symbols, but the model has "
                 f"{scores.ranked(0, 1).shape[1]}; name the model's own run folder (--symbols)"
             )
         scores.change(Changes(None, 1.0, self._forbidden()))
         return scores
 
     def _forbidden(self) -> Ints:
-        """[2, n] rows and symbols."""
+        """Return the rows and symbols to exclude. [2, n]"""
         nodes, tags, others = map(np.array, zip(*(tree.allowed(self.symbols) for tree in self.trees)))
         allowed = (nodes[:, None] & self.symbols.opens) | (tags[:, None] & self.symbols.tags)  # [N, V]
         allowed[np.arange(len(others)), others] = True
@@ -131,7 +135,7 @@ class TreeDecoding:
 
 @dataclass
 class TreeEngine:
-    """An engine all of whose decodings write trees."""
+    """An engine whose decodings only write trees."""
 
     engine: Engine
     symbols: Symbols

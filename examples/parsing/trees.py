@@ -1,11 +1,11 @@
-"""Trees in the Penn Treebank's brackets, as the words of a sentence and a flat line of symbols.
+"""Read trees in the Penn Treebank's brackets, as the words of a sentence and a flat line of symbols.
 
     ( (S (NP-SBJ (DT The) (NN dog)) (VP (VBZ barks)) (. .)))
 
-is the words ``The dog barks .`` and the symbols ``(S (NP DT NN )NP (VP VBZ )VP . )S``: ``(NP`` opens a node, ``)NP`` closes
-it, and all else is the tag of the next word. Functions and indices (``-SBJ``, ``=2``) are cut off labels; traces
-(``-NONE-``) and the nodes that have nothing else are left out; so is an outer bracket without a label, or named TOP, ROOT or
-S1, around a single node.
+has the words ``The dog barks .`` and the symbols ``(S (NP DT NN )NP (VP VBZ )VP . )S``. ``(NP`` opens a node, ``)NP`` closes
+it, and any other symbol is the tag of the next word. Functions and indices (``-SBJ``, ``=2``) are removed from labels. Traces
+(``-NONE-``) and nodes that only contain traces are dropped. An outer bracket without a label, or named TOP, ROOT or S1, is
+dropped if it contains a single node.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from nmt.errors import DataError
 OUTER = frozenset(("", "TOP", "ROOT", "S1"))
 TRACE = "-NONE-"
 
-# A tag with its word, or where a node begins or ends, or what should not be there. White space is ASCII's, as in EVALB.
+# A tag with its word, the beginning or end of a node, or an unexpected word. White space is ASCII only, as in EVALB.
 _TOKEN = re.compile(
     r"\(\s*(?P<tag>[^\s()]+)\s+(?P<word>[^\s()]+)\s*\)|\(\s*(?P<label>[^\s()]*)|(?P<end>\))|(?P<other>[^\s()]+)",
     re.ASCII,
 )
-_FUNCTION = re.compile(r"(?<=.)[-=].*")  # of a label; "-LRB-" is none
+_FUNCTION = re.compile(r"(?<=.)[-=].*")  # in a label; "-LRB-" has none
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A sentence's words, and its symbols: as many tags as words, and labelled closers."""
+    """A sentence's words, and its symbols with one tag per word and labeled closers."""
 
     symbols: tuple[str, ...]
     words: tuple[str, ...]
 
     def __str__(self) -> str:
-        """``(S (NP (DT The) (NN dog)) ...)`` on one line, as EVALB reads it."""
+        """Return ``(S (NP (DT The) (NN dog)) ...)`` on one line, in the format of EVALB."""
         words = iter(self.words)
         parts = []
         for symbol in self.symbols:
@@ -61,12 +61,12 @@ def is_tag(symbol: str) -> bool:
 
 
 def words_of(line: str) -> list[str]:
-    """White space other than ASCII's belongs to words."""
+    """Return the words of a line, separated by ASCII white space only."""
     return re.findall(r"\S+", line, re.ASCII)
 
 
 def read_trees(path: Path) -> Iterator[Tree]:
-    """The trees of a file, which may be compressed; those that consist of traces alone are left out."""
+    """Yield the trees of a file, which may be compressed. Trees that only contain traces are skipped."""
     text = "\n".join(line or "" for line in Reading().lines(path))
     try:
         yield from parse(text)
@@ -75,7 +75,7 @@ def read_trees(path: Path) -> Iterator[Tree]:
 
 
 def parse(text: str) -> Iterator[Tree]:
-    """The trees of a text; each may go over several lines."""
+    """Yield the trees of a text. A tree can span several lines."""
     tree = _Growing()
     for token in _TOKEN.finditer(text):
         try:
@@ -95,7 +95,7 @@ def _line(text: str, token: re.Match[str] | None) -> int:
 
 
 class _Growing:
-    """A tree that is being read."""
+    """A partial tree during reading."""
 
     def __init__(self) -> None:
         self.symbols: list[str] = []
@@ -103,18 +103,16 @@ class _Growing:
         self.traces = 0
         self.opened: list[
             tuple[int, int, int]
-        ] = []  # of each open node: its opener's place, words and traces before it
+        ] = []  # per open node: position of its opener, words and traces before it
         self.first: re.Match[str] | None = None  # its first token
-        self.outermost: list[int] = []  # places where the root's children begin
+        self.outermost: list[int] = []  # positions of the root's children
 
     def add(self, token: re.Match[str]) -> None:
         if self.first is None:
             self.first = token
         place = len(self.symbols)
         if token["other"] is not None:
-            raise ValueError(
-                f"'{token['other']}' stands where a node should begin or end: a word needs a tag, (NN word)"
-            )
+            raise ValueError(f"'{token['other']}' neither begins nor ends a node: a word needs a tag, (NN word)")
         if token["end"] is not None:
             self._close()
             return
@@ -124,7 +122,7 @@ class _Growing:
             self.opened.append((place, len(self.words), self.traces))
             self.symbols.append("(" + _FUNCTION.sub("", token["label"]))
         elif not self.opened:
-            raise ValueError(f"the word '{token['word']}' stands outside of any tree")
+            raise ValueError(f"the word '{token['word']}' is outside any tree")
         elif token["tag"] == TRACE:
             self.traces += 1
             self._forget(place)
@@ -138,19 +136,19 @@ class _Growing:
         place, words, traces = self.opened.pop()
         if len(self.words) == words:
             if self.traces == traces:
-                raise ValueError(f"the node '{self.symbols[place]})' holds nothing: a word needs a tag, (NN word)")
+                raise ValueError(f"the node '{self.symbols[place]})' is empty: a word needs a tag, (NN word)")
             del self.symbols[place:]
             self._forget(place)
         else:
             self.symbols.append(")" + self.symbols[place][1:])
 
     def _forget(self, place: int) -> None:
-        """Nothing is left of what began there."""
+        """Forget a child of the root that was dropped."""
         if self.outermost and self.outermost[-1] == place:
             self.outermost.pop()
 
     def finished(self) -> Tree:
-        """Without an outer bracket that only holds the tree together; one that holds several parts is called TOP."""
+        """Return the tree without an outer bracket around a single node. Around several nodes, its label becomes TOP."""
         symbols = self.symbols
         if symbols[0][1:] in OUTER:
             if len(self.outermost) == 1 and opens(symbols[1]):

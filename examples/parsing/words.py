@@ -1,8 +1,8 @@
-"""Sentences cut into words as the Penn Treebank cuts them: do n't, the dog 's, `` quoted '', -LRB- for a bracket.
+"""Split sentences into words like the Penn Treebank: do n't, the dog 's, `` quoted '', -LRB- for a bracket.
 
     python examples/parsing/words.py < text.en > sentences.txt
 
-One sentence is one line, of which only the last full stop stands alone: those of "Mr." and "St." stay.
+Each line is one sentence. Only its last full stop becomes a separate word; those of "Mr." and "St." stay.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ RULES = (
     (r'(^|[\s([{-])"', r"\1 `` "),  # a quotation begins at the start of a word, and ends elsewhere
     (r'"', " '' "),
     (r"([()\[\]{}])", lambda match: f" {BRACKETS[match[0]]} "),
-    (r"(--|\.\.\.|[;@#?!]|[A-Z]{0,2}\$|%(?!-))", r" \1 "),  # US$ is a word, and 62%-owned
-    (r"([,:])(?![0-9])", r" \1 "),  # 1,000 and 10:30 are a word each
+    (r"(--|\.\.\.|[;@#?!]|[A-Z]{0,2}\$|%(?!-))", r" \1 "),  # US$ and 62%-owned are one word each
+    (r"([,:])(?![0-9])", r" \1 "),  # 1,000 and 10:30 are one word each
     (r"(?<![.\s])\.(?=(?:\s|'|-R[RSC]B-)*$)", " ."),
     (r"(?i)(?<=\w)(n't|'(?:s|m|d|re|ve|ll))(?!\w)", r" \1"),
     (r"(?<=\w)'(?!\w)", " '"),  # the dogs '
@@ -38,9 +38,9 @@ def treebank_words(sentence: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Cut sentences, one a line, into words as the Penn Treebank does.")
+    parser = argparse.ArgumentParser(description="Split sentences, one per line, into words like the Penn Treebank.")
     parser.parse_args()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends as other filters do before ``| head``
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if the reader of the pipe ends, as ``| head`` does
     try:
         for line in Reading().stream(sys.stdin.buffer, "standard input"):
             print(treebank_words(line or ""))

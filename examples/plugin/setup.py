@@ -1,4 +1,4 @@
-"""An installed plugin needs no --user-dir: its entry point names the package to import."""
+"""Install the plugin. It then needs no --user-dir, since its entry point names the package to import."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What R-Drop is worth on Multi30k English-German: the same model with it and without, equal epochs, one seed or more.
+# The effect of R-Drop on Multi30k English-German: the same model with and without it, for the same number of epochs.
 #
 #     NMT_DATA=FOLDER examples/r_drop/run.sh [OUTPUT, default runs/r_drop]
 #
-# SEEDS="1 2 3" trains with three seeds. EPOCHS=2 trains for fewer epochs than 16. Stop it and run it again: training
-# continues where it was.
+# SEEDS="1 2 3" trains three seeds; the default is one. EPOCHS=2 trains for 2 epochs; the default is 16. Run it again to resume
+# an interrupted run. OUTPUT/results.json has the results.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k_tok/}/multi30k_tok

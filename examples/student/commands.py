@@ -91,7 +91,7 @@ def start_command(command: Command, stage: str, folder: Path, environment: Mappi
         except OSError as error:
             raise CommandFailed(f"{stage} cannot start {command.words[0]}: {error.strerror}") from None
     if status != 0:
-        message = " / ".join(told[-_TOLD:]) or "it said nothing"
+        message = " / ".join(told[-_TOLD:]) or "no message"
         raise CommandFailed(
             f"{stage} failed: {command.words[0]} ended with status {status}: {message} (its log is "
             f"{folder / LOG}; run the same command again to resume)",

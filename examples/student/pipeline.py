@@ -46,7 +46,7 @@ def configuration(arguments: Sequence[str]) -> Config:
     config: Config = compose(Config, others, base=Base(read_preset(chosen[-1] if chosen else "multi30k"))).config
     for key, value in (("output", config.output), ("text.train", config.text.train), ("text.valid", config.text.valid)):
         if value == MANDATORY:
-            raise UsageError(f"give {key}=..., which has no default")
+            raise UsageError(f"{key} has no default; set {key}=...")
     return config
 
 
@@ -75,9 +75,9 @@ def show(pipeline: Pipeline, chosen: Sequence[Stage]) -> None:
 
 def run(config: Config) -> None:
     if not config.output:
-        raise UsageError("output= names no folder")
+        raise UsageError("output= is empty; name a folder")
     if config.stages and config.until is not None:
-        raise UsageError("give until= (a stage and what it needs) or stages= (these alone), not both")
+        raise UsageError("until= (a stage and all it needs) and stages= (these alone) exclude each other; give one")
     environment = {"OMP_NUM_THREADS": str(config.threads), "PYTHONUNBUFFERED": "1"}
     pipeline = Pipeline(Path(config.output), Steps(config).stages(), environment)
     chosen = pipeline.chosen(config.stages, config.until)

@@ -37,11 +37,11 @@ def systems_in(arguments: list[str]) -> tuple[list[str], dict[str, dict[str, Any
             place += 1
             continue
         if "--end" not in arguments[place:] or place + 1 == len(arguments):
-            raise UsageError("--system NAME begins a system, and --end ends it")
+            raise UsageError("--system needs a name and --end: --system NAME FLAGS --end")
         end = arguments.index("--end", place)
         name, options = arguments[place + 1], options_in(arguments[place + 2 : end])
         if "path" not in options:
-            raise UsageError(f"--system {name} names no model: give it a --path")
+            raise UsageError(f"--system {name} has no model; give it a --path")
         systems[name] = options
         place = end + 1
     return others, systems
@@ -53,9 +53,7 @@ def options_in(words: list[str]) -> dict[str, Any]:
     place = 0
     while place < len(words):
         if not words[place].startswith("--"):
-            raise UsageError(
-                f"{words[place]} is no flag, and speed is measured in Python, which knows flags alone: --beam 5"
-            )
+            raise UsageError(f"{words[place]} is not a flag; give the options of a system as flags, such as --beam 5")
         name, value = words[place].removeprefix("--").replace("-", "_"), words[place + 1 : place + 2]
         if value and not value[0].startswith("--"):
             found[name] = _value(value[0])
@@ -123,7 +121,7 @@ def main() -> None:
         others, named = systems_in(sys.argv[1:])
         arguments = parser.parse_args(others)
         if arguments.rounds < 1 or arguments.lines < 0 or not named:
-            raise UsageError("there is nothing to measure: name a --system, --rounds of 1 and --lines of 0 at least")
+            raise UsageError("there is nothing to measure; give at least one --system, --rounds 1 and --lines 0")
         if arguments.check:
             for options in named.values():
                 translation_options(divided(options)[1])

@@ -110,7 +110,7 @@ class Pipeline:
         for name, size in stamp["files"].items():
             path = folder / name
             if not path.is_file() or path.stat().st_size != size:
-                return State(Standing.stale, f"{name} is not what the stage wrote")
+                return State(Standing.stale, f"{name} changed after the stage wrote it")
         return State(Standing.done)
 
     def _other_than(self, stage: Stage, noted: Mapping[str, Any]) -> str | None:
@@ -143,7 +143,7 @@ class Pipeline:
         done = subprocess.run(check, env=self.environment, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return None
-        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        said = done.stderr.strip().splitlines() or ["no message"]
         return UsageError(f"{stage.name} cannot run: {said[-1]}")
 
     def run(self, stages: Sequence[Stage]) -> None:
@@ -157,15 +157,15 @@ class Pipeline:
             for stage in stages:
                 state = self.state(stage)
                 if state.standing is Standing.done:
-                    say(f"{stage.name}: done before")
+                    say(f"{stage.name}: already done")
                     continue
                 missing = [name for name in stage.needs if self.state(self.stages[name]).standing is not Standing.done]
                 if missing:
                     raise UsageError(
-                        f"{stage.name} needs {missing[0]}, which is {self.state(self.stages[missing[0]])}; name it in "
-                        f"stages= too, or say until={stage.name}"
+                        f"{stage.name} needs {missing[0]}, whose state is: {self.state(self.stages[missing[0]])}; add it to "
+                        f"stages=, or set until={stage.name}"
                     )
-                again = {Standing.stale: "is done again", Standing.begun: "goes on"}.get(state.standing, "begins")
+                again = {Standing.stale: "runs again", Standing.begun: "resumes"}.get(state.standing, "begins")
                 say(f"{stage.name}: {again}" + (f" ({state.reason})" if state.reason else ""))
                 self._do(stage, lock)
 
@@ -209,7 +209,7 @@ class Pipeline:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise OutputError(
-                    f"another pipeline works in {self.output}, or a command that one started; wait for it, or choose "
+                    f"another pipeline, or a command that it started, is using {self.output}; wait for it, or choose "
                     f"another output="
                 ) from None
             yield file.fileno()
@@ -246,7 +246,7 @@ def _read(path: Path) -> Any:
         return None
     noted = read_json(path)
     if not isinstance(noted, dict) or "recipe" not in noted:
-        raise DataError(f"{path} is damaged; delete its folder to have the stage made again")
+        raise DataError(f"{path} is damaged; delete its folder to run the stage again")
     return noted
 
 
@@ -254,9 +254,7 @@ def _refuse_what_is_not_ours(folder: Path) -> None:
     """Names of stages are everyday words, and what is done again replaces its folder."""
     known = any((folder / name).exists() for name in (STAMP, BEGUN))
     if folder.exists() and not known and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(
-            f"{folder} is there, and no stage of this pipeline made it; move it, or choose another output="
-        )
+        raise OutputError(f"{folder} exists, but no stage of this pipeline made it; move it, or choose another output=")
 
 
 def _remove(folder: Path) -> None:
@@ -275,9 +273,9 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """In words, what of a recipe is new."""
     if old["commands"] == new["commands"]:
         changed = [name for name in new["needs"] if old["needs"].get(name) != new["needs"][name]]
-        return f"{', '.join(changed) or 'what it needs'} changed"
+        return f"{', '.join(changed) or 'its input'} changed"
     for before, now in zip(old["commands"], new["commands"]):
         if before != now:
             gone, come = [word for word in before if word not in now], [word for word in now if word not in before]
             return f"{before[0]} had {' '.join(gone) or 'nothing'}, has {' '.join(come) or 'nothing'} now"
-    return "it has other commands now"
+    return "its commands changed"

@@ -98,10 +98,7 @@ def words(options: Mapping[str, Any]) -> list[str]:
         if value is None:
             continue
         if isinstance(value, Mapping):
-            raise UsageError(
-                f"{name} has options of its own here; to change one of them, give it with its point: "
-                f"SECTION={{{name}.KEY:VALUE}}"
-            )
+            raise UsageError(f"{name} is a group of options; set one of them with SECTION={{{name}.KEY:VALUE}}")
         shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         if "." in name or name in GROUPS:
             said.append(f"{name}={'true' if value is True else 'false' if value is False else shown}")
@@ -127,15 +124,17 @@ class Steps:
         self.config, text = config, config.text
         self.source, self.target = text.source_lang, text.target_lang
         if not text.tests:
-            raise UsageError("name a test text: text.tests=[PREFIX]")
+            raise UsageError("text.tests is empty; name a test text with text.tests=[PREFIX]")
         if config.distillation.choose_by not in ("search", "bleu"):
-            raise UsageError(f"distillation.choose_by={config.distillation.choose_by} is none of search, bleu")
+            raise UsageError(
+                f"distillation.choose_by={config.distillation.choose_by} is unknown; choose search or bleu"
+            )
         if not 0 <= config.distillation.drop_share < 1:
             raise UsageError(
-                f"distillation.drop_share={config.distillation.drop_share:g} is no share; give at least 0 and less than 1"
+                f"distillation.drop_share={config.distillation.drop_share:g} must be at least 0 and less than 1"
             )
         if config.evaluation.rounds < 1:
-            raise UsageError(f"evaluation.rounds={config.evaluation.rounds} measures nothing; give 1 at least")
+            raise UsageError(f"evaluation.rounds={config.evaluation.rounds} must be at least 1")
         for name, number, least in (
             ("text.lines", text.lines, 0),
             ("text.source_lines", text.source_lines, 0),
@@ -146,11 +145,11 @@ class Steps:
             ("threads", config.threads, 1),
         ):
             if number < least:
-                raise UsageError(f"{name}={number} is too small; give {least} at least")
+                raise UsageError(f"{name}={number} must be at least {least}")
         if self.source == self.target:
             raise UsageError(f"text.source_lang and text.target_lang are both {self.source}; name two languages")
         if not config.teacher.seeds:
-            raise UsageError("teacher.seeds=[] leaves no teacher; name one seed at least")
+            raise UsageError("teacher.seeds=[] gives no teacher; name at least one seed")
         self.valid = str(Path(text.valid).resolve())
         self.of_valid = {self.valid: [file_of(text.valid, self.source), file_of(text.valid, self.target)]}
         self.teachers = [f"teacher-{number}" for number, _ in enumerate(config.teacher.seeds, 1)]

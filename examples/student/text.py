@@ -42,7 +42,7 @@ def parallel(*paths: Path) -> list[tuple[str, ...]]:
     texts = [lines_of(path) for path in paths]
     for path, text in zip(paths, texts):
         if len(text) != len(texts[0]):
-            raise DataError(f"{path} has {quantity(len(text), 'line')}, and {paths[0]} has {len(texts[0]):,}")
+            raise DataError(f"{path} has {quantity(len(text), 'line')}, but {paths[0]} has {len(texts[0]):,}")
     return list(zip(*texts))
 
 
@@ -55,7 +55,7 @@ def hypotheses_of(path: Path, key: str, kind: type | tuple[type, ...]) -> Iterat
             if not isinstance(source, str) or not all(isinstance(value, kind) for value in values):
                 raise TypeError
         except (ValueError, KeyError, TypeError):
-            raise DataError(f"{path}:{number} is no line of nmt-generate --format jsonl") from None
+            raise DataError(f"{path}:{number} is not a line of nmt-generate --format jsonl") from None
         yield source, values
 
 
@@ -68,8 +68,8 @@ def split(arguments: argparse.Namespace) -> None:
     count = len(pairs) - of_target - of_source
     if count < 1:
         raise UsageError(
-            f"{of_target:,} and {of_source:,} lines are to be set aside, and {arguments.source} "
-            f"gives {len(pairs):,}; set fewer aside"
+            f"{arguments.source} has only {quantity(len(pairs), 'line')}, but {of_target:,} and {of_source:,} are to be set "
+            f"aside; set fewer aside"
         )
     end = count + of_source
     only_source, only_target = [pair[0] for pair in pairs[count:end]], [pair[1] for pair in pairs[end:]]
@@ -87,7 +87,7 @@ def split(arguments: argparse.Namespace) -> None:
             left_out = (
                 f"{len(whole) - len(short):,} of {len(whole):,} lines are longer than {arguments.longest:,} characters"
             )
-            print(f"only.{language}: {left_out}, and left out", file=sys.stderr)
+            print(f"only.{language}: {left_out}; skipped them", file=sys.stderr)
         write(arguments.output / f"only.{language}", short)
 
 
@@ -96,7 +96,7 @@ def keep(arguments: argparse.Namespace) -> None:
     rows = [line.split("\t") for line in lines_of(arguments.dropped)]
     for number, row in enumerate(rows, 1):
         if len(row) < 2 or not row[1].isdecimal():
-            raise DataError(f"{arguments.dropped}:{number} has no line number as its second of several columns")
+            raise DataError(f"{arguments.dropped}:{number} has no line number in its second column")
     dropped = {int(row[1]) for row in rows}
     write(arguments.output, (line for number, line in enumerate(lines_of(arguments.text), 1) if number not in dropped))
 
@@ -138,7 +138,7 @@ def drop(arguments: argparse.Namespace) -> None:
     """The pairs without the share of them whose score is lowest; their order stays. Sources and targets that are the same
     as an earlier pair's are dropped too."""
     if not 0 <= arguments.share < 1:
-        raise UsageError(f"--share {arguments.share:g} should be at least 0 and less than 1")
+        raise UsageError(f"--share {arguments.share:g} must be at least 0 and less than 1")
     pairs = parallel(arguments.source, arguments.target)
     scores = [max(found, default=-math.inf) for _, found in hypotheses_of(arguments.scores, "score", (float, int))]
     if len(scores) != len(pairs):

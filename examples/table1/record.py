@@ -1,8 +1,8 @@
-"""Table 1 as a file of results: what ``benchmarks/complexity.py`` measured, and what it counts.
+"""Store Table 1 in a file of results: the measurements and the counts of ``benchmarks/complexity.py``.
 
     python examples/table1/record.py benchmarks/results/complexity.csv results.json
 
-Each figure is an exponent b, of a cost that grows as length^b.
+Each figure is the exponent b of a cost that grows as length^b.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "examples")]
 
-from complexity import (  # noqa: E402  (both folders are no packages)
+from complexity import (  # noqa: E402  (neither folder is a package)
     COUNTED,
     FITTED_FROM,
     KINDS,
@@ -31,13 +31,13 @@ from nmt.errors import DataError, MissingInputError, NMTError  # noqa: E402
 
 SETTING = f"64 channels, one sequence of {FITTED_FROM:,} to 4,096 positions"
 FUSED = (
-    "self-attention"  # another kernel computes long sequences: a count that falls with the length says nothing of it
+    "self-attention"  # another kernel computes long sequences, so that a count that falls with the length means nothing
 )
-GROWS = {"1": 0.0, "n": 1.0, "n / k": 1.0, "n / r": 1.0}  # as a power of n; log_k n is none
+GROWS = {"1": 0.0, "n": 1.0, "n / k": 1.0, "n / r": 1.0}  # power of n; log_k n has none
 
 
 def timed(file: Path) -> Iterator[Result]:
-    """Of each layer: how its time grows, in a forward and a backward pass."""
+    """Yield the growth of each layer's time, in a forward and a backward pass."""
     if not file.is_file():
         raise MissingInputError(f"{file} is missing: run benchmarks/complexity.py first")
     try:
@@ -47,7 +47,7 @@ def timed(file: Path) -> Iterator[Result]:
                 for line in csv.DictReader(opened)
             ]
     except (KeyError, ValueError, TypeError, csv.Error) as error:
-        raise DataError(f"{file} is not what benchmarks/complexity.py writes: run it again") from error
+        raise DataError(f"{file} is not a file of benchmarks/complexity.py: run it again") from error
     for kind in TIMED:
         fitted = [(length, seconds) for name, length, seconds in lines if name == kind.name and length >= FITTED_FROM]
         if len(fitted) < 2:
@@ -66,7 +66,7 @@ def timed(file: Path) -> Iterator[Result]:
 
 
 def counted() -> Iterator[Result]:
-    """Of each layer: how the longest chain of operations grows, and the longest path between two positions."""
+    """Yield the growth of each layer's longest chain of operations, and of its longest path between two positions."""
     lengths = f"counted at {COUNTED[0]} to {COUNTED[-1]} positions"
     for kind in KINDS:
         fused = kind.name == FUSED
@@ -90,9 +90,11 @@ def counted() -> Iterator[Result]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Keep what benchmarks/complexity.py measured and counts as results.")
+    parser = argparse.ArgumentParser(
+        description="Store measurements and counts of benchmarks/complexity.py as results."
+    )
     parser.add_argument("measured", type=Path, help="complexity.csv of the benchmark")
-    parser.add_argument("results", type=Path, help="file of results to write to")
+    parser.add_argument("results", type=Path, help="file of results (JSON) for the figures")
     given = parser.parse_args(arguments)
     try:
         add_all(given.results, [*timed(given.measured), *counted()])

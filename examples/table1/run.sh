@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Table 1: how the cost of one layer grows with the length of the sequence, measured and counted.
+# Table 1: growth of the cost of one layer with the length of the sequence, measured and counted.
 #
 #     examples/table1/run.sh [OUTPUT, default runs/table1]
 set -euo pipefail

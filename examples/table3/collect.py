@@ -1,10 +1,10 @@
-"""What the reduced rows of Table 3 reached: a table on standard output, a picture, and a file of results.
+"""Collect the scores of the reduced rows of Table 3: a table on standard output, a picture, and a file of results.
 
     python examples/table3/collect.py runs/table3/runs runs/table3
 
-reads the sweep of run.sh and writes ``runs.json``, ``results.json`` and ``images/table3.svg`` into the last folder.
-Perplexity per piece and BLEU are those of the last validation of each run: as in the paper, of the development set.
-Runs that ``runs.json`` has already stay, so that the seeds may be trained on several machines.
+Reads the sweep of run.sh, and writes ``runs.json``, ``results.json`` and ``images/table3.svg`` into the last folder.
+Perplexity per token and BLEU are from the last validation of each run, on the development set as in the paper. Runs in an
+existing ``runs.json`` stay, so that several machines can train the seeds.
 """
 
 from __future__ import annotations
@@ -29,35 +29,37 @@ from nmt.reporting.run_record import RunRecord
 from nmt.storage.files import atomic_write, explained_os_errors
 from nmt.storage.reading import read_json
 
-SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"  # of sacreBLEU, and its version
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"  # of sacreBLEU, without its version
 RECIPES = [row.recipe for row in ROWS]
 SETTING = "Multi30k, an eighth of the widths, half of the layers"
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one training of a row reached."""
+    """The scores of one training run of a row."""
 
     recipe: str
     seed: int
     perplexity: float
     bleu: float
-    sacrebleu: str  # its version
+    sacrebleu: str  # version
     facts: Facts
 
 
 def read(sweep: Path) -> list[Run]:
-    """What the finished runs of a sweep reached."""
+    """Return the scores of the finished runs of a sweep."""
     records = sweep / "sweep.jsonl"
     if not records.is_file():
         raise MissingInputError(f"{sweep} has no sweep.jsonl: give the --save-dir of the sweep that run.sh starts")
     found: dict[str, str] = {}
-    for line in filter(None, records.read_text(encoding="utf-8").split("\n")):  # texts may hold other separators
+    for line in filter(
+        None, records.read_text(encoding="utf-8").split("\n")
+    ):  # splitlines() would also split at other separators inside texts
         try:
             record = json.loads(line)
             chosen, folder, status = " ".join(record["overrides"]), record["folder"], record["status"]
         except (ValueError, LookupError, TypeError) as error:
-            raise DataError(f"{records} is damaged: this line is no record of a run: {line}") from error
+            raise DataError(f"{records} is damaged: this line is not a record of a run: {line}") from error
         recipe = re.search(r"recipe=table3_(\w+)", chosen)
         if recipe and recipe[1] in RECIPES and status == "finished":
             found[folder] = recipe[1]
@@ -67,20 +69,20 @@ def read(sweep: Path) -> list[Run]:
 def _read_run(folder: Path, recipe: str) -> Run:
     record = RunRecord.read(folder)
     if "seed" not in record.config:
-        raise DataError(f"{folder} has no config.yaml that says its seed. Remove the folder and run run.sh again")
+        raise DataError(f"{folder} has no config.yaml with its seed; remove the folder and run run.sh again")
     last = next((event for event in reversed(record.of("valid")) if "bleu" in event), None)
     if last is None:
         raise DataError(
             f"{folder} has no validation with BLEU in its log.jsonl: train with a recipe of examples/table3/miniatures"
         )
-    if not isinstance(last["ppl"], float) or not math.isfinite(last["ppl"]):  # JSON has no NaN: it is null there
-        raise DataError(f"{folder} diverged: its perplexity is no number. Remove the folder and run run.sh again")
+    if not isinstance(last["ppl"], float) or not math.isfinite(last["ppl"]):  # JSON has no NaN: the log has null
+        raise DataError(f"{folder} diverged: its perplexity is not a number; remove the folder and run run.sh again")
     sacrebleu = str(record.last("start").get("environment", {}).get("sacrebleu", ""))
     return Run(recipe, record.config["seed"], last["ppl"], last["bleu"], sacrebleu, facts_of(folder))
 
 
 def collected(file: Path, new: Sequence[Run]) -> list[Run]:
-    """The runs of a file and new ones, which replace those of their row and seed, in the order of the table."""
+    """Return the runs of a file and new ones, in the order of the table. A new run replaces the one of its row and seed."""
     runs = {(run.recipe, run.seed): run for run in [*_kept(file), *new]}
     return sorted(runs.values(), key=lambda run: (RECIPES.index(run.recipe), run.seed))
 
@@ -96,7 +98,7 @@ def _kept(file: Path) -> list[Run]:
 
 
 def write(file: Path, runs: Sequence[Run]) -> None:
-    """A run a line."""
+    """Write the runs as JSON, one per line."""
     with explained_os_errors(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(asdict(run)) for run in runs)
@@ -105,7 +107,7 @@ def write(file: Path, runs: Sequence[Run]) -> None:
 
 
 def by_row(runs: Sequence[Run]) -> list[tuple[Row, list[Run]]]:
-    """The rows that have runs, in the order of the table."""
+    """Return the rows that have runs, in the order of the table."""
     return [(row, chosen) for row in ROWS if (chosen := [run for run in runs if run.recipe == row.recipe])]
 
 
@@ -114,12 +116,12 @@ def mean(runs: Sequence[Run], name: str) -> float:
 
 
 def spread(runs: Sequence[Run], name: str) -> float | None:
-    """The standard deviation of several runs."""
+    """Return the standard deviation over the runs; None for one run."""
     return statistics.stdev(getattr(run, name) for run in runs) if len(runs) > 1 else None
 
 
 def table(runs: Sequence[Run]) -> str:
-    """In Markdown; the differences are those to the base row, the paper's and ours."""
+    """Return the table in Markdown. Differences are to the base row, in the paper and in our runs."""
     published = next(row.bleu for row in ROWS if row.recipe == "base")
     base = [run for run in runs if run.recipe == "base"]
     lines = [
@@ -147,7 +149,7 @@ def _says(runs: Sequence[Run], name: str) -> str:
 
 
 def draw(runs: Sequence[Run], output: Path) -> None:
-    """A dot for each run, a bar for the mean of a row, and a line where the base model stands."""
+    """Draw a dot for each run, a bar for the mean of a row, and a line at the mean of the base model."""
     try:
         import matplotlib
 
@@ -157,7 +159,7 @@ def draw(runs: Sequence[Run], output: Path) -> None:
         raise UsageError("the picture needs matplotlib: pip install '.[plots]' in the clone") from None
     rows = by_row(runs)[::-1]
     figure, axes = plt.subplots(1, 2, figsize=(10, 0.8 + 0.32 * len(rows)), sharey=True, layout="constrained")
-    for axis, name, title in zip(axes, ("bleu", "perplexity"), ("BLEU", "perplexity per piece")):
+    for axis, name, title in zip(axes, ("bleu", "perplexity"), ("BLEU", "perplexity per token")):
         for place, (row, ours) in enumerate(rows):
             axis.plot(
                 [getattr(run, name) for run in ours], [place] * len(ours), "o", color="#2563b8", markersize=4, alpha=0.7
@@ -176,7 +178,7 @@ def draw(runs: Sequence[Run], output: Path) -> None:
 
 
 def results(runs: Sequence[Run]) -> Iterator[Result]:
-    """Each row's perplexity and BLEU, beside the paper's."""
+    """Yield perplexity and BLEU of each row, with the published figures."""
     for row, ours in by_row(runs):
         versions = sorted({run.sacrebleu for run in ours if run.sacrebleu})
         for metric, name, published, signature in (
@@ -199,14 +201,14 @@ def results(runs: Sequence[Run]) -> Iterator[Result]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Collect what the reduced rows of Table 3 reached.")
-    parser.add_argument("sweep", type=Path, help="folder of the sweep: the --save-dir of run.sh's nmt-train")
+    parser = argparse.ArgumentParser(description="Collect the scores of the reduced rows of Table 3.")
+    parser.add_argument("sweep", type=Path, help="folder of the sweep: the --save-dir of nmt-train in run.sh")
     parser.add_argument("output", type=Path, help="folder for runs.json, results.json and images/table3.svg")
     given = parser.parse_args(arguments)
     try:
         new = read(given.sweep)
         if not new:
-            raise DataError(f"{given.sweep} has no finished run of a row of Table 3; run.sh goes on with the sweep")
+            raise DataError(f"{given.sweep} has no finished run of a row of Table 3; run.sh resumes the sweep")
         runs = collected(given.output / "runs.json", new)
         print(table(runs), flush=True)
         write(given.output / "runs.json", runs)

@@ -1,10 +1,10 @@
-"""The rows of Table 3 of "Attention Is All You Need": what each changes, what was published, and how many parameters it has.
+"""The rows of Table 3 of "Attention Is All You Need": their options, published figures and numbers of parameters.
 
     python examples/table3/rows.py [--pieces 37000] [--results FILE]
 
-prints the table at the paper's sizes: the options that make each row of ``recipe=vaswani_base`` (or ``vaswani_big``), and
-its exact number of parameters beside the published one, which is rounded to millions. With --results the counts that have
-a published one are kept in a file, see examples/results.py.
+Prints the table at the paper's sizes: the options that turn ``recipe=vaswani_base`` (or ``vaswani_big``) into each row, and
+its exact number of parameters next to the published one, which is rounded to millions. --results stores the counts with a
+published figure in a file, see examples/results.py.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ PIECES = 37_000  # "about 37,000" (section 5.1), one vocabulary for both languag
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. Published are perplexity and BLEU on the development set newstest2013, and millions of
-    parameters where the line has them."""
+    """A row of the table.
+
+    Published figures are perplexity and BLEU on the development set newstest2013, and millions of parameters in some rows.
+    """
 
     part: str
     says: str
-    recipe: str  # of the miniature, miniatures/conf/recipe/table3_*.yaml
-    options: str  # what the row changes of the base model, at the paper's sizes
+    recipe: str  # recipe of the miniature, miniatures/conf/recipe/table3_*.yaml
+    options: str  # changes of the base model, at the paper's sizes
     perplexity: float
     bleu: float
     millions: float | None = None
@@ -47,7 +49,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        """Of the row, in files of results."""
+        """Name of the row in files of results."""
         return f"{self.part}: {self.says}"
 
 
@@ -76,7 +78,10 @@ ROWS = (
 
 
 def parameters(row: Row, pieces: int = PIECES) -> int:
-    """Exact, with one vocabulary of so many pieces and one matrix for source, target and output."""
+    """Return the exact number of parameters with a joint vocabulary of ``pieces`` tokens.
+
+    Source, target and output share one embedding matrix.
+    """
     config = TransformerConfig()
     if row.base == "vaswani_big":
         config = TransformerConfig(d_model=1024, d_ff=4096, num_heads=16)
@@ -91,7 +96,7 @@ def parameters(row: Row, pieces: int = PIECES) -> int:
 
 
 def table(rows: Sequence[Row], pieces: int) -> str:
-    """In Markdown."""
+    """Return the table in Markdown."""
     lines = ["| row | change | options | parameters | published | difference |", "|---|---|---|---|---|---|"]
     for row in rows:
         options = f"`recipe={row.base} {row.options}".rstrip() + "`"
@@ -103,7 +108,7 @@ def table(rows: Sequence[Row], pieces: int) -> str:
 
 
 def results(rows: Sequence[Row], pieces: int) -> Iterator[Result]:
-    """The counts beside the published ones, for the rows that have one."""
+    """Yield the counts of the rows with a published count."""
     for row in rows:
         if row.millions is not None:
             count = parameters(row, pieces)
@@ -114,23 +119,23 @@ def results(rows: Sequence[Row], pieces: int) -> Iterator[Result]:
                 ours=round(count / 1e6, 1),
                 published=row.millions,
                 comparable=True,
-                setting=f"the paper's size, counted with {pieces:,} pieces",
+                setting=f"the paper's size, counted with {pieces:,} tokens",
                 parameters=count,
             )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Print Table 3 with exact numbers of parameters.")
-    parser.add_argument("--pieces", type=int, default=PIECES, help=f"size of the joint vocabulary ({PIECES})")
-    parser.add_argument("--results", type=Path, help="file of results (JSON) to keep the counts in")
+    parser.add_argument("--pieces", type=int, default=PIECES, help=f"size of the joint vocabulary in tokens ({PIECES})")
+    parser.add_argument("--results", type=Path, help="file of results (JSON) for the counts")
     given = parser.parse_args(arguments)
     try:
         if given.pieces < 5:
-            raise UsageError(f"--pieces {given.pieces} is no vocabulary: give the number of its pieces, 5 at least")
+            raise UsageError(f"--pieces {given.pieces} is too few for a vocabulary; give at least 5")
         print(table(ROWS, given.pieces), flush=True)
         if given.results is not None:
             add_all(given.results, results(ROWS, given.pieces))
-    except BrokenPipeError:  # whoever reads the table has seen enough of it
+    except BrokenPipeError:  # the reader of the pipe ended early
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)

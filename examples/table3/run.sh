@@ -3,8 +3,9 @@
 #
 #     NMT_DATA=FOLDER examples/table3/run.sh [OUTPUT, default runs/table3]
 #
-# SEEDS=1 trains one of each. LAUNCHER=joblib trains as many side by side as there are cores (pip install '.[sweep]' in the
-# clone). Stop it and run it again: finished runs are passed over, interrupted ones go on.
+# SEEDS=1 trains one seed of each row. LAUNCHER=joblib trains one model per core at the same time; it needs
+# pip install '.[sweep]' in the clone. Run the script again to resume interrupted runs; finished runs are skipped.
+# OUTPUT/results.json has the results.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
@@ -13,7 +14,7 @@ python=${PYTHON:-python}
 seeds=${SEEDS:-1,2,3}
 launcher=${LAUNCHER:-basic}
 
-if ! "$python" -c "import matplotlib" 2> /dev/null; then # better now than after hours
+if ! "$python" -c "import matplotlib" 2> /dev/null; then # fail before hours of training
     echo "run.sh: the picture needs matplotlib; pip install '.[plots]' in the clone" >&2
     exit 1
 fi

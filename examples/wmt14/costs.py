@@ -24,7 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from forecast import ASSUMED_TFLOPS, add_rate, check_rate, hours, operations_per_token, written
-from results import Result, add_all
+from results import OTHERS, Result, add_all
 from results import of_runs as facts_of_runs
 
 from nmt.errors import DataError, NMTError, UsageError
@@ -37,7 +37,6 @@ from nmt.training.setup.operations import SUSTAINED_TFLOPS
 
 TOKENS = 25_000  # of an update, on the target side
 SEARCH = "newstest2014, beam 4, alpha 0.6"
-OTHERS = "a system of others"
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class Run:
         named = Path(os.path.abspath(folder))  # a link to another disk keeps its name
         model, pair = named.name, named.parent.name
         if model not in EXPERIMENTS or pair not in PIECES:
-            raise UsageError(f"{folder} is no folder of run.sh: its name is PAIR/MODEL, such as runs/wmt14/en-de/base")
+            raise UsageError(f"{folder} is not a folder of run.sh; name one such as runs/wmt14/en-de/base (PAIR/MODEL)")
         end = dict(RunRecord.read(folder / "run").last("train", "end"))
         if end.get("event") != "end":
             raise DataError(f"{folder / 'run'} has not ended: train it to its end first")
@@ -143,7 +142,7 @@ def read_scores(file: Path) -> dict[str, dict[str, Any]]:
             for score in read_json(file)["scores"]
         }
     except (DataError, LookupError, TypeError, ValueError) as error:
-        raise DataError(f"{file} is not what nmt-score --format json prints; remove it and run run.sh again") from error
+        raise DataError(f"{file} is not output of nmt-score --format json; remove it and run run.sh again") from error
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -229,7 +228,7 @@ def results_of_counts(counts: dict[tuple[str, str], float], length: int, rate: R
             "training FLOPs, counted from the model",
             ours=float(f"{count * TOKENS * experiment.updates:.3g}"),
             published=stated.flops[pair],
-            setting=f"not trained: {experiment.updates:,} updates of {TOKENS:,} target tokens, {length} pieces a sentence; "
+            setting=f"not trained: {experiment.updates:,} updates of {TOKENS:,} target tokens, {length} tokens a sentence; "
             f"published is time x devices x rate",
         )
 
@@ -262,13 +261,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Print table 2 as published, and ours.")
     parser.add_argument("runs", type=Path, nargs="*", help="folders of run.sh, such as runs/wmt14/en-de/base")
     parser.add_argument(
-        "--length", type=int, default=30, help="pieces of a sentence that operations are counted on (30)"
+        "--length", type=int, default=30, help="tokens of the sentence that operations are counted on (30)"
     )
     add_rate(parser)
     parser.add_argument("--results", type=Path, help="file of results (JSON) to keep the figures in")
     given = parser.parse_args(arguments)
     if given.length < 2:
-        parser.error(f"--length {given.length} leaves no room for a piece and the end of a sentence; give 2 or more")
+        parser.error(f"--length {given.length} leaves no room for a token and the end of a sentence; give 2 or more")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         check_rate(given.tflops, given.devices)

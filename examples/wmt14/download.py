@@ -53,9 +53,11 @@ class Archive:
 
     def __post_init__(self) -> None:
         if Path(self.name).name != self.name or self.name in ("", ".."):
-            raise DataError(f"the list of archives names '{self.name}', which is no name of a file")
+            raise DataError(f"the list of archives names '{self.name}', which is not a file name")
         if not self.url.startswith(("https://", "http://", "ftp://")):
-            raise DataError(f"the list of archives has '{self.url}' for {self.name}, which is no address: https://...")
+            raise DataError(
+                f"the list of archives has '{self.url}' for {self.name}, which is not an address such as https://..."
+            )
         if self.size is not None and not isinstance(self.size, int):
             raise DataError(
                 f"the list of archives has {self.size!r} for the size of {self.name}: give a number of bytes"
@@ -77,10 +79,10 @@ def read_list(path: Path, pair: str) -> list[Archive]:
     except OSError as error:
         raise MissingInputError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise DataError(f"{path} is no list of archives, for it is not JSON: {error}") from error
+        raise DataError(f"{path} is not a list of archives: it is not JSON: {error}") from error
     except (TypeError, KeyError, AttributeError) as error:
         raise DataError(
-            f"{path} is no list of archives: each needs name, url, pairs and source, and may have size, sha256 and md5"
+            f"{path} is not a list of archives: each needs name, url, pairs and source, and may have size, sha256 and md5"
         ) from error
     return [archive for archive in archives if pair in archive.pairs]
 
@@ -113,7 +115,7 @@ def fetch(archive: Archive, folder: Path, *, offline: bool = False, wait: float 
         return path
     if offline:
         raise MissingInputError(
-            f"{path} is missing, and nothing is downloaded with --offline; put {archive.url} there, or leave --offline out"
+            f"{path} is missing, and --offline downloads nothing; put {archive.url} there, or leave --offline out"
         )
     folder.mkdir(parents=True, exist_ok=True)
     download(archive, part, wait)
@@ -121,7 +123,7 @@ def fetch(archive: Archive, folder: Path, *, offline: bool = False, wait: float 
     if fault is not None:
         part.unlink()
         raise DataError(
-            f"what {archive.url} sent is not the archive: {fault}; it was removed, run the same command again"
+            f"the download of {archive.url} is not the archive: {fault}; it was removed, run the same command again"
         )
     part.replace(path)
     return path
@@ -146,9 +148,9 @@ def download(archive: Archive, part: Path, wait: float) -> None:
             if idle == ATTEMPTS:
                 raise MissingInputError(
                     f"{archive.url} cannot be downloaded: {reason}, {ATTEMPTS} times in a row; run the same command again "
-                    f"to go on, or put the file into {part.parent} yourself"
+                    f"to resume, or put the file into {part.parent} yourself"
                 )
-            logger.info("%s: %s after %s bytes, going on", archive.name, reason, f"{_size(part):,}")
+            logger.info("%s: %s after %s bytes, resuming", archive.name, reason, f"{_size(part):,}")
             time.sleep(wait * 2 ** max(0, idle - 1))
 
 
@@ -195,7 +197,7 @@ def _total(answer: http.client.HTTPResponse, have: int) -> int | None:
     ranged = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", answer.headers.get("Content-Range", ""))
     if ranged is not None:
         if int(ranged[1]) != have:
-            raise OSError(f"the server sent bytes from {ranged[1]} on where those from {have} on were asked for")
+            raise OSError(f"the server sent bytes from {ranged[1]} on instead of from {have} on")
         return int(ranged[2])
     length = answer.headers.get("Content-Length")
     return None if length is None else have + int(length)
@@ -212,9 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         for archive in read_list(given.list, given.pair):
             path = fetch(archive, given.folder, offline=given.offline)
-            known = (
-                "of which no checksum is published" if archive.checksum is None else f"{archive.checksum[0]} as listed"
-            )
+            known = "no checksum is published" if archive.checksum is None else f"{archive.checksum[0]} as listed"
             print(f"{path}: {path.stat().st_size:,} bytes, {known}", flush=True)
     except NMTError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)

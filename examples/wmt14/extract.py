@@ -88,7 +88,7 @@ def _extract_text(text: Text, pair: str, archive: Path, files: dict[str, Path]) 
     lines = {language: counts[member] for language, member in members.items()}
     if len(set(lines.values())) > 1:
         said = " and ".join(f"{count:,} of {language}" for language, count in lines.items())
-        raise DataError(f"{archive}: {text.name} has {said}, which are no pairs of lines; get the archive again")
+        raise DataError(f"{archive}: the lines of {text.name} do not pair ({said}); get the archive again")
     for language, part in parts.items():
         os.replace(part, files[language])
     return next(iter(lines.values()))
@@ -105,7 +105,7 @@ def copy_members(archive: Path, wanted: dict[str, Path]) -> dict[str, int]:
                     continue
                 content = stream.extractfile(member) if member.isreg() else None
                 if content is None:
-                    raise DataError(f"{archive}: {name} is no file but a link or a folder; get the archive again")
+                    raise DataError(f"{archive}: {name} is a link or a folder, not a file; get the archive again")
                 counts[name] = _copy(content, name, wanted[name])
                 if len(counts) == len(wanted):
                     break
@@ -115,7 +115,7 @@ def copy_members(archive: Path, wanted: dict[str, Path]) -> dict[str, int]:
         raise DataError(f"{archive} cannot be read to its end: {error}; get it again with download.py") from error
     missing = [name for name in wanted if name not in counts]
     if missing:
-        raise DataError(f"{archive} has no {' and no '.join(missing)}; it is another archive than the one expected")
+        raise DataError(f"{archive} has no {' and no '.join(missing)}; it is not the expected archive")
     return counts
 
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# "Attention Is All You Need" on WMT 2014, from the archives to the scores of table 2:
+# "Attention Is All You Need" on WMT 2014, from the archives to the scores of Table 2:
 #
 #     examples/wmt14/run.sh MODEL PAIR [FOLDER, default runs/wmt14] [OPTION OF nmt-train ...]
 #
-# MODEL is base or big, PAIR en-de or en-fr. Stop it and run it again: downloads, extraction and
-# training go on where they were; a corpus that is not whole and translations are made anew.
+# MODEL is base or big, and PAIR is en-de or en-fr. Run it again to resume an interrupted run: downloads, extraction and
+# training resume; an incomplete corpus and the translations are made again. Variables, with their defaults in parentheses:
 #
-#     DEVICES=4                  GPUs of this machine (1): the updates are the same on 1, 2, 4 and 8
-#     ARCHIVES=FOLDER            where the archives are, or are downloaded to (FOLDER/archives)
+#     DEVICES=4                  number of GPUs of this machine (1); the updates are the same with 1, 2, 4 and 8
+#     ARCHIVES=FOLDER            folder of the archives, also for downloads (archives in the third argument)
 #     OFFLINE=1                  download nothing
-#     ARCHIVE_LIST=FILE          other archives than those of archives.json
-#     PIECES=8000                size of the vocabulary, in place of 37,000 (en-de) and 32,000 (en-fr)
+#     ARCHIVE_LIST=FILE          list of archives (archives.json next to this script)
+#     PIECES=8000                vocabulary size in tokens (37,000 for en-de, 32,000 for en-fr)
 #     WORKERS=8                  processes that prepare text (4)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -41,20 +41,20 @@ esac
 case $model-$pair in
     base-en-de | base-en-fr) recipe=vaswani_base averaged=5 ;;
     big-en-de) recipe=vaswani_big averaged=20 ;;
-    big-en-fr) recipe=vaswani_big_en_fr averaged=20 ;;  # a dropout of 0.1 in place of 0.3
+    big-en-fr) recipe=vaswani_big_en_fr averaged=20 ;;  # dropout 0.1 instead of 0.3
     *)
         echo "run.sh: there is no model '$model'; name base or big" >&2
         exit 2
         ;;
 esac
 
-if ! "$python" -c "import sacremoses" 2> /dev/null; then # better now than after days
+if ! "$python" -c "import sacremoses" 2> /dev/null; then # fail before days of training
     echo "run.sh: the paper's BLEU cuts words by the rules of Moses; pip install '.[moses]' in the clone" >&2
     exit 1
 fi
 
 if [[ ! $devices =~ ^[1-9][0-9]*$ ]]; then
-    echo "run.sh: DEVICES=$devices is no number of GPUs; give 1 or more" >&2
+    echo "run.sh: DEVICES=$devices is not a number of GPUs; give 1 or more" >&2
     exit 2
 fi
 

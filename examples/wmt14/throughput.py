@@ -67,7 +67,7 @@ class Speed:
         record = RunRecord.read(folder)
         trained, start = record.of("train")[1:], record.last("start")
         if not trained:
-            raise DataError(f"{folder} has too few updates to tell its speed; give throughput.sh more MINUTES")
+            raise DataError(f"{folder} has too few updates to measure its speed; give throughput.sh more MINUTES")
         speed = statistics.median(event["tokens_per_second"] for event in trained)
         memory = max(event["memory_mb"] for event in trained) / 1000
         each = start.get("flops_per_token")
@@ -115,7 +115,7 @@ class Pair:
         common = base.keys() & row.keys()
         if not common:
             raise DataError(
-                f"{folder / BASE} and {folder / ROW} have no validation after as many updates; give throughput.sh more "
+                f"{folder / BASE} and {folder / ROW} have no validation at the same update; give throughput.sh more "
                 f"HOURS, or validation.interval_updates=100"
             )
         last = max(common)

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# How fast a machine trains the base and the big model, and in how much memory; then, if there are hours for it, a row of
-# Table 3 beside the base model, both at full size:
+# Training speed and memory of the base and the big model on this machine. With HOURS, the script also trains a row of Table 3
+# and the base model for comparison, both at full size:
 #
 #     examples/wmt14/throughput.sh [FOLDER, default runs/throughput] [OPTION OF nmt-train ...]
 #
-# Stop it and run it again: each training goes on for the rest of its time. Figures are in FOLDER/results.json.
+# Run it again to resume an interrupted run: each model trains for the rest of its time. FOLDER/results.json has the results.
+# Variables, with their defaults in parentheses:
 #
-#     DEVICES=4                  GPUs of this machine (1)
-#     MINUTES=5                  how long base and big are trained, each
-#     CORPUS=FOLDER              corpus that run.sh made (runs/wmt14/en-de/corpus), in place of invented sentences
-#     HOURS=2                    how long the base model and the one with two layers are trained on CORPUS, each (0)
-#     PAIRS=200000               how many pairs of sentences are invented
-#     PIECES=37000               size of their vocabulary
+#     DEVICES=4                  number of GPUs of this machine (1)
+#     MINUTES=5                  training time of base and of big in minutes, each (5)
+#     CORPUS=FOLDER              corpus of run.sh, such as runs/wmt14/en-de/corpus (invented sentences)
+#     HOURS=2                    training time on CORPUS in hours, for the base model and for the one with two layers, each (0)
+#     PAIRS=200000               number of invented sentence pairs (200,000)
+#     PIECES=37000               vocabulary size of the invented sentences in tokens (37,000)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=${1:-runs/throughput}
@@ -25,7 +26,7 @@ pairs=${PAIRS:-200000}
 corpus=${CORPUS:-$folder/corpus}
 
 if [[ ! $devices =~ ^[1-9][0-9]*$ ]]; then
-    echo "throughput.sh: DEVICES=$devices is no number of GPUs; give 1 or more" >&2
+    echo "throughput.sh: DEVICES=$devices is not a number of GPUs; give 1 or more" >&2
     exit 2
 fi
 for given in "$minutes" "$hours"; do
@@ -34,12 +35,12 @@ for given in "$minutes" "$hours"; do
         exit 2
     fi
 done
-if [[ ! $minutes =~ [1-9] ]]; then # nmt-train takes 0 for no limit
+if [[ ! $minutes =~ [1-9] ]]; then # 0 means no limit in nmt-train
     echo "throughput.sh: MINUTES=$minutes leaves no time to train; give more than 0" >&2
     exit 2
 fi
 if [[ $hours =~ [1-9] && -z ${CORPUS:-} ]]; then
-    echo "throughput.sh: HOURS=$hours needs CORPUS=FOLDER: what is learnt from invented sentences says nothing" >&2
+    echo "throughput.sh: HOURS=$hours needs CORPUS=FOLDER: perplexity on invented sentences means nothing" >&2
     exit 2
 fi
 

@@ -135,9 +135,9 @@ class Comparison:
 
     def _about(self) -> str:
         references = "one reference" if self.num_references == 1 else f"{self.num_references} references"
-        case = ", in lower case" if self.lowercase else ""
+        case = ", lowercased" if self.lowercase else ""
         lines = "one line" if self.lines == 1 else f"{self.lines:,} lines"
-        return f"{len(self.systems)} systems, {lines}, {references}; words as cut by {self.tokenize}{case}"
+        return f"{len(self.systems)} systems, {lines}, {references}; words tokenized by {self.tokenize}{case}"
 
     def _by_frequency(self) -> Bars:
         """Return the chart of F1 by frequency, without words that no reference has: their F1 is undefined."""

@@ -27,8 +27,8 @@ def validation_without_criterion(validation: object, gold: object, reverse: str 
     """Refuse validation pairs (None: not given) with neither gold alignments nor a model of the other direction."""
     return (
         validation is not None and gold is None and reverse is None,
-        "validation pairs are to choose by: give gold alignments (--gold) or a model of the other direction (--reverse) "
-        "too, or leave them out",
+        "validation pairs select heads only with gold alignments (--gold) or a model of the opposite direction "
+        "(--reverse); give one of them too, or leave the pairs out",
     )
 
 
@@ -44,43 +44,65 @@ class AlignConfig(
     OverwriteOption,
     CommandConfig,
 ):
-    """nmt-align: sentences, their translations and a trained model in, word alignments out."""
+    """nmt-align: align the words of sentence pairs by a trained model's attention."""
 
     command: ClassVar[str] = "align"
-    path: str = flag("", help="run folder, checkpoint, or several joined by ':' (ensemble) whose attention aligns")
-    src: str | None = flag(None, help="sentences, one a line")
-    ref: str | None = flag(None, help="their translations, line for line")
+    path: str = flag(
+        "", help="Run folder or checkpoint whose attention is read; several joined by ':' form an ensemble"
+    )
+    src: str | None = flag(None, help="File of source sentences, one per line")
+    ref: str | None = flag(None, help="File of their translations, one per line")
     reverse: str | None = flag(
-        None, help="model of the other direction (run folder or checkpoint), to choose by and to symmetrize with"
+        None,
+        help="Model of the opposite direction (run folder or checkpoint), for selecting heads and "
+        "symmetrizing; null: none",
     )
     symmetrize: Symmetrization | None = flag(
         None,
-        help="how both directions become one: intersection, union, grow-diag, grow-diag-final, grow-diag-final-and, or none "
-        "(that of --path alone); null: grow-diag-final-and with --reverse",
+        help="Symmetrization: intersection, union, grow-diag, grow-diag-final, grow-diag-final-and or "
+        "none (--path alone); null: grow-diag-final-and with --reverse",
     )
-    layer: int | None = flag(None, help="layer of the decoder whose attention is read, from 1; null: the best")
-    head: int | None = flag(None, help="its head, from 1; 0: the mean of its heads; null: the best")
+    layer: int | None = flag(
+        None,
+        help="Decoder layer whose attention is read, counted from 1; null: the best with --gold or "
+        "--reverse, else the last",
+    )
+    head: int | None = flag(
+        None,
+        help="Head of that layer, counted from 1; 0: mean of its heads; null: the best with --gold or "
+        "--reverse, else 0",
+    )
     shift: bool | None = flag(
         None,
-        help="read the row after a piece, where the decoder has read it, not that where it was written; null: the better",
+        help="Use the attention row of the next step; null: the better row with --gold or --reverse, else off",
         kind=FlagKind.switch,
     )
-    reverse_layer: int | None = flag(None, help="the same of --reverse: layer")
-    reverse_head: int | None = flag(None, help="the same of --reverse: head")
-    reverse_shift: bool | None = flag(None, help="the same of --reverse: row", kind=FlagKind.switch)
+    reverse_layer: int | None = flag(None, help="Decoder layer of the --reverse model, counted from 1; null: the best")
+    reverse_head: int | None = flag(
+        None, help="Head of that layer of the --reverse model, counted from 1; 0: mean of its heads; null: the best"
+    )
+    reverse_shift: bool | None = flag(
+        None,
+        help="Use the attention row of the next step in the --reverse model; null: the better row",
+        kind=FlagKind.switch,
+    )
     gold: str | None = flag(
         None,
-        help="given alignments of the validation pairs, by whose error rate the best is chosen: lines of links such as 0-0, "
-        "or 1?2 if it is only possible",
+        help="File of reference alignments (0-0, or 1?2 for a possible link) that select heads by "
+        "alignment error rate; null: none",
     )
     valid_src: str | None = flag(
-        None, help="sentences of the validation pairs, by which the best is chosen; null: the first of --src"
+        None, help="File of source sentences for selecting heads; null: the first pairs of --src and --ref"
     )
-    valid_ref: str | None = flag(None, help="their translations")
-    valid_count: int = flag(1000, help="at most so many validation pairs")
-    max_tokens: int | None = flag(None, help="largest batch in pieces of a side, padding included; null: by the device")
+    valid_ref: str | None = flag(
+        None, help="File of translations for selecting heads; null: the first pairs of --src and --ref"
+    )
+    valid_count: int = flag(1000, help="Maximum number of sentence pairs for selecting heads")
+    max_tokens: int | None = flag(
+        None, help="Maximum batch size in tokens per side, padding included; null: depends on the device"
+    )
     max_source_length: int = flag(
-        1024, help="most pieces of a source or of its translation that are read; the words after them stay unaligned"
+        1024, help="Maximum number of tokens read per sentence on either side; the words beyond it stay unaligned"
     )
 
     def __post_init__(self) -> None:
@@ -95,11 +117,11 @@ class AlignConfig(
         named = [name for name, value in self._of_reverse.items() if value is not None]
         yield (
             self.reverse is None and named,
-            f"{', '.join(named)}: for --reverse alone; name the model of the other direction, or leave them out",
+            f"{', '.join(named)}: only with --reverse; name the model of the opposite direction, or leave the option out",
         )
         yield (
             (self.valid_src is None) != (self.valid_ref is None),
-            "validation pairs are two files: give both --valid-src and --valid-ref",
+            "validation pairs need two files: give both --valid-src and --valid-ref",
         )
         yield validation_without_criterion(self.valid_src, self.gold, self.reverse)
 

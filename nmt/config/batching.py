@@ -17,23 +17,26 @@ class BatchingConfig:
     """How sentence pairs form batches."""
 
     max_tokens: int | str | None = flag(
-        4096, help="largest batch: sentences x longest side, padding included; auto: what fits"
+        4096,
+        help="Maximum padded micro-batch size, tokens per side; auto: fills memory; null: no limit",
     )
-    count_padding: bool = flag(True, help="no: the limits bound the pieces of a side, whatever padding comes to them")
-    max_source_tokens: int | None = flag(None, help="limit of the source side alone; null: that of max_tokens")
-    max_target_tokens: int | None = flag(None, help="limit of the target side alone; null: that of max_tokens")
+    count_padding: bool = flag(True, help="Count padding towards the micro-batch limits; otherwise only real tokens")
+    max_source_tokens: int | None = flag(None, help="Maximum micro-batch size in source tokens; null: --max-tokens")
+    max_target_tokens: int | None = flag(None, help="Maximum micro-batch size in target tokens; null: --max-tokens")
     max_padding: float | None = flag(
-        None, help="compute a batch in parts if more than this share of it is padding (0.05); null: always as a whole"
+        None, help="Maximum fraction of padding, such as 0.05; a micro-batch with more is split; null: no splitting"
     )
-    batch_size: int | None = flag(None, help="largest number of sentences in a batch")
-    update_freq: int = flag(1, help="batches whose gradients make one update")
+    batch_size: int | None = flag(None, help="Maximum micro-batch size in sentence pairs; null: no limit")
+    update_freq: int = flag(1, help="Micro-batches per process and update")
     tokens_per_update: int | None = flag(
         None,
-        help="largest update of all processes together, counted as a batch is: says how many batches make one, in place of "
-        "--update-freq",
+        help="Approximate batch size in tokens per side over all processes; sets the number of "
+        "micro-batches; null: --update-freq does",
     )
-    sort_window: int | None = flag(None, help="sentences sorted by length together; null: all, the least padding")
-    skip_long: bool = flag(False, help="drop pairs longer than a batch instead of stopping")
+    sort_window: int | None = flag(
+        None, help="Number of sentence pairs sorted by length together; null: all (least padding)"
+    )
+    skip_long: bool = flag(False, help="Drop pairs longer than a micro-batch; otherwise exit with an error")
 
     def __post_init__(self) -> None:
         if isinstance(self.max_tokens, str) and self.max_tokens != AUTO:
@@ -59,13 +62,13 @@ class BatchingConfig:
         refuse(
             (
                 budget is not None and self.update_freq != 1,
-                f"batching.tokens_per_update={budget} says by itself how many batches make an update; leave --update-freq "
-                f"{self.update_freq} out, or set batching.tokens_per_update=null",
+                f"batching.tokens_per_update={budget} sets the number of micro-batches per update; leave out --update-freq "
+                f"{self.update_freq}, or set batching.tokens_per_update=null",
             ),
             (
                 budget is not None
                 and (self.max_tokens, self.max_source_tokens, self.max_target_tokens) == (None, None, None),
-                f"batching.tokens_per_update={budget} needs batches that are bounded in tokens; set --max-tokens",
+                f"batching.tokens_per_update={budget} needs a limit of micro-batches in tokens; set --max-tokens",
             ),
         )
 

@@ -93,7 +93,7 @@ def choice_named(kind: type[Choice], option: str, choice: Choice | str) -> Choic
     if isinstance(choice, kind):
         return choice
     if choice not in kind.__members__:
-        raise UsageError(f"{option}={choice!r} is none of {', '.join(kind.__members__)}")
+        raise UsageError(f"{option}={choice!r} must be one of {', '.join(kind.__members__)}")
     return kind[str(choice)]
 
 

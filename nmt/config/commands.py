@@ -46,33 +46,39 @@ class GenerateConfig(
     TranslationOptions,
     CommandConfig,
 ):
-    """nmt-generate: lines of text (or a split of a corpus) in, translations out."""
+    """nmt-generate: translate lines of text, or a split of a corpus."""
 
     command: ClassVar[str] = "generate"
-    data: list[str] = flag([], help="corpus folder; without one, lines of text are read")
-    path: str = flag("", help="run folder, checkpoint, or several joined by ':' (ensemble)")
-    ensemble_weights: list[float] = flag([], help="weight of each model of an ensemble; default: equal weights")
-    shortlist: str | None = flag(None, help="file of nmt-shortlist: each sentence is restricted to its target tokens")
-    gen_subset: str = flag("test", help="split of the corpus to translate")
-    input: str | None = flag(None, help="file to translate; default, and -: standard input")
+    data: list[str] = flag([], help="Corpus folder with the split to translate; empty: lines of text from --input")
+    path: str = flag("", help="Run folder, model folder or checkpoint; several joined by ':' form an ensemble")
+    ensemble_weights: list[float] = flag([], help="Weights of the ensemble's models; empty: equal")
+    shortlist: str | None = flag(
+        None,
+        help="Vocabulary shortlist (file of nmt-shortlist) that limits the target tokens of each "
+        "sentence; null: full vocabulary",
+    )
+    gen_subset: str = flag("test", help="Corpus split to translate")
+    input: str | None = flag(None, help="File to translate; null or -: standard input")
     input_format: InputFormat = flag(
         InputFormat.text,
-        help="text: a sentence a line; tsv: with phrases after it that the translation must contain, or not if they begin "
-        "with !; jsonl: text, prefix, include, exclude, reference, min_length, max_length, tag",
+        help="Input format: text, tsv (sentence, required phrases, !excluded phrases) or jsonl (text, "
+        "prefix, include, exclude, reference, min_length, max_length, tag)",
     )
     resume_output: bool = flag(
         False,
-        help="resume the same command where it was stopped: until it is complete, the output grows under its name and "
-        ".partial",
+        help="Make the output resumable: it grows as FILE.partial, and the same command resumes it",
     )
-    format: OutputFormat = flag(OutputFormat.text, help="text, fairseq or jsonl")
+    format: OutputFormat = flag(OutputFormat.text, help="Output format: text, fairseq or jsonl")
     rerank: str | None = flag(
         None,
-        help="reverse model (run folder or checkpoint): rerank by its probability of the source given the hypothesis",
+        help="Reverse model (run folder or checkpoint): rerank by its probability of the source given the "
+        "hypothesis; null: none",
     )
-    rerank_weight: float = flag(1.0, help="weight of the reverse model's score relative to the search's own")
-    cuda_graphs: bool = flag(False, help="on a GPU: record what a step of a model launches, and repeat it")
-    on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.replace, "an empty line")
+    rerank_weight: float = flag(1.0, help="Weight of the reverse model's score relative to the search score")
+    cuda_graphs: bool = flag(
+        False, help="Record each decoding step as a CUDA graph and replay it, as with --engine graphs; GPU only"
+    )
+    on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.replace, "as an empty line")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,11 +94,11 @@ class GenerateConfig(
             yield from self._not_for_scoring()
         yield (
             self.mbr is not MbrMetric.none and self.rerank is not None,
-            "--mbr and --rerank each put translations in an order of their own; give one",
+            "--mbr and --rerank exclude each other: each sorts the hypotheses differently; give one",
         )
         yield (
             self.rerank is None and self.rerank_weight != 1.0,
-            f"--rerank-weight {self.rerank_weight:g} is for --rerank; name the other direction's model",
+            f"--rerank-weight {self.rerank_weight:g} is for --rerank; name the reverse model",
         )
 
     def _inputs(self) -> Refusals:
@@ -122,12 +128,12 @@ class GenerateConfig(
 
     def _not_for_scoring(self) -> Refusals:
         """Options that do not apply to scoring references."""
-        yield self.shortlist is not None, "--score-reference looks at all pieces; leave out --shortlist"
-        yield self.replace_unk, "--score-reference shows the text that it scores; leave out --replace-unk"
+        yield self.shortlist is not None, "--score-reference uses the full vocabulary; leave out --shortlist"
+        yield self.replace_unk, "--score-reference does not change the scored text; leave out --replace-unk"
         for name, field in not_for_scoring(self.search).items():
             flag_name = keyword_of(field).replace("_", "-")
             set_by_user = getattr(self.search, name) != default_of(field)
-            yield set_by_user, f"--score-reference takes no account of --{flag_name}; leave it out"
+            yield set_by_user, f"--score-reference does not use --{flag_name}; leave it out"
 
     def for_typed_lines(self) -> GenerateConfig:
         """Return these options for lines typed at a terminal: each is answered before the next, and no bar disturbs
@@ -147,19 +153,24 @@ class GenerateConfig(
 
 @dataclass
 class ScoreConfig(ScoredTextConfig):
-    """nmt-score: hypotheses and references in, scores with their signatures out."""
+    """nmt-score: score hypotheses against references; each score has a signature."""
 
     command: ClassVar[str] = "score"
-    src: str | None = flag(None, help="sources, one a line, for comet, metricx, --signs and --split-by length")
-    confidence: bool = flag(False, help="intervals that 95 of 100 resampled texts stay within (bootstrap)")
-    sentence: bool = flag(False, help="the scores of each line, in columns between tabs, in place of those of the text")
+    src: str | None = flag(
+        None,
+        help="File of source sentences, one per line, for comet, metricx, --signs and --split-by length; null: none",
+    )
+    confidence: bool = flag(False, help="Print 95% confidence intervals (bootstrap)")
+    sentence: bool = flag(False, help="Print tab-separated scores per line instead of scores of the whole text")
     split_by: str | None = flag(
-        None, help="scores of parts of the text: length (words of the source, or the reference), or a file of labels"
+        None,
+        help="Criterion for scoring parts separately: length (words of source, else reference) or a file "
+        "of labels; null: none",
     )
     signs: bool = flag(
-        False, help="what scores hide: empty, over-long and repetitive translations; with --src copies and odd lengths"
+        False, help="Count empty, overlong and repetitive hypotheses; with --src also copies and unusual lengths"
     )
-    format: ScoreFormat = flag(ScoreFormat.text, help="text, json, markdown or latex")
+    format: ScoreFormat = flag(ScoreFormat.text, help="Output format: text, json, markdown or latex")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -167,11 +178,11 @@ class ScoreConfig(ScoredTextConfig):
             (
                 self.sentence
                 and (self.confidence or self.paired is not PairedTest.none or self.split_by is not None or self.signs),
-                "--sentence has the scores of single lines; leave out --confidence, --paired, --split-by and --signs",
+                "--sentence prints scores of single lines; leave out --confidence, --paired, --split-by and --signs",
             ),
             (
                 self.paired is not PairedTest.none and len(self.sys) < 2,
-                "--paired compares systems with the first one; name more than one (--sys A B)",
+                "--paired compares the first system with others; name at least two (--sys A B)",
             ),
             (
                 self.resamples is not None and not self.confidence and self.paired is PairedTest.none,
@@ -190,18 +201,28 @@ class ScoreConfig(ScoredTextConfig):
 
 @dataclass
 class AverageConfig(PluginOption, OverwriteOption, ThreadsOption, DeviceOption, CommandConfig):
-    """nmt-average-checkpoints: several checkpoints in, one without training state out."""
+    """nmt-average-checkpoints: average several checkpoints into one, without training state."""
 
     command: ClassVar[str] = "average_checkpoints"
-    inputs: list[str] = flag([], help="run folder, or checkpoints", kind=FlagKind.many)
-    output: str = flag("", help="folder for the averaged checkpoint")
-    num_update_checkpoints: int | None = flag(None, help="average the last this many written by updates or minutes")
-    num_epoch_checkpoints: int | None = flag(None, help="average the last this many written at an epoch's end")
-    num_best_checkpoints: int | None = flag(None, help="average this many of the best, by their scores in validation")
-    metric: str | None = flag(None, help="what the best are best by: loss, bleu, ...; null: the best-checkpoint metric")
-    checkpoint_upper_bound: int | None = flag(None, help="leave out checkpoints after this update (or epoch)")
-    validate: bool = flag(True, help="measure the average on the validation set too")
-    data: list[str] = flag([], help="corpus folders with that set; default: those of the run")
+    inputs: list[str] = flag([], help="Run folder, or checkpoints", kind=FlagKind.many)
+    output: str = flag("", help="Folder for the averaged checkpoint")
+    num_update_checkpoints: int | None = flag(
+        None, help="Number of last checkpoints to average, among those saved by updates or minutes; null: no limit"
+    )
+    num_epoch_checkpoints: int | None = flag(
+        None, help="Number of last checkpoints to average, among those saved at the end of an epoch; null: no limit"
+    )
+    num_best_checkpoints: int | None = flag(
+        None, help="Number of best checkpoints to average, by validation score; null: no limit"
+    )
+    metric: str | None = flag(
+        None, help="Metric for --num-best-checkpoints: loss, bleu, ...; null: best-checkpoint metric of the run"
+    )
+    checkpoint_upper_bound: int | None = flag(
+        None, help="Last update to include, or last epoch with --num-epoch-checkpoints; null: no limit"
+    )
+    validate: bool = flag(True, help="Score the averaged checkpoint on the validation split")
+    data: list[str] = flag([], help="Corpus folders for validation; empty: those of the run")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -212,14 +233,14 @@ class AverageConfig(PluginOption, OverwriteOption, ThreadsOption, DeviceOption, 
 
 @dataclass
 class ShortlistConfig(PluginOption, OverwriteOption, CommandConfig):
-    """nmt-shortlist: a corpus folder in, a list of the target pieces that each source piece may become out."""
+    """nmt-shortlist: learn a vocabulary shortlist (likely target tokens per source token) from a corpus folder."""
 
     command: ClassVar[str] = "shortlist"
-    data: list[str] = flag([], help="corpus folder")
-    output: str = flag("", help="file to write")
-    per_piece: int = flag(50, help="target pieces for each source piece")
-    frequent: int = flag(100, help="the most frequent target pieces, which any sentence may need")
-    max_pairs: int = flag(100_000, help="learn from the first so many sentence pairs")
+    data: list[str] = flag([], help="Corpus folder")
+    output: str = flag("", help="Shortlist file to write")
+    per_piece: int = flag(50, help="Number of target tokens per source token")
+    frequent: int = flag(100, help="Number of most frequent target tokens, allowed in every sentence")
+    max_pairs: int = flag(100_000, help="Maximum number of sentence pairs to learn from, counted from the first")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -28,7 +28,7 @@ class CommonOptions:
 class OverwriteOption(CommonOptions):
     """Whether existing output may be replaced."""
 
-    overwrite: bool = flag(False, help="replace existing output")
+    overwrite: bool = flag(False, help="Replace existing output; otherwise exit with an error")
 
 
 @dataclass(kw_only=True)
@@ -36,7 +36,7 @@ class OutputOption(CommonOptions):
     """Where lines of text go."""
 
     output: str | None = flag(
-        None, help="file to write, compressed if its name ends in .gz or .xz; default standard output"
+        None, help="Output file, compressed if its name ends in .gz or .xz; null: standard output"
     )
 
 
@@ -45,7 +45,7 @@ class PluginOption(CommonOptions):
     """Where plugins come from."""
 
     user_dir: str | None = flag(
-        None, help="plugins: folders of packages, or Python files; several with commas", kind=FlagKind.joined
+        None, help="Plugins: folders of packages, or Python files, comma-separated; null: none", kind=FlagKind.joined
     )
 
 
@@ -53,12 +53,12 @@ class PluginOption(CommonOptions):
 class ProgressOption(CommonOptions):
     """How progress is shown."""
 
-    progress: ProgressStyle = flag(ProgressStyle.auto, help="auto, bar, lines or none")
+    progress: ProgressStyle = flag(ProgressStyle.auto, help="Progress display: auto, bar, lines or none")
 
 
 def invalid_text_option(default: InvalidText, skipped: str) -> Any:
     """Return the option ``on_invalid_utf8``. Commands differ in what becomes of a line that is ``skipped``."""
-    text = f"bytes that are not UTF-8: error, replace or skip ({skipped})"
+    text = f"Handling of lines that are not UTF-8: error, replace or skip ({skipped})"
     return flag(default, help=text, kw_only=True)
 
 
@@ -66,8 +66,8 @@ def invalid_text_option(default: InvalidText, skipped: str) -> Any:
 class ReadingOptions(CommonOptions):
     """How text is read."""
 
-    on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.error, "an empty line")
-    max_line_bytes: int = flag(MAX_LINE_BYTES, help="longest line read, in bytes")
+    on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.error, "as an empty line")
+    max_line_bytes: int = flag(MAX_LINE_BYTES, help="Maximum line length in bytes; longer lines are an error")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,14 +89,14 @@ class ThreadsOption(CommonOptions):
 class SeedOption(CommonOptions):
     """Where random numbers start."""
 
-    seed: int = flag(1, help="seed of everything random")
+    seed: int = flag(1, help="Random seed")
 
 
 @dataclass(kw_only=True)
 class DeviceOption(CommonOptions):
     """Where a command computes that has no choice of precision."""
 
-    device: str = flag("auto", help="where the model is computed: auto, cpu, cuda, cuda:N, mps or xpu:N")
+    device: str = flag("auto", help="Device: auto, cpu, cuda, cuda:N, mps, xpu or xpu:N")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,9 +107,7 @@ class DeviceOption(CommonOptions):
 class TagOption(CommonOptions):
     """The target language of a model that has several."""
 
-    tag: str | None = flag(
-        None, help="language to translate into, of a model with language tags; null: that of its (first) corpus"
-    )
+    tag: str | None = flag(None, help="Target language of a model with language tags; null: that of its first corpus")
 
 
 @dataclass(kw_only=True)
@@ -118,16 +116,15 @@ class EngineOptions(CommonOptions):
 
     dtype: NumberFormat | None = flag(
         None,
-        help="data type of the weights: float32, bfloat16, float16 or int8 (on a CPU); null: as --precision says",
+        help="Data type of the weights: float32, bfloat16, float16 or int8 (CPU only); null: derived from --precision",
     )
     engine: str = flag(
         "auto",
-        help="engine that translates: torch (the model itself), native (C, on a CPU), graphs (recorded steps, on a GPU), "
-        "one of a plugin, or auto",
+        help="Engine: torch, native (C, on a CPU), graphs (CUDA graphs, on a GPU), a plugin's engine, or auto",
     )
     workers: int | None = flag(
         None,
-        help="processes that translate, each with one thread on a CPU; null: one per CPU thread, and a single one on a GPU",
+        help="Number of translation processes, each with one thread on a CPU; null: one per CPU thread, or 1 on a GPU",
     )
 
     def __post_init__(self) -> None:

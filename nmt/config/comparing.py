@@ -15,32 +15,34 @@ from nmt.errors import quantity
 
 @dataclass
 class CompareConfig(OverwriteOption, ScoredTextConfig):
-    """nmt-compare: translations of several systems and references in, a page that shows where they differ out."""
+    """nmt-compare: show on a page where the translations of several systems differ."""
 
     command: ClassVar[str] = "compare"
     sys: list[str] = flag(
-        [], help="translations of two systems or more, one a line; a bare argument is one; -: standard input"
+        [], help="Files of hypotheses, one per line, of at least two systems, also as bare arguments; -: standard input"
     )
-    names: list[str] = flag([], help="what the page calls them, in their order; default: their files")
+    names: list[str] = flag([], help="Displayed names of the systems, in order; empty: file names")
     metrics: list[str] = flag(
         ["bleu", "chrf"],
-        help="those of nmt-score; several with commas; sentences are sorted by the first",
+        help="Metrics as in nmt-score, comma-separated; the first one sorts the sentences",
     )
-    src: str | None = flag(None, help="sources, one a line: shown, and what lengths are counted in")
+    src: str | None = flag(
+        None, help="File of source sentences, one per line, shown and measured for length; null: reference lengths"
+    )
     train: str | None = flag(
         None,
-        help="training text in the language of the references: how often a word stands there; null: in the references",
+        help="Training text in the target language for counting word frequencies; null: counted in the references",
     )
-    output: str = flag("", help="file to write: .html (the page) or .json (the same as data)")
+    output: str = flag("", help="Output file: .html (page) or .json (same data)")
     paired: PairedTest = paired_option(PairedTest.bootstrap)
-    count: int = flag(100, help="sentences shown of each pair of systems: so many gains, and so many losses")
+    count: int = flag(100, help="Number of sentences shown per pair of systems: this many gains and this many losses")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive("", count=self.count)
         twice = next((name for name in self.names if self.names.count(name) > 1), "")
         refuse(
-            (twice, f"--names calls two systems {twice}; give each a name of its own"),
+            (twice, f"--names contains {twice} twice; give each system a different name"),
             (
                 self.names and self.sys and len(self.names) != len(self.sys),
                 f"--names has {quantity(len(self.names), 'name')} for {quantity(len(self.sys), 'system')}; give one for "

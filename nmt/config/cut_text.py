@@ -15,8 +15,12 @@ class CutTextConfig(CommandConfig):
 
     bpe: Segmentation = flag(
         Segmentation.none,
-        help="another toolkit's segmenter, beside its list of pieces: sentencepiece, subword_nmt, fastbpe, or none",
+        help="Segmenter of another toolkit, used with its vocabulary file: sentencepiece, subword_nmt, fastbpe or none",
     )
-    bpe_model: str | None = flag(None, help="its file: the sentencepiece model, or the codes (merge operations)")
-    target_bpe_model: str | None = flag(None, help="the same for the targets, if it is another file")
-    moses: bool = flag(False, help="words were cut and are joined by the Moses rules (with subword_nmt and fastbpe)")
+    bpe_model: str | None = flag(
+        None, help="Segmenter file: sentencepiece model, or codes (merge operations); null: none"
+    )
+    target_bpe_model: str | None = flag(None, help="Segmenter file of the target side; null: --bpe-model")
+    moses: bool = flag(
+        False, help="Split text into words and join them by the Moses rules; only with subword_nmt and fastbpe"
+    )

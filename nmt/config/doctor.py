@@ -12,11 +12,11 @@ from nmt.config.roles import CommandConfig
 
 @dataclass
 class DoctorConfig(OverwriteOption, ThreadsOption, CommandConfig):
-    """nmt-doctor: what is installed, what the devices are, and whether they compute what they should."""
+    """nmt-doctor: show versions and devices, and check that the devices compute correctly."""
 
     command: ClassVar[str] = "doctor"
     full: bool = flag(
         False,
-        help="all checks of each device instead of two, with a record of failed fast paths; about a minute for a CPU",
+        help="Run all checks of each device instead of two, and record failed fast paths; about one minute on a CPU",
     )
     output: str | None = flag(None, help="JSON file for versions, devices and results; null: none")

@@ -25,6 +25,6 @@ def as_today(tree: dict[str, Any], path: Path) -> dict[str, Any]:
         elif value == _REMOVED[key]:
             options = {other: kept for other, kept in options.items() if other != name}
         else:
-            raise UsageError(f"{path}: the option {key} is gone; delete it from the file")
+            raise UsageError(f"{path}: the option {key} was removed; delete it from the file")
         tree = tree | {section: options}
     return tree

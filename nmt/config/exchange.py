@@ -16,20 +16,26 @@ from nmt.errors import UsageError
 
 @dataclass
 class ImportConfig(ProgressOption, PluginOption, OverwriteOption, CutTextConfig):
-    """nmt-import: a model of another toolkit in, a model folder out; of fairseq also a binarised corpus."""
+    """nmt-import: convert a model of another toolkit to a model folder, or data of fairseq to a corpus folder."""
 
     command: ClassVar[str] = "import_"
     from_format: str = option(
-        "", help="what wrote the model: fairseq, marian, huggingface, ctranslate2 or safetensors", flag="--from"
+        "", help="Format of the model: fairseq, marian, huggingface, ctranslate2 or safetensors", flag="--from"
     )
-    path: str = flag("", help="the model there: a file or a folder; several checkpoints joined by ':' (ensemble)")
-    output: str = flag("", help="model folder to write")
-    source_lang: str = flag("", help="language of the sources, such as en")
-    target_lang: str = flag("", help="language of the targets, such as de")
+    path: str = flag(
+        "",
+        help="Model file or folder to import, or a data folder of fairseq; several checkpoints joined by "
+        "':' form an ensemble",
+    )
+    output: str = flag("", help="Model folder to write; for data of fairseq: corpus folder")
+    source_lang: str = flag("", help="Source language, such as en")
+    target_lang: str = flag("", help="Target language, such as de")
     srcdict: str | None = flag(
-        None, help="pieces of the sources; of fairseq: dict.en.txt, of Marian: vocab.spm or vocab.yml"
+        None,
+        help="Source vocabulary file: dict.en.txt (fairseq), vocab.spm or vocab.yml (Marian); null: from "
+        "the folder at --path",
     )
-    tgtdict: str | None = flag(None, help="the same of the targets; default: those of the sources")
+    tgtdict: str | None = flag(None, help="Target vocabulary file; null: --srcdict, or from the folder at --path")
 
 
 class Quantization(Enum):
@@ -50,24 +56,27 @@ FEWEST_POSITIONS = 16
 
 @dataclass
 class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
-    """nmt-export: a model folder in, a model of another toolkit out, read back and compared."""
+    """nmt-export: convert a model for another toolkit, and compare the result with the original."""
 
     command: ClassVar[str] = "export"
-    path: str = flag("", help="run folder or checkpoint")
+    path: str = flag("", help="Run folder or checkpoint to export")
     format: str = flag(
-        "", help="what is to read it: ctranslate2, huggingface or safetensors (arrays under plain names)"
+        "", help="Format of the exported model: ctranslate2, huggingface or safetensors (arrays under plain names)"
     )
-    output: str = flag("", help="folder for the exported model")
+    output: str = flag("", help="Folder for the exported model")
     quantization: Quantization = flag(
-        Quantization.float32, help="numbers of the weights, for ctranslate2: float32, float16, int8, int8_float32, ..."
+        Quantization.float32,
+        help="Data type of the weights for ctranslate2: float32, float16, bfloat16, int8, int8_float32, "
+        "int8_float16, int8_bfloat16 or int16",
     )
-    longest: int = flag(2048, help="positions that are written for formats that do not compute them")
-    sample: str | None = flag(None, help="file of source sentences for the comparison; default: made of random pieces")
-    sentences: int = flag(50, help="so many sentences are compared")
+    longest: int = flag(2048, help="Number of positions to write for formats that store sinusoids as a table")
+    sample: str | None = flag(
+        None, help="File of source sentences for the comparison with the original; null: random tokens"
+    )
+    sentences: int = flag(50, help="Number of sentences to compare")
     tolerance: float | None = flag(
         None,
-        help="largest difference of log-probabilities, for a piece, at which the export counts as right; default: 1e-4, and "
-        "with a quantization 0.2",
+        help="Maximum accepted difference in log-probability per token; null: 1e-4, or 0.2 with quantization",
     )
 
     def __post_init__(self) -> None:
@@ -75,7 +84,7 @@ class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
         require_positive("", sentences=self.sentences)
         if self.longest < FEWEST_POSITIONS:
             raise UsageError(
-                f"longest={self.longest} must be at least {FEWEST_POSITIONS}: sentences have to fit (--longest)"
+                f"longest={self.longest} must be at least {FEWEST_POSITIONS}, so that sentences fit (--longest)"
             )
         if self.tolerance is not None:
             require_not_negative("", tolerance=self.tolerance)

@@ -2,9 +2,9 @@
 
 @dataclass
 class ExampleConfig:
-    min_len: int = flag(1, help="shortest translation in pieces")  # its flag is --min-len
-    beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam")
-    model: Any = group("model", help="architecture and its sizes", flag="--arch", preset="transformer_base")
+    min_len: int = flag(1, help="Minimum translation length in tokens")  # its flag is --min-len
+    beam_size: int = option(5, help="Beam width", flag="--beam")
+    model: Any = group("model", help="Model architecture and sizes", flag="--arch", preset="transformer_base")
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def flag(default: Any, **options: Any) -> Any:
 
 def threads_option() -> Any:
     """Return the option ``threads`` of commands that compute with torch; ``require_threads`` checks its value."""
-    return flag(None, help="CPU threads; null: one per core")
+    return flag(None, help="Number of CPU threads; null: one per core")
 
 
 def section(section_type: type, *, help: str) -> Any:

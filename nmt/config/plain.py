@@ -67,7 +67,7 @@ def component_from_plain(role: str, tree: Any, *, origin: str, user_dir: str | N
     registry = registry_for(role)
     if user_dir and tree["name"] not in registry.names():
         raise UsageError(
-            f"{origin}: {role} '{tree['name']}' is not registered; it was trained with --user-dir {user_dir}: give the same"
+            f"{origin}: {role} '{tree['name']}' is not registered; the model was trained with --user-dir {user_dir}: add it"
         )
     config_class = registry.config_class(tree["name"])
     fields = {key: value for key, value in tree.items() if key != "name"}

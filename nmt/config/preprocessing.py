@@ -32,29 +32,31 @@ class Leaked(Enum):
 class FilterConfig:
     """Which training pairs are kept. Every dropped pair is counted under its reason."""
 
-    min_length: int = flag(1, help="shortest sentence kept, in pieces")
-    max_length: int = flag(1024, help="longest sentence kept, in pieces")
-    max_ratio: float | None = flag(None, help="largest ratio of the two lengths; null keeps all")
-    max_characters: int | None = flag(None, help="longest sentence kept, in characters; null keeps all")
-    max_word: int | None = flag(None, help="longest word kept, in characters; null keeps all")
-    drop_copies: bool = flag(False, help="drop pairs whose sides are the same text")
+    min_length: int = flag(1, help="Minimum sentence length in tokens")
+    max_length: int = flag(1024, help="Maximum sentence length in tokens")
+    max_ratio: float | None = flag(None, help="Maximum ratio of the two lengths in tokens; null: no limit")
+    max_characters: int | None = flag(None, help="Maximum sentence length in characters; null: no limit")
+    max_word: int | None = flag(None, help="Maximum word length in characters; null: no limit")
+    drop_copies: bool = flag(False, help="Drop pairs whose source and target are identical")
     max_digits_apart: int | None = flag(
-        None, help="sides may have so many digits more than each other; null: any number"
+        None, help="Maximum difference between the numbers of digits on the two sides; null: no limit"
     )
     max_punctuation_apart: int | None = flag(
-        None, help="sides may have so many punctuation marks more than each other; null: any number"
+        None, help="Maximum difference between the numbers of punctuation marks on the two sides; null: no limit"
     )
     source_script: str | None = flag(
-        None, help="script that sources are written in, by its Unicode name, such as Latin, Cyrillic or Han"
+        None, help="Required script of the sources, by Unicode name, such as Latin, Cyrillic or Han; null: any"
     )
-    target_script: str | None = flag(None, help="the same for targets")
-    min_script: float = flag(0.5, help="smallest share of a sentence's letters that must be in the script")
+    target_script: str | None = flag(None, help="Required script of the targets, by Unicode name; null: any")
+    min_script: float = flag(0.5, help="Minimum fraction of a sentence's letters in the required script")
     drop_leaked: Leaked | None = flag(
-        None, help="drop training pairs that stand in valid or test: pairs (both sides do) or sources; null keeps them"
+        None,
+        help="Training pairs to drop because valid or test contains them: pairs (both sides match) or "
+        "sources; null: none",
     )
-    drop_duplicates: bool = flag(False, help="keep each distinct pair once")
+    drop_duplicates: bool = flag(False, help="Keep only the first of several identical pairs")
     near_duplicates: bool = flag(
-        False, help="texts count as the same, here and in the report, if only case, punctuation and spaces differ"
+        False, help="Ignore case, punctuation and spaces in --drop-leaked, --drop-duplicates and the report"
     )
 
     def __post_init__(self) -> None:
@@ -68,63 +70,75 @@ class FilterConfig:
 
 @dataclass
 class PreprocessConfig(SeedOption, ProgressOption, PluginOption, OverwriteOption, ReadingOptions, CutTextConfig):
-    """nmt-preprocess: parallel text in, a corpus folder out."""
+    """nmt-preprocess: prepare parallel text as a corpus folder."""
 
     command: ClassVar[str] = "preprocess"
-    source_lang: str = flag("", help="source language, the suffix of its files")
-    target_lang: str = flag("", help="target language, the suffix of its files")
+    source_lang: str = flag("", help="Source language, also the suffix of its files")
+    target_lang: str = flag("", help="Target language, also the suffix of its files")
     trainpref: str | None = flag(
         None,
-        help="training text: files without the language suffix, or .tsv and .jsonl files with both sides; several with "
-        "commas, one behind the other",
+        help="Training text: file names without language suffix, or .tsv or .jsonl files; several "
+        "comma-separated: their concatenation",
         kind=FlagKind.joined,
     )
     validpref: str | None = flag(
-        None, help="validation text, likewise; each of several is a split of its own", kind=FlagKind.joined
+        None, help="Validation text, as for --trainpref; several comma-separated: one split each", kind=FlagKind.joined
     )
-    testpref: str | None = flag(None, help="test text, likewise", kind=FlagKind.joined)
+    testpref: str | None = flag(
+        None, help="Test text, as for --trainpref; several comma-separated: one split each", kind=FlagKind.joined
+    )
     tsv: str | None = flag(
         None,
-        help="training text with a pair on each line, in columns that tabs separate; - is standard input",
+        help="Training text with one pair per line in tab-separated columns; -: standard input",
         kind=FlagKind.joined,
     )
     jsonl: str | None = flag(
         None,
-        help="training text with a JSON object on each line, whose fields are both sides; - is standard input",
+        help="Training text with one JSON object per line that contains both sides; -: standard input",
         kind=FlagKind.joined,
     )
-    columns: list[int] = flag([1, 2], help="columns of source and target, from 1")
+    columns: list[int] = flag([1, 2], help="Columns of source and target in tab-separated text, counted from 1")
     fields: list[str] = flag(
-        [], help="JSON's fields of source and target, such as translation.en; none: the languages' names"
+        [], help="JSON fields of source and target, such as translation.en; empty: the language names"
     )
-    destdir: str = flag("data-bin", help="corpus folder to write")
-    tokenizer: Any = group("tokenizer", help="how text is cut into pieces", flag="--tokenizer", preset="bpe")
-    joined_dictionary: bool = flag(False, help="one vocabulary for both languages")
+    destdir: str = flag("data-bin", help="Corpus folder to write")
+    tokenizer: Any = group(
+        "tokenizer",
+        help="Tokenizer, which splits text into tokens (subwords, words or characters)",
+        flag="--tokenizer",
+        preset="bpe",
+    )
+    joined_dictionary: bool = flag(False, help="Use one vocabulary for both languages")
     srcdict: str | None = flag(
-        None, help="given source vocabulary: a sentencepiece model, a list of pieces, or a corpus or run folder"
+        None,
+        help="Existing source vocabulary: sentencepiece model, token list, corpus folder or run folder; "
+        "null: learned from the text",
     )
-    tgtdict: str | None = flag(None, help="given target vocabulary, likewise")
+    tgtdict: str | None = flag(None, help="Existing target vocabulary, as for --srcdict; null: learned from the text")
     pieces: PieceMarks | None = flag(
-        None, help="how the text was cut already: none, subword_nmt or sentencepiece; null: recognised by its marks"
+        None, help="Subword marks of text that is already segmented: none, subword_nmt or sentencepiece; null: detected"
     )
     tag: str | None = flag(
         None,
-        help="language tag, such as de: its piece <2de> stands before each source, for a model of several directions",
+        help="Target language tag for a multilingual model: de puts the token <2de> before each source; null: none",
     )
-    align_suffix: str | None = flag(None, help="suffix of files of word alignments: lines of i-j pairs, words from 0")
-    only_source: bool = flag(False, help="only the source side exists (test sets to translate)")
-    filters: FilterConfig = section(FilterConfig, help="which training pairs are kept")
+    align_suffix: str | None = flag(
+        None, help="Suffix of word alignment files: lines of i-j pairs, words counted from 0; null: no alignments"
+    )
+    only_source: bool = flag(False, help="Read the source side only (test sets to translate)")
+    filters: FilterConfig = section(FilterConfig, help="rules for keeping training pairs")
     keep_dropped: str | None = flag(
         None,
-        help="file for the training pairs that are dropped: reason, number of the pair, source and target, with tabs",
+        help="File for dropped training pairs: reason, pair number, source and target, tab-separated; null: none",
     )
     shard: str | None = flag(
         None,
-        help="i/n: prepare the i-th of n parts of the training text, with given vocabularies, in a folder of destdir",
+        help="Part i/n of the training text to prepare, with existing vocabularies, in a subfolder of "
+        "--destdir; null: all",
     )
     merge: str | None = flag(
-        None, help="folder of all shards: join them to the corpus that one run makes; no text is given then"
+        None, help="Folder of all shards to join into one corpus, instead of reading text; null: none"
     )
-    on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.error, "the pair")
-    workers: int = flag(1, help="processes that encode text")
-    keep_text: bool = flag(False, help="keep the text of the training pairs too: nmt-train --augment needs it")
+    on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.error, "with the whole pair")
+    workers: int = flag(1, help="Number of processes that encode text")
+    keep_text: bool = flag(False, help="Store the text of the training pairs too, as nmt-train --augment needs")

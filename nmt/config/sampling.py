@@ -45,17 +45,20 @@ class CorpusSamplingConfig:
     """How several corpora are mixed. Without any of these options an epoch has every sentence of all of them once."""
 
     weights: list[float] = option(
-        [], help="shares of the corpora among the sentences, one number each: 3,1,1", flag="--sampling-weights"
+        [],
+        help="Sampling weight of each corpus, such as 3,1,1; empty: --sampling-temperature, or all pairs once",
+        flag="--sampling-weights",
     )
     temperature: float | None = option(
         None,
-        help="shares by size to the power of 1/temperature: 1 as large as they are, 5 the small ones more often",
+        help="Temperature T for sampling by corpus size^(1/T); 1: proportional to size, larger: closer to "
+        "uniform; null: no temperature",
         flag="--sampling-temperature",
     )
     stages: list[str] = option(
         [],
-        help="other shares later: 'update 20000: 1 0 0' (weights), 'epoch 5: temperature 5' or 'epoch 9: all' (every "
-        "sentence once); several with commas",
+        help="Later sampling stages, comma-separated: 'update 20000: 1 0 0' (weights), 'epoch 5: "
+        "temperature 5' or 'epoch 9: all' (every pair once)",
         flag="--sampling-stages",
     )
 
@@ -71,7 +74,11 @@ class CorpusSamplingConfig:
         for text, later in zip(self.stages, self.later_mixes()):
             unit, number = ("update", later.update) if later.update is not None else ("epoch", later.epoch or 0)
             if number <= before[unit]:
-                reason = "the one before begins then or later" if before[unit] > 1 else "training begins with the first"
+                reason = (
+                    "the previous stage does not begin earlier"
+                    if before[unit] > 1
+                    else f"training starts with {unit} 1"
+                )
                 raise UsageError(f"sampling.stages: '{text}' begins too early: {reason} (--sampling-stages)")
             before[unit] = number
 
@@ -94,8 +101,8 @@ def _later(text: str) -> LaterMix:
     stage = _STAGE.fullmatch(" ".join(text.split()))
     if stage is None:
         raise UsageError(
-            f"sampling.stages: '{text}' is no stage; write 'update N: MIX' or 'epoch N: MIX', where MIX is the weights of "
-            f"the corpora (1 0), 'temperature T' or 'all' (--sampling-stages)"
+            f"sampling.stages: '{text}' is not a stage; write 'update N: MIX' or 'epoch N: MIX', where MIX is the weights "
+            f"of the corpora (1 0), 'temperature T' or 'all' (--sampling-stages)"
         )
     update, epoch = (int(stage["number"]) if stage["unit"] == unit else None for unit in ("update", "epoch"))
     first, *rest = stage["mix"].split() or [""]
@@ -108,7 +115,7 @@ def _later(text: str) -> LaterMix:
         values = ()
     if not values or (first == "temperature" and len(values) > 1):
         raise UsageError(
-            f"sampling.stages: '{stage['mix']}' in '{text}' is no mixture; write the weights of the corpora (1 0), "
+            f"sampling.stages: '{stage['mix']}' in '{text}' is not a mixture; write the weights of the corpora (1 0), "
             f"'temperature T' or 'all' (--sampling-stages)"
         )
     if first == "temperature":
@@ -123,4 +130,4 @@ def _require_weights(what: str, weights: Sequence[float]) -> None:
     if wrong:
         raise UsageError(f"{what}: the weight {wrong[0]:g} must be a finite number that is not negative")
     if weights and not any(weights):
-        raise UsageError(f"{what}: all weights are 0, so there is nothing to train on; give one corpus a positive one")
+        raise UsageError(f"{what}: all weights are 0; give at least one corpus a positive weight")

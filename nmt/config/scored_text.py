@@ -14,7 +14,7 @@ from nmt.config.roles import CommandConfig
 
 def paired_option(default: PairedTest) -> Any:
     """Return the option ``paired``, whose default differs between commands."""
-    text = "p-values of the differences to the first system: none, bootstrap or randomization"
+    text = "Significance test against the first system (p-values): none, bootstrap or randomization"
     return flag(default, help=text, kw_only=True)
 
 
@@ -23,27 +23,28 @@ class ScoredTextConfig(PluginOption, ReadingOptions, CommandConfig):
     """Translations of systems, and their references."""
 
     sys: list[str] = flag(
-        [], help="hypotheses, one a line, of one system or of several; default, and -: standard input"
+        [], help="Files of hypotheses, one per line, of one or several systems; empty or -: standard input"
     )
-    ref: list[str] = flag([], help="references, one a line; several files with commas")
+    ref: list[str] = flag([], help="Files of references, one per line, comma-separated")
     metrics: list[str] = flag(
         ["bleu"],
-        help="bleu, chrf, chrf++, ter, rouge_l, exact, paper_bleu, brackets, aer, comet, metricx; several with commas",
+        help="Metrics, comma-separated: bleu, chrf, chrf++, ter, rouge_l, exact, paper_bleu, brackets, "
+        "aer, comet, metricx",
     )
-    src: str | None = flag(None, help="sources, one a line")
+    src: str | None = flag(None, help="File of source sentences, one per line; null: none")
     tokenize: str = flag("13a", help="sacreBLEU tokenizer: 13a, none, zh, char, intl, ...")
-    language: str = flag("de", help="of hypotheses and references, for paper_bleu: whose Moses rules cut their words")
+    language: str = flag("de", help="Language of hypotheses and references, for the Moses rules of paper_bleu")
     remove_bpe: PieceMarks | None = flag(
         None,
-        help="join pieces of hypotheses and references first: none, subword_nmt (the flag alone) or sentencepiece; null: "
-        "none, with a warning where text looks cut",
+        help="Subword marks to remove before scoring: none, subword_nmt (flag without value) or "
+        "sentencepiece; null: none, but warn about segmented text",
         implied=PieceMarks.subword_nmt,
     )
-    lowercase: bool = flag(False, help="score lower-cased")
+    lowercase: bool = flag(False, help="Score lowercased text")
     paired: PairedTest = paired_option(PairedTest.none)
     resamples: int | None = flag(
         None,
-        help="resampled texts, or trials of --paired randomization; null: 1,000 texts, 10,000 trials",
+        help="Number of bootstrap samples, or trials of --paired randomization; null: 1,000 samples, 10,000 trials",
     )
     on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.error, "in all files")
 

@@ -38,29 +38,33 @@ class TrainingConfig:
 
     max_update: int | None = flag(
         None,
-        help=f"stop after this many updates; null: after {DEFAULT_MAX_UPDATE:,} if neither epochs nor hours are limited; "
-        "0: no limit",
+        help=f"Maximum number of updates; 0: no limit; null: {DEFAULT_MAX_UPDATE:,} if epochs and hours "
+        "are unlimited too",
     )
-    max_epoch: int | None = flag(None, help="stop after this many epochs; 0: no limit")
-    stop_time_hours: float | None = flag(None, help="stop after this much time; 0: no limit")
-    clip_norm: float = flag(0.0, help="clip the gradient to this norm; 0: no clipping")
-    clip_value: float = flag(0.0, help="clip each element of the gradient to plus or minus this; 0: no clipping")
-    max_bad_updates: int = option(10, help="stop after this many updates in a row with a non-finite gradient")
+    max_epoch: int | None = flag(None, help="Maximum number of epochs; null or 0: no limit")
+    stop_time_hours: float | None = flag(None, help="Maximum training time in hours; null or 0: no limit")
+    clip_norm: float = flag(0.0, help="Maximum norm of the gradient; 0: no clipping")
+    clip_value: float = flag(0.0, help="Maximum absolute value of each gradient element; 0: no clipping")
+    max_bad_updates: int = option(
+        10, help="Number of consecutive updates with a non-finite gradient after which training stops"
+    )
     divergence_patience: int | None = flag(
         5000,
-        help="updates without progress before training stops, if the model is hardly better than token frequencies; a tenth "
-        "of it if worse than a random guess; null: warnings only",
+        help="Maximum number of updates without progress for a model barely better than token frequencies "
+        "(a tenth if worse than random); null: warnings only",
     )
     ema_decay: float | None = flag(
-        None, help="validate and store a moving average of the parameters with this decay; null: none"
+        None, help="Decay of the parameters' moving average, which validation and checkpoints use; null: no average"
     )
-    checkpoint_activations: bool = flag(False, help="less memory for more time: layers run again in the backward pass")
+    checkpoint_activations: bool = flag(False, help="Recompute layers in the backward pass: less memory, more time")
     expandable_segments: bool = flag(
         False,
-        help="growable segments in torch's CUDA allocator, which waste less memory if batch sizes vary; NVIDIA and AMD GPUs",
+        help="Let segments of torch's CUDA allocator grow, which saves memory with varying batch sizes; "
+        "NVIDIA and AMD GPUs",
     )
     compile: Compilation = flag(
-        Compilation.none, help="scope of torch.compile: none, layers (each layer), step (model and criterion); for GPUs"
+        Compilation.none,
+        help="Scope of torch.compile on a GPU: none, layers (each layer) or step (model and criterion)",
     )
 
     def __post_init__(self) -> None:
@@ -103,13 +107,13 @@ class Decayed(Enum):
 class ParametersConfig:
     """Patterns are those of a shell (``*``, ``?``, ``[abc]``) and must match a whole name; ``*`` crosses dots."""
 
-    freeze: list[str] = flag([], help="parameters that are not trained, by patterns of their names: 'encoder.*'")
+    freeze: list[str] = flag([], help="Parameters to keep fixed, by name patterns such as 'encoder.*'")
     lr_scales: list[str] = flag(
-        [], help="pattern=factor: multiplies the rate of these parameters; the last that matches counts"
+        [], help="Learning rate factors, as pattern=factor of parameter names; the last match applies"
     )
     decay: Decayed = option(
         Decayed.all,
-        help="what weight decay applies to: all, or matrices, which spares biases, norms, other vectors and starting states",
+        help="Parameters with weight decay: all, or matrices (no biases, norms, other vectors or initial states)",
         flag="--weight-decay-of",
     )
 
@@ -127,7 +131,7 @@ class ParametersConfig:
             if not pattern or not 0.0 < factor <= LARGEST_FACTOR:
                 raise UsageError(
                     f"parameters.lr_scales={item} must be a pattern, '=' and a factor above 0 and at most "
-                    f"{LARGEST_FACTOR:g} (--lr-scales 'encoder.*=0.1'); what is not to be trained is given to --freeze"
+                    f"{LARGEST_FACTOR:g} (--lr-scales 'encoder.*=0.1'); to keep parameters fixed, use --freeze"
                 )
             factors.append((pattern, factor))
         return factors
@@ -140,25 +144,29 @@ LOSSES = ("loss", "nll", "ppl")  # figures of every validation, lower is better;
 class ValidationConfig:
     """When and how the validation set is used."""
 
-    interval: int | None = option(1, help="validate every this many epochs", flag="--validate-interval")
+    interval: int | None = option(1, help="Validation interval in epochs; null: none", flag="--validate-interval")
     interval_updates: int | None = option(
-        None, help="validate every this many updates", flag="--validate-interval-updates"
+        None, help="Validation interval in updates; null: none", flag="--validate-interval-updates"
     )
     metrics: list[str] = option(
-        [], help="scores of translations of the validation set: bleu, chrf, ter, exact", flag="--valid-metrics"
+        [],
+        help="Metrics of the translated validation split: bleu, chrf, ter, exact, ...; empty: none",
+        flag="--valid-metrics",
     )
-    tokenize: str = option("13a", help="sacreBLEU tokenizer of those scores", flag="--valid-tokenize")
-    lowercase: bool = option(False, help="score lower-cased", flag="--valid-lowercase")
+    tokenize: str = option("13a", help="sacreBLEU tokenizer of the validation metrics", flag="--valid-tokenize")
+    lowercase: bool = option(False, help="Score lowercased validation translations", flag="--valid-lowercase")
     max_sentences: int | None = option(
-        None, help="translate only the first this many sentences", flag="--valid-max-sentences"
+        None, help="Maximum number of validation sentences to translate; null: all", flag="--valid-max-sentences"
     )
-    samples: int = option(2, help="translations shown in the log at each validation", flag="--valid-samples")
+    samples: int = option(2, help="Number of translations in the log at each validation", flag="--valid-samples")
     best_metric: str = option(
         "loss",
-        help="what decides the best checkpoint: loss, nll, ppl or a validation metric",
+        help="Metric of the best checkpoint: loss, nll, ppl or a validation metric",
         flag="--best-checkpoint-metric",
     )
-    patience: int | None = flag(None, help="stop after this many validations without improvement")
+    patience: int | None = flag(
+        None, help="Number of validations without improvement after which training stops; null: no limit"
+    )
 
     def __post_init__(self) -> None:
         require_positive("validation", interval=self.interval, interval_updates=self.interval_updates)
@@ -190,36 +198,49 @@ BY_UPDATES, BY_MINUTES, BY_EPOCH = "update", "minutes", "epoch"  # reasons for a
 class CheckpointConfig:
     """When checkpoints are written, and which are kept."""
 
-    save_dir: str = flag("checkpoints", help="run folder")
-    save_interval: int | None = flag(1, help="write one every this many epochs")
-    save_interval_updates: int | None = flag(None, help="write one every this many updates")
-    save_interval_minutes: float | None = flag(None, help="write one every this many minutes")
-    keep_last_epochs: int | None = flag(None, help="keep only the last this many written at an epoch's end")
-    keep_interval_updates: int | None = flag(None, help="keep only the last this many written by updates or minutes")
-    keep_best: int = option(1, help="keep this many best ones beside the last", flag="--keep-best-checkpoints")
-    keep_training_states: int | None = flag(3, help="only the last this many hold what resuming needs; null: all")
-    max_failed_saves: int = option(3, help="number of failed saves in a row after which training stops")
+    save_dir: str = flag("checkpoints", help="Run folder")
+    save_interval: int | None = flag(1, help="Checkpoint interval in epochs; null: none")
+    save_interval_updates: int | None = flag(None, help="Checkpoint interval in updates; null: none")
+    save_interval_minutes: float | None = flag(None, help="Checkpoint interval in minutes; null: none")
+    keep_last_epochs: int | None = flag(None, help="Number of most recent end-of-epoch checkpoints to keep; null: all")
+    keep_interval_updates: int | None = flag(
+        None, help="Number of most recent checkpoints saved by updates or minutes to keep; null: all"
+    )
+    keep_best: int = option(
+        1, help="Number of best checkpoints to keep in addition to the most recent ones", flag="--keep-best-checkpoints"
+    )
+    keep_training_states: int | None = flag(
+        3, help="Number of most recent checkpoints that keep their training state for resuming; null: all"
+    )
+    max_failed_saves: int = option(3, help="Number of consecutive failed saves after which training stops")
     max_unsaved_minutes: float | None = option(
-        None, help="minutes since the last checkpoint after which a failed save stops training; null: no limit"
+        None, help="Minutes since the last checkpoint after which a failed save stops training; null: no limit"
     )
     fallback_dir: str | None = flag(
-        None, help="folder for checkpoints that do not fit on the disk of the run folder; null: none"
+        None, help="Folder for checkpoints that do not fit on the run folder's disk; null: none"
     )
-    asynchronous: bool = option(True, help="write them while training goes on", flag="--async-checkpoints")
+    asynchronous: bool = option(
+        True, help="Write checkpoints in the background; otherwise training waits", flag="--async-checkpoints"
+    )
     finetune_from_model: str | None = flag(
-        None, help="a new run starts from the parameters of this run folder or checkpoint"
+        None, help="Run folder or checkpoint whose parameters a new run starts from; null: random initialization"
     )
     finetune_map_vocabulary: bool = flag(
-        False, help="that model may have other vocabularies: parameters of pieces that both have are taken over"
+        False, help="Accept other vocabularies in --finetune-from-model: only shared tokens take over their parameters"
     )
-    restore: bool = option(True, help="continue from the last checkpoint of the run folder")
-    reset: bool = flag(False, help="continue although options changed, whichever they are")
+    restore: bool = option(
+        True, help="Resume from the last checkpoint of the run folder; otherwise refuse a run folder with checkpoints"
+    )
+    reset: bool = flag(False, help="Resume even if any option changed")
     reset_dataloader: bool = flag(
-        False, help="continue with other data, mixture, seed or batching, from the start of the epoch"
+        False,
+        help="Resume with other data, corpus sampling, text variation, seed or batching, from the start of the epoch",
     )
-    reset_optimizer: bool = flag(False, help="continue with an optimizer that begins afresh, perhaps another one")
-    reset_lr_scheduler: bool = flag(False, help="continue with another scheduler or learning rate")
-    reset_meters: bool = flag(False, help="forget the best score and the validations without a better one")
+    reset_optimizer: bool = flag(
+        False, help="Resume with a fresh optimizer state and other options of optimizer, parameters or training"
+    )
+    reset_lr_scheduler: bool = flag(False, help="Resume with another scheduler or learning rate")
+    reset_meters: bool = flag(False, help="Resume without the best score, patience count and validation history")
 
     def __post_init__(self) -> None:
         if not self.save_dir.strip():
@@ -258,7 +279,7 @@ class Span:
         """From ``N`` (so many) or ``FROM:TO`` (both included)."""
         span = re.fullmatch(r"([1-9]\d*)(?::(\d+))?", text.strip())
         if span is None or (span[2] is not None and int(span[2]) < int(span[1])):
-            raise UsageError(f"{option}={text} is neither a number of updates nor FROM:TO; say 3, or 100:102")
+            raise UsageError(f"{option}={text} is neither a number of updates nor FROM:TO; give 3 or 100:102")
         if span[2] is None:
             return cls(None, int(span[1]))
         return cls(int(span[1]), int(span[2]) - int(span[1]) + 1)
@@ -268,15 +289,19 @@ class Span:
 class ReportConfig(ProgressOption):
     """What is shown and recorded while training."""
 
-    log_interval: int = flag(50, help="a line every this many updates")
-    tensorboard: bool = flag(False, help="write TensorBoard events to the run folder")
-    html: bool = flag(True, help="write report.html to the run folder at each validation")
-    wandb_project: str | None = flag(None, help="project of Weights & Biases that receives the figures")
-    count_flops: bool = flag(True, help="count the operations of training on a few sentences at the start")
-    device_tflops: float | None = flag(
-        None, help="10^12 operations a second that the device sustains, for the cost by time; null: of a table of GPUs"
+    log_interval: int = flag(50, help="Log interval in updates")
+    tensorboard: bool = flag(False, help="Write TensorBoard events to the run folder")
+    html: bool = flag(True, help="Write report.html to the run folder at each validation")
+    wandb_project: str | None = flag(None, help="Weights & Biases project for the figures; null: none")
+    count_flops: bool = flag(
+        True, help="Count the floating-point operations of training on a few sentences at the start"
     )
-    profile: str | None = flag(None, help="trace this many updates, or those FROM:TO, with torch's profiler")
+    device_tflops: float | None = flag(
+        None, help="Sustained speed of the device in TFLOPS, for estimating cost from time; null: from a table of GPUs"
+    )
+    profile: str | None = flag(
+        None, help="Updates to trace with torch's profiler: their number, or FROM:TO; null: none"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -292,11 +317,12 @@ class DeviceConfig:
     """Where and in which precision the work is done."""
 
     name: str = option(
-        "auto", help="auto, cpu, cuda, cuda:N, mps, xpu, xpu:N, or one of a plug-in of torch", flag="--device"
+        "auto", help="Device: auto, cpu, cuda, cuda:N, mps, xpu, xpu:N, or a device of a torch plugin", flag="--device"
     )
     precision: Precision = flag(
         Precision.usual,
-        help="fp32, tf32, bf16, fp16, bf16_output, auto (by device and size), usual (auto on a GPU, fp32 on a CPU)",
+        help="Precision: fp32, tf32, bf16, fp16, bf16_output, auto (by device and size) or usual (auto on "
+        "GPU, fp32 on CPU)",
     )
     threads: int | None = threads_option()
 
@@ -309,7 +335,7 @@ class DeviceConfig:
 class DeviceSection(CommonOptions):
     """Where a command computes, with a choice of precision."""
 
-    device: DeviceConfig = section(DeviceConfig, help="where the work is done")
+    device: DeviceConfig = section(DeviceConfig, help="hardware, precision and CPU threads")
 
 
 @dataclass
@@ -318,11 +344,12 @@ class DistributedConfig:
 
     strategy: Strategy = option(
         Strategy.ddp,
-        help="what each process holds: ddp (everything) or fsdp (a part of parameters, gradients and optimizer)",
+        help="State held by each process: ddp (all of it) or fsdp (a part of parameters, gradients and "
+        "optimizer state)",
         flag="--distributed-strategy",
     )
     timeout_minutes: float = option(
-        30.0, help="how long a process waits for the others before it gives up", flag="--distributed-timeout-minutes"
+        30.0, help="Maximum wait for other processes in minutes, then an error", flag="--distributed-timeout-minutes"
     )
 
     def __post_init__(self) -> None:
@@ -331,36 +358,41 @@ class DistributedConfig:
 
 @dataclass
 class TrainConfig(DeviceSection, SeedOption, PluginOption, CommandConfig):
-    """nmt-train: a corpus folder in, a run folder with checkpoints out."""
+    """nmt-train: train a model on corpus folders; writes a run folder."""
 
     command: ClassVar[str] = "train"
     has_recipes: ClassVar[bool] = True
-    data: list[str] = flag([], help="corpus folders; the first argument may be given bare")
-    model: Any = group("model", help="architecture and sizes", flag="--arch", preset="transformer_base")
+    data: list[str] = flag([], help="Corpus folders, also as bare arguments")
+    model: Any = group("model", help="Model architecture", flag="--arch", preset="transformer_base")
     criterion: AnyCriterion = group(
-        "criterion", help="training objective", flag="--criterion", preset="label_smoothed_cross_entropy"
+        "criterion", help="Training objective", flag="--criterion", preset="label_smoothed_cross_entropy"
     )
-    optimizer: AnyOptimizer = group("optimizer", help="update rule", flag="--optimizer", preset="adam")
+    optimizer: AnyOptimizer = group("optimizer", help="Optimizer", flag="--optimizer", preset="adam")
     scheduler: AnyScheduler = group(
-        "scheduler", help="learning rate over time", flag="--lr-scheduler", preset="inverse_sqrt"
+        "scheduler", help="Learning rate schedule", flag="--lr-scheduler", preset="inverse_sqrt"
     )
-    search: AnySearch = group("search", help="how validation sentences are translated", flag="--search", preset="beam")
-    sampling: CorpusSamplingConfig = section(CorpusSamplingConfig, help="how several corpora are mixed")
-    batching: BatchingConfig = section(BatchingConfig, help="how sentence pairs form batches")
-    variation: VariationConfig = section(VariationConfig, help="text that differs from epoch to epoch")
-    training: TrainingConfig = section(TrainingConfig, help="when training ends")
-    parameters: ParametersConfig = section(ParametersConfig, help="which parameters are trained, and how")
-    validation: ValidationConfig = section(ValidationConfig, help="when and how to validate")
-    checkpoint: CheckpointConfig = section(CheckpointConfig, help="what is written and kept")
-    report: ReportConfig = section(ReportConfig, help="what is shown and recorded")
-    distributed: DistributedConfig = section(DistributedConfig, help="several processes that train one model")
+    search: AnySearch = group("search", help="Search algorithm for validation", flag="--search", preset="beam")
+    sampling: CorpusSamplingConfig = section(CorpusSamplingConfig, help="weights of several corpora")
+    batching: BatchingConfig = section(BatchingConfig, help="micro-batch and update sizes")
+    variation: VariationConfig = section(VariationConfig, help="random changes of the training text in each epoch")
+    training: TrainingConfig = section(TrainingConfig, help="limits, gradient clipping, averaging and memory")
+    parameters: ParametersConfig = section(
+        ParametersConfig, help="frozen parameters, learning rate factors and weight decay"
+    )
+    validation: ValidationConfig = section(ValidationConfig, help="intervals, metrics and early stopping")
+    checkpoint: CheckpointConfig = section(CheckpointConfig, help="saving, keeping and resuming")
+    report: ReportConfig = section(ReportConfig, help="logging and reports")
+    distributed: DistributedConfig = section(DistributedConfig, help="training with several processes")
     verify: Verify = flag(
         Verify.fast,
-        help="how corpora are compared with their manifests first: fast (sizes, index) or full (all checksums)",
+        help="Check of corpora against their manifests before training: fast (sizes, small files) or full "
+        "(all checksums)",
     )
-    train_subset: str = flag("train", help="split to train on")
-    valid_subset: str = flag("valid", help="split to validate on")
-    dry_run: bool = flag(False, help="say what batches, memory and time training takes, and stop; nothing is written")
+    train_subset: str = flag("train", help="Training split")
+    valid_subset: str = flag("valid", help="Validation split")
+    dry_run: bool = flag(
+        False, help="Estimate batches, memory and time of the training, then exit without writing anything"
+    )
 
     @property
     def translation(self) -> TranslationOptions:

@@ -19,13 +19,13 @@ SAMPLES_TO_COMPARE = 32  # default of choose_among for a search without a beam
 class BatchOptions(CommonOptions):
     """How lines form batches."""
 
-    batch_size: int | None = flag(None, help="largest number of sentences in a batch")
+    batch_size: int | None = flag(None, help="Maximum batch size in sentences; null: no limit")
     max_tokens: int | None = flag(
         None,
-        help=f"largest batch in source tokens, padding included; null: {IN_C} for the native engine, "
-        f"{ON_A_CPU} elsewhere on a CPU, {ON_A_GPU} on a GPU",
+        help=f"Maximum batch size in source tokens, padding included; null: {IN_C} for the native engine, "
+        f"{ON_A_CPU} for others on a CPU, {ON_A_GPU} on a GPU",
     )
-    max_source_length: int = flag(1024, help="largest number of source tokens that are translated at once")
+    max_source_length: int = flag(1024, help="Maximum number of source tokens translated at once")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,41 +37,44 @@ class BatchOptions(CommonOptions):
 class TranslationOptions(TagOption, BatchOptions):
     """How lines are translated. Every field is a keyword of ``Translator.translate``, unless it says otherwise."""
 
-    search: AnySearch = group("search", help="how translations are found", flag="--search", http=True, preset="beam")
+    search: AnySearch = group("search", help="Search algorithm", flag="--search", http=True, preset="beam")
     remove_bpe: PieceMarks | None = flag(
         None,
-        help="join pieces of text that was cut before the corpus was made: none (also --no-remove-bpe), subword_nmt (the "
-        "flag alone) or sentencepiece; null: as the corpus says",
+        help="Subword marks to remove from translations: none (also --no-remove-bpe), subword_nmt (flag "
+        "without value) or sentencepiece; null: as in the corpus",
         implied=PieceMarks.subword_nmt,
     )
-    nbest: int = flag(1, help="translations shown per sentence", http=True)
+    nbest: int = flag(1, help="Number of hypotheses shown per sentence", http=True)
     score_reference: bool = flag(
         False,
-        help="score given translations instead of finding some: those of the corpus, or of lines in tsv or jsonl",
+        help="Score given references instead of translating: those of the corpus, or of tsv or jsonl lines",
         keyword=False,
     )
     mbr: MbrMetric = flag(
         MbrMetric.none,
-        help="show the hypothesis most similar to all others (minimum Bayes risk), by chrf or bleu",
+        help="Metric of minimum Bayes risk, which shows the hypothesis most similar to all others: chrf, bleu or none",
     )
     choose_among: int | None = flag(
-        None, help="translations of a line that --mbr and --rerank choose among; null: as many as --beam, or 32 samples"
+        None, help="Number of hypotheses per sentence for --mbr and --rerank; null: --beam, or 32 samples"
     )
     print_alignment: AlignmentKind = flag(
         AlignmentKind.none,
-        help="A- lines from attention: none, hard (the flag alone) or soft",
+        help="Alignments from attention: none, hard (flag without value) or soft",
         implied=AlignmentKind.hard,
         keyword=False,
     )
     replace_unk: bool = flag(
         False,
-        help="replace an unknown word by the source word that it attends to most, or by its translation in --unk-dictionary",
+        help="Replace unknown words by the source word with most attention, or its entry in --unk-dictionary",
     )
-    unk_dictionary: str | None = flag(None, help="for --replace-unk: a source word, a space and its translation a line")
-    buffer_size: int = flag(4096, help="lines read ahead and sorted by length")
+    unk_dictionary: str | None = flag(
+        None, help="Dictionary for --replace-unk: source word, space and translation on each line; null: none"
+    )
+    buffer_size: int = flag(4096, help="Number of lines read ahead and sorted by length")
     long_lines: LongLines = flag(
         LongLines.split,
-        help="what becomes of longer lines, with a warning: split (translated in parts) or truncate",
+        help="Handling of lines longer than --max-source-length, with a warning: split (translated in "
+        "parts) or truncate",
     )
 
     def __post_init__(self) -> None:
@@ -83,7 +86,7 @@ class TranslationOptions(TagOption, BatchOptions):
         """Options that have no effect without another one, or together with it."""
         yield (
             self.score_reference and (self.nbest > 1 or self.chooses),
-            "--score-reference has one translation of each line; leave out --nbest, --mbr and --rerank",
+            "--score-reference scores one translation per line; leave out --nbest, --mbr and --rerank",
         )
         yield (
             self.unk_dictionary is not None and not self.replace_unk,
@@ -100,16 +103,19 @@ class TranslationOptions(TagOption, BatchOptions):
             return
         count, most = self.candidates(), self.search.finds_at_most
         too_many = self.chooses and not self.search.finds(count)
-        yield count < self.nbest, f"--nbest {self.nbest} is more than there is to choose among; raise --choose-among"
+        yield (
+            count < self.nbest,
+            f"--nbest {self.nbest} exceeds the {count} hypotheses to choose from; raise --choose-among",
+        )
         if self.choose_among is None:
             how = "--rerank" if self.mbr is MbrMetric.none else "--mbr"
-            advice = f"and the search finds {most} of a line; use --search beam or sampling"
-            yield too_many, f"{how} chooses among several translations, {advice}"
+            advice = f"but the search finds {most}; use --search beam or sampling"
+            yield too_many, f"{how} needs several hypotheses per line, {advice}"
         else:
             advice = f"lower it, or use --search beam with --beam {self.choose_among}"
             yield (
                 too_many,
-                f"--choose-among {self.choose_among} is more than the search finds of a line ({most}); {advice}",
+                f"--choose-among {self.choose_among} is too many: the search finds {most} per line; {advice}",
             )
 
     @property

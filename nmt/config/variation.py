@@ -13,27 +13,28 @@ from nmt.config.option import flag
 class VariationConfig:
     """Random variation of each sentence pair in each epoch. Without these options pairs do not vary."""
 
-    bpe_dropout: float = flag(
-        0.0, help="probability that a merge of byte-pair encoding is left out; 0.1 is usual, 0 cuts words as always"
-    )
+    bpe_dropout: float = flag(0.0, help="Probability of skipping a BPE merge; 0.1 is usual; 0: no dropout")
     unigram_alpha: float | None = flag(
         None,
-        help="pieces of a unigram model are drawn by their probability to this power; 0.2 is usual; null: the best ones",
+        help="Exponent of segmentation probabilities for sampling from a unigram model; 0.2 is usual; "
+        "null: best segmentation",
     )
-    sampled_sides: Sides = flag(Sides.both, help="whose pieces these two options draw: both, source or target")
+    sampled_sides: Sides = flag(
+        Sides.both, help="Sides that --bpe-dropout and --unigram-alpha apply to: both, source or target"
+    )
     augment: list[str] = flag(
         [],
-        help="NAME=SHARE: changes the text of this share of the pairs: upper_case, title_case, typos, "
-        "drop_final_punctuation, noise_lines, or one of a plugin; NAME=SHARE:OPTION=VALUE sets an option of it",
+        help="Augmentations as NAME=SHARE (fraction of pairs) or NAME=SHARE:OPTION=VALUE: upper_case, "
+        "title_case, typos, drop_final_punctuation, noise_lines or a plugin's",
     )
     headroom: float | None = flag(
         None,
-        help="batches are planned for sentences so many times as long as usual; null: each epoch is drawn once beforehand, "
-        "and planned on what was drawn",
+        help="Factor on sentence lengths for planning batches; null: exact lengths, from preparing each "
+        "epoch's text beforehand",
     )
     readers: int | None = flag(
         None,
-        help="processes that draw the text beside training; 0: training does it itself; null: 2 with a GPU, else 0",
+        help="Number of readers that prepare varied text; 0: the training process does it; null: 2 with a GPU, else 0",
     )
 
     def __post_init__(self) -> None:

@@ -58,40 +58,43 @@ MOST_IN_TABLE = 10_000  # positions or tokens; a picture has fewer pixels
 class VisualizeConfig(
     TagOption, PluginOption, ReadingOptions, ThreadsOption, DeviceOption, OverwriteOption, CommandConfig
 ):
-    """nmt-visualize: what a model attends to, its positions and embeddings, or curves of runs, as page or picture."""
+    """nmt-visualize: draw the attention, positions or embeddings of a model, or training curves of runs."""
 
     command: ClassVar[str] = "visualize"
     runs: list[str] = flag(
         [],
-        help="run folders whose training curves are drawn, if not a model is; a bare argument is one",
+        help="Run folders for training curves, also as bare arguments; excludes --path",
         kind=FlagKind.many,
     )
-    path: str = flag("", help="run folder, checkpoint, or several joined by ':' (ensemble) whose attention is drawn")
-    output: str = flag("", help="file to write: .html (all layers and heads; curves), .svg or .png")
-    input: str | None = flag(None, help="sentences to look at, one a line; default, and -: standard input")
+    path: str = flag("", help="Run folder or checkpoint to visualize; several joined by ':' form an ensemble")
+    output: str = flag("", help="Output file: .html (all layers and heads, or curves), .svg or .png")
+    input: str | None = flag(None, help="File of sentences to visualize, one per line; null or -: standard input")
     translations: str | None = flag(
-        None, help="their translations, line for line; -: standard input; null: the model finds them"
+        None, help="File of their translations, one per line; -: standard input; null: found by the model"
     )
     words: bool = flag(
-        False, help="join the pieces of a word: what is looked at is summed up, those who look are averaged"
+        False, help="Join tokens into words: sum attention over the columns of a word, average over its rows"
     )
-    member: str | None = flag(None, help="model of an ensemble, as --path names it; null: the mean of all")
+    member: str | None = flag(None, help="Model of the ensemble, as in --path; null: mean of all")
     style: PictureStyle = flag(
-        PictureStyle.lines, help="of a picture: lines (between two columns of words) or map (of the mean of the heads)"
+        PictureStyle.lines, help="Picture style: lines (between two columns of words) or map (mean of the heads)"
     )
-    kind: AttentionOf = flag(AttentionOf.cross, help="of a picture: encoder, decoder (both self-attention) or cross")
-    layer: int | None = flag(None, help="of a picture: the layer, from 1; null: the last")
-    head: list[int] = flag([], help="of a picture: heads, from 1; several with commas; default: all")
-    positions: bool = flag(False, help="draw the model's positional encodings")
-    embeddings: bool = flag(False, help="draw the model's embeddings of the most frequent pieces, in two dimensions")
-    side: OneSide = flag(OneSide.source, help="of --positions and --embeddings: source or target")
+    kind: AttentionOf = flag(
+        AttentionOf.cross, help="Attention in the picture: encoder, decoder (both self-attention) or cross"
+    )
+    layer: int | None = flag(None, help="Layer in the picture, counted from 1; null: the last")
+    head: list[int] = flag([], help="Heads in the picture, counted from 1, comma-separated; empty: all")
+    positions: bool = flag(False, help="Draw the model's positional encodings")
+    embeddings: bool = flag(False, help="Draw the embeddings of the most frequent tokens in two dimensions")
+    side: OneSide = flag(OneSide.source, help="Side for --positions and --embeddings: source or target")
     count: int = flag(
         200,
-        help="of --positions and --embeddings: how many; pieces are counted in --input, else as the vocabulary lists them",
+        help="Number of positions or tokens for --positions and --embeddings; most frequent tokens of "
+        "--input, else first of the vocabulary",
     )
-    over: CurvesOver = flag(CurvesOver.updates, help="of curves: updates, tokens or seconds of training")
+    over: CurvesOver = flag(CurvesOver.updates, help="Horizontal axis of training curves: updates, tokens or seconds")
     smoothing: float = flag(
-        0.0, help="of the curve of the training loss: how much of the running mean each value keeps, from 0 to below 1"
+        0.0, help="Smoothing of the training loss curve: weight of the previous running mean, from 0 to below 1"
     )
 
     def __post_init__(self) -> None:
@@ -106,11 +109,11 @@ class VisualizeConfig(
             (twice, f"{', '.join(twice)}: named twice; name each run once"),
             (
                 tables and self.count > MOST_IN_TABLE,
-                f"--count {self.count}: a picture has room for {MOST_IN_TABLE:,} at most; give fewer",
+                f"--count {self.count}: a picture has room for at most {MOST_IN_TABLE:,}; lower it",
             ),
             (
                 self.runs and self.path,
-                f"{', '.join(self.runs)}: curves are drawn of runs, and --path is a model; give one",
+                f"{', '.join(self.runs)}: run folders (for curves) and --path (a model) exclude each other; give one",
             ),
             (
                 self.translations == "-" and self.input in (None, "-"),
@@ -118,13 +121,16 @@ class VisualizeConfig(
             ),
             (
                 self.runs and self.threads is not None,
-                f"--threads {self.threads} is for computing with a model, and curves are drawn of runs; leave it out",
+                f"--threads {self.threads} is for pictures of a model, not for training curves; leave it out",
             ),
-            (self.positions and self.embeddings, "--positions and --embeddings are two pictures; give one"),
-            (tables and self.runs, "--positions and --embeddings are of a model; name it with --path in place of runs"),
+            (self.positions and self.embeddings, "--positions and --embeddings exclude each other; give one"),
+            (
+                tables and self.runs,
+                "--positions and --embeddings need a model; name it with --path instead of run folders",
+            ),
             (
                 self.translations is not None and (tables or self.runs),
-                f"--translations {self.translations} is for attention, which is not drawn here; leave it out",
+                f"--translations {self.translations} is for pictures of attention only; leave it out",
             ),
         )
 

@@ -18,7 +18,7 @@ class AuxiliaryLossConfig(CriterionConfig):
     """The weights of auxiliary losses, an option of all criterions."""
 
     auxiliary_weights: dict[str, float] = option(
-        {}, help="weight of each auxiliary loss that the model reports, by name; default 1"
+        {}, help="Weight of each auxiliary loss of the model, by name; 1 for losses not named"
     )
 
     def __post_init__(self) -> None:
@@ -38,7 +38,7 @@ class CrossEntropyConfig(AuxiliaryLossConfig):
 class LabelSmoothedCrossEntropyConfig(CrossEntropyConfig):
     """Cross-entropy with label smoothing over the whole vocabulary (torch's definition)."""
 
-    label_smoothing: float = flag(0.1, help="share of probability spread evenly over the vocabulary")
+    label_smoothing: float = flag(0.1, help="Fraction of probability spread evenly over the vocabulary")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,9 +52,9 @@ class GuidedAlignmentConfig(LabelSmoothedCrossEntropyConfig):
 
     needs_alignments = True
 
-    alignment_weight: float = option(0.05, help="weight of the cross-entropy of alignments", flag="--alignment-lambda")
-    alignment_layer: int | None = flag(None, help="decoder layer whose attention is guided, from 1; null: the last")
-    alignment_heads: int | None = flag(None, help="number of heads whose mean is guided, from the first; null: all")
+    alignment_weight: float = option(0.05, help="Weight of the alignment cross-entropy", flag="--alignment-lambda")
+    alignment_layer: int | None = flag(None, help="Decoder layer with guided attention, counted from 1; null: the last")
+    alignment_heads: int | None = flag(None, help="Number of heads, from the first, whose mean is guided; null: all")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,7 +68,7 @@ class RDropConfig(LabelSmoothedCrossEntropyConfig):
     """The default is the paper's weight for translation. Without dropout, both passes are equal."""
 
     divergence_weight: float = option(
-        5.0, help="weight of the divergence between the two passes: alpha", flag="--rdrop-alpha"
+        5.0, help="Weight alpha of the divergence between the two passes", flag="--rdrop-alpha"
     )
 
     def __post_init__(self) -> None:
@@ -81,9 +81,11 @@ class RDropConfig(LabelSmoothedCrossEntropyConfig):
 class WordDistillationConfig(LabelSmoothedCrossEntropyConfig):
     """The default weight of the teacher is the paper's."""
 
-    label_smoothing: float = flag(0.0, help="share of probability spread evenly over the vocabulary")
-    teacher: str = flag("", help="run folder or checkpoint of the model to learn from")
-    distillation_weight: float = flag(0.5, help="weight of the teacher's distribution; the targets have the rest")
+    label_smoothing: float = flag(0.0, help="Fraction of probability spread evenly over the vocabulary")
+    teacher: str = flag("", help="Run folder or checkpoint of the teacher model")
+    distillation_weight: float = flag(
+        0.5, help="Weight of the teacher's distribution, from 0 to 1; the targets have the rest"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,10 +104,12 @@ class RewardKind(Enum):
 class SequenceConfig(AuxiliaryLossConfig):
     """Options of criterions that sample translations."""
 
-    samples: int = flag(15, help="translations sampled for each training sentence")
-    reward: RewardKind = flag(RewardKind.gleu, help="reward of a translation: gleu or bleu")
-    max_len_a: float = option(1.0, help="maximum length of a sample in tokens: max_len_a * source length + max_len_b")
-    max_len_b: float = option(20, help="tokens beyond max_len_a * source length")
+    samples: int = flag(15, help="Number of translations sampled per training sentence")
+    reward: RewardKind = flag(RewardKind.gleu, help="Reward of a sampled translation: gleu or bleu")
+    max_len_a: float = option(
+        1.0, help="Factor in the maximum sample length in tokens: max_len_a * source length + max_len_b"
+    )
+    max_len_b: float = option(20, help="Constant in the maximum sample length, in tokens; see max_len_a")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,7 +124,7 @@ class SequenceConfig(AuxiliaryLossConfig):
 class ExpectedRewardConfig(SequenceConfig):
     """The defaults are the paper's. Initialize from a model trained with cross-entropy."""
 
-    likelihood_weight: float = flag(0.017, help="weight of the log-likelihood")
+    likelihood_weight: float = flag(0.017, help="Weight of the log-likelihood")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,9 +141,9 @@ class ExpectedRewardConfig(SequenceConfig):
 class MinimumRiskConfig(SequenceConfig):
     """The defaults are the paper's. Initialize from a model trained with cross-entropy."""
 
-    samples: int = flag(100, help="translations sampled for each training sentence")
-    reward: RewardKind = flag(RewardKind.bleu, help="reward of a translation: gleu or bleu")
-    sharpness: float = option(0.005, help="exponent of the candidates' probabilities: alpha", flag="--risk-sharpness")
+    samples: int = flag(100, help="Number of translations sampled per training sentence")
+    reward: RewardKind = flag(RewardKind.bleu, help="Reward of a sampled translation: gleu or bleu")
+    sharpness: float = option(0.005, help="Exponent alpha of the samples' probabilities", flag="--risk-sharpness")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,7 +21,7 @@ from nmt.criterions.config import (
     WordDistillationConfig,
 )
 from nmt.data.batching.batch import ALIGNMENTS
-from nmt.errors import UsageError, did_you_mean
+from nmt.errors import UsageError, did_you_mean, quantity
 from nmt.interface import AttentionMaps, AttentionRequest, Batch, DecoderOutput, EncoderDecoder, LossReport
 from nmt.layers.linear_cross_entropy import linear_agreement, linear_cross_entropy, smoothed_cross_entropy
 
@@ -102,7 +102,9 @@ class GuidedAlignment(TokenCrossEntropy):
         """Return the mean [B, T, S] over the guided heads."""
         layers = () if attention is None else attention.maps.get("cross", ())
         if not layers:
-            raise UsageError("criterion guided_alignment needs a model with attention to the source")
+            raise UsageError(
+                "criterion guided_alignment needs a model with attention to the source; choose another --criterion or --arch"
+            )
         layer = len(layers) if self.config.alignment_layer is None else self.config.alignment_layer
         if layer > len(layers):
             raise UsageError(
@@ -112,8 +114,8 @@ class GuidedAlignment(TokenCrossEntropy):
         heads, maps = self.config.alignment_heads, layers[layer - 1]  # [B, H, T, S]
         if heads is not None and heads > maps.size(1):
             raise UsageError(
-                f"criterion.alignment_heads={heads}, but the attention of layer {layer} has {maps.size(1)} "
-                f"(--alignment-heads)"
+                f"criterion.alignment_heads={heads}, but the attention of layer {layer} has "
+                f"{quantity(maps.size(1), 'head')} (--alignment-heads)"
             )
         return maps[:, :heads].mean(1)
 

@@ -134,8 +134,8 @@ def _load_side(path: Path, stem: str, tree: dict[str, Any]) -> Tokenizer:
     config = component_from_plain("tokenizer", facts.get("tokenizer"), origin=str(path))
     tokenizer = tokenizers.build(config).load(path.parent, stem)
     if tokenizer.vocabulary.digest() != facts.get("vocabulary"):
-        raise DataError(f"{path}: the vocabulary of '{stem}' is not the one that was stored")
+        raise DataError(f"{path}: the vocabulary of '{stem}' differs from the stored one")
     marks = facts.get("marks", PieceMarks.none.name)
     if str(marks) not in PieceMarks.__members__:
-        raise DataError(f"{path}: marks={marks!r} is none of {', '.join(PieceMarks.__members__)}")
+        raise DataError(f"{path}: marks={marks!r} must be one of {', '.join(PieceMarks.__members__)}")
     return tokenizer.joining(PieceMarks[marks])

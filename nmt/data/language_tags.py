@@ -44,7 +44,7 @@ def tag_id(vocabulary: Vocabulary, tag: str) -> int:
             return number
     known = tags_of(vocabulary)
     there_are = f"there are: {', '.join(known)}" if known else "it has no tags"
-    raise UsageError(f"the source vocabulary has no piece for the tag {tag!r}; {there_are}")
+    raise UsageError(f"the source vocabulary has no token for the tag {tag!r}; {there_are}")
 
 
 def split_tag(ids: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:

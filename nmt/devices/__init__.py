@@ -51,7 +51,7 @@ def device_named(name: str) -> str:
         if count == 0:
             raise DeviceError(f"device.name={name}, but {_missing(kind)}; use --device cpu")
         if int(name.partition(":")[2] or 0) >= count:
-            there = f"there are only {count} GPUs, numbered from 0" if count > 1 else f"the only one is {kind}:0"
+            there = f"there are only {count} GPUs, numbered from 0" if count > 1 else f"the only GPU is {kind}:0"
             raise DeviceError(f"device.name={name}, but {there}")
     return name
 

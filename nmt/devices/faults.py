@@ -108,7 +108,7 @@ def read_records() -> dict[str, dict[str, Any]]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        logger.info("%s cannot be read (%s) and is ignored; nmt-doctor --full writes it again", path, error)
+        logger.info("ignored %s, which cannot be read (%s); nmt-doctor --full writes it again", path, error)
         return {}
     entries = records.items() if isinstance(records, dict) else ()
     return {name: entry for name, entry in entries if isinstance(entry, dict) and isinstance(entry.get("faults"), list)}

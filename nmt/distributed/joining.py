@@ -40,7 +40,7 @@ def join(
     if size == 1 or "RANK" not in environment:
         if options.strategy is Strategy.fsdp:
             logger.warning(
-                "distributed.strategy=fsdp has nothing to divide: this process trains alone; start several with torchrun"
+                "distributed.strategy=fsdp has no effect: this process trains alone; start several with torchrun"
             )
         yield World()
         return
@@ -117,7 +117,7 @@ def _leave_group(device: torch.device, within: float | None) -> None:
     if leaving.is_alive():
         global _stuck
         _stuck = True
-        logger.warning("the other ranks could not be left within %g seconds; this process ends without", within)
+        logger.warning("could not disconnect from the other ranks within %g seconds; this process ends anyway", within)
 
 
 def _abort(device: torch.device) -> None:
@@ -148,6 +148,6 @@ def told_by_another(error: Exception, environment: Mapping[str, str] = os.enviro
 def _start(environment: Mapping[str, str]) -> str:
     """Return a name for this start of the ranks. torchrun keeps one store for all its restarts, in which a restarted rank
     would find the addresses of processes that have ended. On several machines each one counts its own restarts, so torchrun
-    must be told to make a new store (docs/performance.md)."""
+    must be told to make a new store (docs/how-to/several-gpus.md)."""
     one_machine = environment.get("GROUP_WORLD_SIZE", "1") == "1"
     return f"start-{environment.get('TORCHELASTIC_RESTART_COUNT', '0') if one_machine else 0}"

@@ -60,8 +60,8 @@ def training_step(device: torch.device, name: str = USUAL, precision: Precision 
     cosine = float(torch.cosine_similarity(gradients, exact, 0))
     if not (difference <= worst and cosine >= least):  # also if one is NaN
         raise Wrong(
-            f"loss {loss:.4f}, on the CPU {expected:.4f} (at most {worst:.0e} of it may differ); cosine of the gradients "
-            f"{cosine:.4f} (at least {least})"
+            f"loss {loss:.4f}, on the CPU {expected:.4f} (relative tolerance {worst:.0e}); cosine of the gradients "
+            f"{cosine:.4f} (minimum {least})"
         )
     return f"loss {loss:.4f}, relative difference {difference:.0e}"
 
@@ -69,18 +69,18 @@ def training_step(device: torch.device, name: str = USUAL, precision: Precision 
 def translation(device: torch.device) -> str:
     """Compare the translations of a beam search."""
     steps = _compare_translations(ModelEngine(subject(USUAL).model().to(device), device))
-    return f"{steps} tokens as on the CPU"
+    return f"{steps} tokens, the same as on the CPU"
 
 
 def recorded_graphs(device: torch.device) -> str:
     """Compare translations whose steps are recorded and replayed."""
     if not device_of(device).records:
-        raise Skipped("only GPUs of NVIDIA and AMD record what a step launches")
+        raise Skipped("only NVIDIA and AMD GPUs record steps")
     engine = recorded_engine(subject(USUAL).model().to(device), str(device))
     tokens = _compare_translations(engine)
     if not isinstance(engine, RecordedEngine) or engine.model.fails:
         raise Wrong("steps cannot be recorded; --cuda-graphs is ignored")
-    return f"{tokens} tokens as on the CPU, by {len(engine.model.steps)} recorded steps"
+    return f"{tokens} tokens, the same as on the CPU, by {len(engine.model.steps)} recorded steps"
 
 
 def fused_optimizer(device: torch.device) -> str:
@@ -95,7 +95,7 @@ def fused_optimizer(device: torch.device) -> str:
 def skipped_update(device: torch.device) -> str:
     """Let the optimizer pass over an update, as where a gradient is not finite."""
     if not device_of(device).skips_updates and device.type != "cpu":
-        raise Skipped("updates are read before the next one is launched here")
+        raise Skipped("this device does not queue updates")
     parameter = torch.nn.Parameter(torch.ones(64, device=device))
     optimizer = torch.optim.Adam([parameter], fused=True)
     parameter.grad = torch.full_like(parameter, math.inf)
@@ -103,7 +103,7 @@ def skipped_update(device: torch.device) -> str:
     optimizer.step()
     if not bool((parameter == 1).all()):
         raise Wrong("the optimizer applied a gradient that is not finite")
-    return "parameters stayed as they were"
+    return "parameters unchanged"
 
 
 def attention(device: torch.device) -> str:
@@ -113,7 +113,7 @@ def attention(device: torch.device) -> str:
         difference = _attention_difference(device, dtype, width, window)
         if not difference <= (1e-4 if dtype is torch.float32 else 2e-2):
             raise Wrong(
-                f"heads of width {width} in {dtype}, window {window}: {difference:.1e} of the largest value off"
+                f"heads of width {width} in {dtype}, window {window}: error of {difference:.1e} of the largest value"
             )
     return f"heads of width {', '.join(map(str, HEAD_WIDTHS))} in {len(formats)} data types, with and without a window"
 
@@ -121,13 +121,13 @@ def attention(device: torch.device) -> str:
 def attention_without_padding(device: torch.device) -> str:
     """Compare the kernel for concatenated sentences with the formula, also within windows."""
     if not device_of(device).attends_flat():
-        raise Skipped("this device has no kernel for batches without padding; they keep it")
+        raise Skipped("this device has no kernel for batches without padding")
     from torch.nn.attention import varlen
 
     formats = _halves(device)
     for width, dtype in itertools.product(HEAD_WIDTHS, formats):
         if not kernel_agrees(varlen.varlen_attn, device, dtype, width):
-            raise Wrong(f"heads of width {width} in {dtype}; batches keep their padding")
+            raise Wrong(f"wrong attention of heads of width {width} in {dtype}; batches keep their padding")
     return f"heads of width {', '.join(map(str, HEAD_WIDTHS))} in {len(formats)} data types, with and without a window"
 
 
@@ -148,8 +148,8 @@ def compiled(device: torch.device, what: Compilation) -> str:
         raise Wrong(f"compilation failed; training with --compile {what.value} runs uncompiled")
     loss = float(step(batch.to(device)).loss_sum.detach())
     if not abs(loss - expected) <= 1e-4 * abs(expected):
-        raise Wrong(f"loss {loss:.4f}, not {expected:.4f}")
-    return f"loss {loss:.4f}, as uncompiled"
+        raise Wrong(f"loss {loss:.4f}, but {expected:.4f} uncompiled")
+    return f"loss {loss:.4f}, the same as uncompiled"
 
 
 def memory_shortage(device: torch.device) -> str:
@@ -161,7 +161,7 @@ def memory_shortage(device: torch.device) -> str:
             text = str(error).partition("\n")[0]
             raise Wrong(f"a shortage of memory is not recognized ({type(error).__name__}: {text})") from None
     else:
-        raise Wrong("4 PiB of memory were given")
+        raise Wrong("an allocation of 4 PiB succeeded")
     device_of(device).release_memory()
     return f"recognized; then {training_step(device)}"
 
@@ -184,7 +184,7 @@ def no_waiting(device: torch.device) -> str:
     update()  # what is prepared once may wait
     with contextlib.ExitStack() as stack:
         if not stack.enter_context(device_of(device).refusing_waits()):
-            raise Skipped("torch cannot tell on this kind of device")
+            raise Skipped("torch cannot detect waiting on this kind of device")
         update()
     return "passes, norm, clipping and optimizer"
 
@@ -232,7 +232,7 @@ def _compare_translations(engine: Engine) -> int:
     tokens = [best[0].tokens.tolist() for best in search.find(engine, sources)]
     for number, (there, here) in enumerate(zip(tokens, expected), 1):
         if there != here:
-            raise Wrong(f"sentence {number} is translated to {there}, not {here}")
+            raise Wrong(f"sentence {number} is translated as {there}, not {here}")
     return sum(map(len, tokens))
 
 

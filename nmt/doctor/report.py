@@ -48,6 +48,6 @@ def record(devices: Sequence[torch.device], outcomes: Sequence[Result]) -> list[
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, records)
     except (OSError, RuntimeError, NMTError) as error:
-        logger.warning("nothing is recorded: %s", error)
+        logger.warning("could not record the results: %s", error)
         return []
     return [*lines, f"record: {path}"]

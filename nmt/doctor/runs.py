@@ -68,11 +68,13 @@ def several_ranks(device: torch.device, strategy: str) -> str:
                 _finish(processes, folder)
         expected, losses = (_losses(folder / run) for run in ("one", "all"))
     if not len(expected) == len(losses) == UPDATES:
-        raise Wrong(f"one rank logged {len(expected)} of {UPDATES} updates, and {ranks} ranks {len(losses)}")
+        raise Wrong(f"one rank logged {len(expected)} of {UPDATES} updates, {ranks} ranks logged {len(losses)}")
     differences = [abs(loss - exact) / exact for loss, exact in zip(losses, expected, strict=True)]
     if not all(difference <= TOLERANCE for difference in differences):  # also if one is NaN
-        raise Wrong(f"losses of {ranks} ranks differ from those of one: relative differences {_listed(differences)}")
-    return f"{UPDATES} updates of {ranks} ranks, losses within {max(differences):.0e} of those of one"
+        raise Wrong(
+            f"losses of {ranks} ranks differ from those of one rank; relative differences: {_listed(differences)}"
+        )
+    return f"{UPDATES} updates of {ranks} ranks, losses within {max(differences):.0e} of those of one rank"
 
 
 def killed_rank(device: torch.device) -> str:
@@ -193,7 +195,7 @@ def _await_updates(processes: Sequence[subprocess.Popen[bytes]], folder: Path) -
         if any(process.poll() is not None for process in processes):
             raise Wrong(f"training ended before the third update: {_complaint(folder)}")
         if time.monotonic() > until:
-            raise Wrong(f"training did not make three updates within {LONGEST:.0f} seconds")
+            raise Wrong(f"training did not reach three updates within {LONGEST:.0f} seconds")
         time.sleep(0.05)
 
 

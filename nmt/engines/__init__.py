@@ -98,7 +98,7 @@ class GraphsKind(EngineKind):
     def misfit(self, model: LoadedModel, spec: EngineSpec) -> str | None:
         from nmt.devices.kinds import device_of
 
-        return None if device_of(spec.device).records else f"it is for NVIDIA GPUs, and the device is {spec.device}"
+        return None if device_of(spec.device).records else f"it needs an NVIDIA GPU, but the device is {spec.device}"
 
     def make(self, model: LoadedModel, spec: EngineSpec) -> Engine:
         from nmt.engines.graphs import recorded_engine
@@ -122,11 +122,11 @@ class NativeKind(EngineKind):
 
     def misfit(self, model: LoadedModel, spec: EngineSpec) -> str | None:
         if spec.device != "cpu":
-            return f"it is for CPUs, and the device is {spec.device}"
+            return f"it needs a CPU, but the device is {spec.device}"
         if processor() is None:
             return "the C part of nmt was not built here or is switched off"
         missing = beyond(IN_C, model.config) or _other_heads(model.config)
-        return None if missing is None else f"{missing} is not in its C code"
+        return None if missing is None else f"the C code does not support {missing}"
 
     def make(self, model: LoadedModel, spec: EngineSpec) -> Engine:
         from nmt.engines.native import NativeEngine
@@ -139,7 +139,7 @@ def _other_heads(config: TransformerConfig) -> str | None:
     heads = config.head_sizes()
     for name, width, total in (("d_k", heads.d_k, heads.keys), ("d_v", heads.d_v, heads.values)):
         if total != config.d_model:
-            return f"model.{name}={width}, of which {config.num_heads} heads are {total} wide and not {config.d_model},"
+            return f"model.{name}={width} ({config.num_heads} heads are {total} wide, not {config.d_model})"
     return None
 
 
@@ -162,11 +162,11 @@ def engine_for(name: str, model: LoadedModel, spec: EngineSpec) -> Engine:
         if misfit is None:
             break
         if name != AUTO:
-            raise UsageError(f"--engine {name} cannot take this model: {misfit}; use --engine {AUTO}")
-        reasons.append(f"{candidate} one, since {misfit}")
+            raise UsageError(f"--engine {name} cannot run this model: {misfit}; use --engine {AUTO}")
+        reasons.append(f"not {candidate}: {misfit}")
     number_format = kind.computes_in(spec)
     refused = "" if number_format is spec.number_format else f", not {spec.number_format.value}"
-    why = f" (not the {' or the '.join(reasons)})" if reasons else ""
+    why = f" ({'; '.join(reasons)})" if reasons else ""
     level = logging.WARNING if refused else logging.INFO
     logger.log(level, "the %s engine translates, in %s%s%s", candidate, number_format.value, refused, why)
     return kind.make(model, spec)
@@ -182,11 +182,11 @@ def choose_format(number_format: NumberFormat | None, precision: Precision, devi
         return {of: name for name, of in PRECISIONS.items()}.get(precision, NumberFormat.float32)
     if kind_of(device) != "cpu":
         if number_format is NumberFormat.int8:
-            raise UsageError("dtype int8 is for CPUs; on a GPU use --dtype bfloat16 or float16")
+            raise UsageError("dtype int8 needs a CPU; on a GPU, use --dtype bfloat16 or float16")
         require_precision(device, PRECISIONS[number_format])
     elif library() is None and number_format in (NumberFormat.int8, NumberFormat.float16):
         raise UsageError(
             f"dtype {number_format.value} on a CPU needs the C part of nmt, which was not built here or is switched off; "
-            f"install nmt where there is a C compiler, or use --dtype float32"
+            f"install nmt with a C compiler, or use --dtype float32"
         )
     return number_format

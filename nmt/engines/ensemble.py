@@ -80,7 +80,7 @@ def _shares(weights: Sequence[float], count: int) -> list[float]:
     shares = [weight / sum(weights) for weight in weights] if 0.0 < sum(weights) < math.inf else []
     if len(weights) != count or not shares or min(weights) <= 0.0 or min(shares) == 0.0:
         raise UsageError(
-            f"--ensemble-weights {' '.join(f'{weight:g}' for weight in weights)}: give a positive number for each of the "
-            f"{count} models, in their order"
+            f"--ensemble-weights {' '.join(f'{weight:g}' for weight in weights)}: give a positive number for each of "
+            f"the {count} models, in order"
         )
     return shares

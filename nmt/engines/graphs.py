@@ -373,7 +373,9 @@ def recorded_engine(model: EncoderDecoder, device: str) -> ModelEngine:
     there, limit = torch.device(device), model.max_source_length()
     if fixed_steps(model, there):
         return RecordedEngine(Replayed(model, Recordings(there)), device, longest_source=limit)
-    logger.warning("the steps of this model vary and cannot be recorded; translation continues without --cuda-graphs")
+    logger.warning(
+        "the steps of this model vary in shape and cannot be recorded; translation continues without --cuda-graphs"
+    )
     return ModelEngine(model, device, longest_source=limit)
 
 

@@ -57,9 +57,7 @@ class PackedMatrix:
     def __init__(self, parts: Sequence[LinearWeights], number_format: NumberFormat) -> None:
         weight = float32(parts[0].weight if len(parts) == 1 else np.concatenate([part.weight for part in parts]))
         if not np.isfinite(weight).all():
-            raise DataError(
-                "the model's weights are not numbers (NaN or infinite): its checkpoint is damaged or diverged"
-            )
+            raise DataError("the model has NaN or infinite weights: its checkpoint is damaged or its training diverged")
         library, number = built(), _NUMBERS[number_format]
         outputs, inputs = weight.shape
         room, whole = -(-outputs // PANEL) * PANEL, number_format is NumberFormat.int8

@@ -71,17 +71,17 @@ class Format:
 
     def read(self, options: ImportConfig) -> list[PortableModel]:
         """Read the models at ``options.path``, all of one language pair."""
-        raise UsageError(f"models can be written in the format {self.name}, but not read from it")
+        raise UsageError(f"the format {self.name} can be exported, but not imported")
 
     def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
         """Write a model into an existing empty folder. Raise UsageError if the format cannot store it."""
-        raise UsageError(f"models can be read from the format {self.name}, but not written in it")
+        raise UsageError(f"the format {self.name} can be imported, but not exported")
 
     def require_library(self) -> None:
         """Refuse to write if ``library`` is not installed."""
         if importlib.util.find_spec(self.library) is None:
             raise UsageError(
-                f"{self.library} is not installed, and this format needs it: pip install '{DISTRIBUTION}[{self.name}]'"
+                f"this format needs {self.library}, which is not installed: pip install '{DISTRIBUTION}[{self.name}]'"
             )
 
     def read_export(self, folder: Path) -> ComparedModel | None:

@@ -38,16 +38,16 @@ def export_model(config: ExportConfig) -> ExportComparison:
     if not config.path:
         raise UsageError("name the model: --path FOLDER (a run folder or a checkpoint)")
     if not config.output:
-        raise UsageError("say where to write the model: --output FOLDER")
+        raise UsageError("name the folder to write: --output FOLDER")
     writer, output = format_named(config.format, "--format"), Path(config.output)
     remove_leftovers_of(output)
     check_destination(output, KIND, "--output", overwrite=config.overwrite)
     loaded = load_model(config.path, device_named("cpu"))
     missing = undescribed(loaded.config)
     if missing is not None:
-        raise UsageError(f"{config.path} cannot be exported: {missing} is nothing that other toolkits have")
+        raise UsageError(f"{config.path} cannot be exported: other toolkits do not support {missing}")
     if config.quantization is not Quantization.float32 and not writer.quantizes:
-        raise UsageError(f"--quantization {config.quantization.value} is for ctranslate2; leave it out")
+        raise UsageError(f"--quantization {config.quantization.value} is only for ctranslate2; omit it")
     weights = describe(loaded.config, loaded.sizes, loaded.arrays, loaded.origin)
     model = PortableModel(weights, loaded.pair, _of_training(loaded), _of_search(loaded))
     set_threads(config.threads)
@@ -56,13 +56,15 @@ def export_model(config: ExportConfig) -> ExportComparison:
         comparison = _compare(loaded, writer.read_export(folder) or imported_in_memory(writer, folder), config)
         if not comparison.difference <= config.allowed():
             raise DataError(
-                f"the model that was written says something else: log-probabilities differ by {comparison.difference:.2g} "
-                f"for a piece, more than --tolerance {config.allowed():g}; nothing was left in {output}"
+                f"the exported model differs from {config.path}: log-probabilities differ by "
+                f"{comparison.difference:.2g} per token, more than --tolerance {config.allowed():g}; nothing was "
+                f"written to {output}"
             )
         model_card.write(folder, loaded, model, writer, comparison)
         write_export_manifest(folder, config.format)
     logger.info(
-        "wrote %s; read back by %s, %d of %d sentences translate the same, and log-probabilities differ by at most %.2g",
+        "wrote %s; read back by %s, %d of %d sentences translate the same, and log-probabilities differ by at most "
+        "%.2g per token",
         output,
         config.format,
         comparison.equal,
@@ -121,5 +123,7 @@ def _sources(loaded: LoadedModel, config: ExportConfig, limit: int) -> list[Ids]
     lines = itertools.islice(filter(None, Reading().lines(Path(config.sample))), config.sentences)
     sentences: list[Ids] = [ids for ids in tokenizer.encode(list(lines)) if 0 < len(ids) <= limit]
     if not sentences:
-        raise DataError(f"{config.sample} holds no sentence of 1 to {limit} pieces to compare with")
+        raise DataError(
+            f"{config.sample} has no sentence of 1 to {limit} tokens to compare with; give another --sample"
+        )
     return sentences

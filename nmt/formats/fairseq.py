@@ -116,7 +116,7 @@ class Fairseq(Format):
     def _read_checkpoint(self, path: str, orders: list[VocabularyOrder], pair: LanguagePair) -> PortableModel:
         checkpoint = read_torch_file(Path(path), skip=("last_optimizer_state",))
         if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
-            raise DataError(f"{path} holds no model of fairseq; give a checkpoint that fairseq-train wrote")
+            raise DataError(f"{path} is not a model of fairseq; give a checkpoint that fairseq-train wrote")
         options = _options(checkpoint, path)
         _refuse(options, path)
         tensors = Tensors(_renewed(arrays_by_name(checkpoint["model"], path)), path)
@@ -132,7 +132,7 @@ def _options(checkpoint: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     args, cfg = checkpoint.get("args"), checkpoint.get("cfg")
     options = cfg.get("model") if isinstance(cfg, Mapping) else args
     if not isinstance(options, Mapping):
-        raise DataError(f"{path} does not say how its model is built: it has neither 'args' nor 'cfg'")
+        raise DataError(f"{path} has no options of its model, neither 'args' nor 'cfg'")
     return {name: value for name, value in options.items() if not isinstance(value, np.ndarray)}
 
 
@@ -142,7 +142,7 @@ def _refuse(options: Mapping[str, Any], path: str) -> None:
         raise DataError(f"{path} has fairseq's architecture {unquoted(kind)}; nmt can import only Transformers")
     for name in _OTHERS:
         if str(options.get(name)) not in _UNSET:
-            raise DataError(f"{path} was trained with {name}={unquoted(options[name])}, which no model of ours has")
+            raise DataError(f"{path} was trained with {name}={unquoted(options[name])}, which nmt does not support")
     if _activation(options) not in _ACTIVATIONS:
         raise DataError(
             f"{path} has the activation {unquoted(_activation(options))}; nmt supports {', '.join(_ACTIVATIONS)}"
@@ -193,7 +193,7 @@ def _read_weights(tensors: Tensors, options: Mapping[str, Any]) -> TransformerWe
 
 def _require_equal(embedding: Array, stored: Array, name: str, origin: str) -> Array:
     if not np.array_equal(embedding, stored):
-        raise DataError(f"{origin}: {name} should be the same matrix as the embedding, as its options say")
+        raise DataError(f"{origin}: {name} differs from the embedding, but its options say that they share a matrix")
     return embedding
 
 

@@ -48,7 +48,7 @@ def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[P
     if not config.path:
         raise UsageError("name the model to read: --path FILE")
     if not config.output:
-        raise UsageError("say where to write the model folder: --output FOLDER")
+        raise UsageError("name the model folder to write: --output FOLDER")
     if not Path(config.path).exists() and (advice := hub_advice(config.path)):
         raise MissingInputError(f"{config.path} does not exist (working directory: {Path.cwd()}){advice}")
     output = Path(config.output)
@@ -76,9 +76,9 @@ def _options_of_incomplete_models(config: ImportConfig) -> Refusals:
         flag = f"--{name.replace('_', '-')}"
         yield (
             bool(getattr(config, name)),
-            f"a folder of {config.from_format} holds its vocabularies and tokenizers; leave {flag} out",
+            f"a folder of {config.from_format} holds its vocabularies and tokenizers; omit {flag}",
         )
-    yield config.bpe is not Segmentation.none, f"a folder of {config.from_format} holds its tokenizers; leave --bpe out"
+    yield config.bpe is not Segmentation.none, f"a folder of {config.from_format} holds its tokenizers; omit --bpe"
 
 
 def _destinations(output: Path, count: int, *, overwrite: bool) -> list[Path]:
@@ -88,7 +88,7 @@ def _destinations(output: Path, count: int, *, overwrite: bool) -> list[Path]:
         remove_leftovers_of(folder)
     if count > 1 and output.is_dir() and (others := sorted({*output.glob("[!.]*")} - {*folders})):
         raise OutputError(
-            f"{output} holds {others[0].name}, which is none of the {count} models; choose another --output"
+            f"{output} already holds {others[0].name}, which is not one of the {count} models; choose another --output"
         )
     for folder in folders:
         check_destination(folder, KIND, "--output", overwrite=overwrite)
@@ -113,7 +113,7 @@ class Converted:
         try:
             options = dataclasses.replace(configuration(model.weights, sizes), **model.training)
         except UsageError as error:  # a UsageError blames an option; here it is the file
-            raise DataError(f"no model of ours is like the one that was read: {error}") from None
+            raise DataError(f"nmt does not support this model: {error}") from None
         arrays = parameters(options, sizes, model.weights)
         return cls(model, sizes, options, arrays, compare(model, options, sizes, arrays))
 
@@ -123,7 +123,7 @@ class Converted:
 
         model = models.build(self.options, self.sizes)
         tensors = {name: torch.from_numpy(array) for name, array in self.arrays.items()}
-        load_parameters(model, tensors, "what was read")
+        load_parameters(model, tensors, "the imported model")
         return model
 
 
@@ -134,7 +134,7 @@ def of_one_length(weights: TransformerWeights) -> TransformerWeights:
         return weights
     length = min(len(source), len(target))
     logger.warning(
-        "the model has learned positions for %d source and %d target pieces; the first %d of both are taken",
+        "the model has learned positions for %d source and %d target tokens; only the first %d of each are used",
         len(source),
         len(target),
         length,
@@ -163,7 +163,7 @@ def write_model(converted: Converted, folder: Path, origin: str, *, overwrite: b
     finally:
         shutil.rmtree(tokenizer, ignore_errors=True)
     logger.info(
-        "wrote %s: %s parameters, %s source and %s target pieces; %d arrays were read, and read back they are the same",
+        "wrote %s: %s parameters, %s source and %s target tokens; %d arrays were imported and verified",
         folder,
         f"{sum(array.size for array in converted.arrays.values()):,}",
         f"{converted.sizes.source:,}",
@@ -180,7 +180,7 @@ def compare(
     theirs = dict(arrays_of(model.weights))
     for name, array in theirs.items():
         if not np.array_equal(ours[name], np.asarray(array, dtype=np.float32)):
-            raise DataError(f"{name} is not the same in the model that was read and in ours; does it hold NaN?")
+            raise DataError(f"{name} differs between the original and the imported model; check it for NaN")
     return len(theirs)
 
 

@@ -212,7 +212,8 @@ class LayoutReader:
 def require_whole_heads(width: int, heads: int, origin: str) -> None:
     if width % heads or width % 2:
         raise DataError(
-            f"{origin} has the width {width} and {heads} heads: the width must be even, and a multiple of the heads"
+            f"{origin} has the width {width} and {heads} heads; the width must be even and divisible by the number "
+            "of heads"
         )
 
 

@@ -89,7 +89,7 @@ class Marian(Format):
         files = _Files.of(options)
         for path in files.vocabularies:
             if path.suffix == _FACTORED:
-                raise DataError(f"{path} is a vocabulary of factors, which no model of ours has")
+                raise DataError(f"{path} is a factored vocabulary, which nmt does not support")
         vocabularies = [read_marian_vocabulary(path) for path in files.vocabularies]
         models = [_read_model(path, [len(symbols) for symbols in vocabularies]) for path in files.models]
         sizes = {(len(weights.source.embedding), len(weights.target.embedding)) for weights in models}
@@ -104,7 +104,7 @@ class Marian(Format):
 def _order(symbols: list[str], path: Path) -> VocabularyOrder:
     for special in (_UNK, _EOS):
         if special not in symbols:
-            raise DataError(f"{path} has no piece {special}, and every vocabulary of Marian has one")
+            raise DataError(f"{path} has no token {special}, which every vocabulary of Marian has")
     bos = symbols.index("<s>") if "<s>" in symbols else None
     return VocabularyOrder.of(symbols, (None, symbols.index(_UNK), bos, symbols.index(_EOS)), str(path))
 
@@ -127,7 +127,9 @@ class _Files:
         if list_of.suffix not in (".yml", ".yaml"):
             list_of = paths[0].with_name(f"{paths[0].name}.{_DECODER}")
         elif len(paths) > 1:
-            raise UsageError(f"{options.path} names several lists of models; name one, or the models (.npz) themselves")
+            raise UsageError(
+                f"{options.path} names several files; name one list of models (.yml), or only models (.npz)"
+            )
         elif not list_of.is_file():
             raise MissingInputError(f"{list_of} is missing; name the model itself: --path {paths[0] / 'model.npz'}")
         else:
@@ -135,19 +137,19 @@ class _Files:
         listed = _yaml(read_file(list_of), str(list_of)) if list_of.is_file() else {}
         models = paths or _listed(listed, "models", list_of)
         if options.tgtdict and not options.srcdict:
-            raise UsageError(
-                f"--tgtdict {options.tgtdict} names the vocabulary of the targets alone; give --srcdict too"
-            )
+            raise UsageError(f"--tgtdict {options.tgtdict} names only the target vocabulary; give --srcdict too")
         vocabularies = [Path(path) for path in (options.srcdict, options.tgtdict or options.srcdict) if path]
         if not vocabularies:
             if "vocabs" not in listed:
                 raise UsageError(
-                    f"name the vocabularies of {options.path}: --srcdict FILE, and --tgtdict FILE if the targets have "
-                    "another"
+                    f"name the vocabularies of {options.path}: --srcdict FILE, and --tgtdict FILE if the target "
+                    "language has another"
                 )
             vocabularies = _listed(listed, "vocabs", list_of)
         if len(vocabularies) != 2:
-            raise DataError(f"{list_of} names {len(vocabularies)} vocabularies, and a model of ours has two")
+            raise DataError(
+                f"{list_of} names {len(vocabularies)} vocabularies; nmt needs one for the source and one for the target"
+            )
         return cls(options, models, vocabularies, listed)
 
     def pair(self, orders: Sequence[VocabularyOrder], *, same: bool) -> LanguagePair:
@@ -182,7 +184,7 @@ def _listed(listed: Mapping[str, Any], name: str, list_of: Path) -> list[Path]:
     """Return the files in a list. A file that does not exist there is expected in the folder of the list."""
     names = listed.get(name)
     if not isinstance(names, list) or not names or not all(isinstance(entry, str) for entry in names):
-        raise DataError(f"{list_of} names no {name}; name them on the command line")
+        raise DataError(f"{list_of} has no {name}; name them on the command line")
     folder = list_of.parent if listed.get("relative-paths") else Path()
     paths = [folder / entry for entry in names]
     return [path if path.is_file() else list_of.parent / path.name for path in paths]
@@ -202,7 +204,7 @@ def _read_model(path: Path, pieces: Sequence[int]) -> TransformerWeights:
     """Read a model. ``pieces``: sizes of the vocabularies; a model may use only their first entries."""
     arrays = read_npz(path)
     if _OPTIONS not in arrays:
-        raise DataError(f"{path} holds no options ({_OPTIONS}): it is no model that marian train wrote")
+        raise DataError(f"{path} has no options ({_OPTIONS}); give a model that marian train wrote")
     options = _yaml(arrays.pop(_OPTIONS).tobytes(), f"{path}: {_OPTIONS}")
     _require(options, str(path))
     tensors = Tensors(arrays, str(path))
@@ -211,8 +213,8 @@ def _read_model(path: Path, pieces: Sequence[int]) -> TransformerWeights:
     for stack, there, side in zip((weights.source, weights.target), pieces, ("source", "target")):
         if len(stack.embedding) > there:
             raise DataError(
-                f"{path} has {len(stack.embedding)} {side} pieces, but the vocabulary has {there}; give the vocabularies "
-                f"that it was trained with (--srcdict, --tgtdict)"
+                f"{path} has {len(stack.embedding)} {side} tokens, but the vocabulary has {there}; give the "
+                f"vocabularies that it was trained with (--srcdict, --tgtdict)"
             )
     return weights
 
@@ -227,7 +229,7 @@ def _require(options: Mapping[str, Any], path: str) -> None:
     if inner[1] and inner[1] != inner[0]:
         widths = " and ".join(map(unquoted, inner))
         raise DataError(
-            f"{path} has the inner widths {widths} in its encoder and its decoder; nmt supports only equal ones"
+            f"{path} has the feed-forward widths {widths} in its encoder and decoder; nmt supports only equal ones"
         )
 
 
@@ -267,7 +269,7 @@ def _read_weights(tensors: Tensors, options: Mapping[str, Any]) -> TransformerWe
 def _count(options: Mapping[str, Any], name: str, origin: str) -> int:
     count = count_of(options, name, origin)
     if count is None:
-        raise DataError(f"{origin} does not say {name}")
+        raise DataError(f"{origin} has no {name}")
     return count
 
 
@@ -282,7 +284,7 @@ def _has_norms_first(options: Mapping[str, Any], origin: str) -> bool:
     if steps not in (["n", "a", "n"], ["", "an", ""]):
         values = ", ".join(f"{name}={unquoted(options.get(name) or '')}" for name in names)
         raise DataError(
-            f"{origin} has {values}; what can be read has norms after each sublayer (dan), or before it and at the top "
-            f"(n, da, n)"
+            f"{origin} has {values}; nmt supports norms after each sublayer (dan), or before each sublayer and at "
+            f"the top (n, da, n)"
         )
     return bool(steps[0])

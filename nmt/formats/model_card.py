@@ -70,11 +70,12 @@ def pieces_for(model: PortableModel) -> list[str]:
 
 def about_length_penalty(model: PortableModel, where: str) -> str:
     """Say that the length penalty of the other toolkit differs from the one of the validation."""
-    note = f"`length_penalty` divides the log-probability by length^p in {where}, not by ((5 + length) / 6)^p (GNMT's)"
+    note = f"`length_penalty` in {where} divides the log-probability by length^p, not by GNMT's ((5 + length) / 6)^p"
     search = BeamConfig(**model.search)
     if model.search and search.length_penalty is LengthPenalty.gnmt:
         note += (
-            f", which the model was validated with (`--lenpen {search.lenpen:g}`): scores and some translations differ"
+            f". The model was validated with GNMT's (`--lenpen {search.lenpen:g}`), so scores and some "
+            f"translations differ"
         )
     return f"{note}."
 
@@ -99,7 +100,7 @@ def _model(loaded: LoadedModel, model: PortableModel) -> str:
     weights, info = model.weights, loaded.info
     first, source, target = weights.source.layers[0], weights.source, weights.target
     inner, gated = len(first.feed_forward.inner.weight), ", gated" if first.feed_forward.gate is not None else ""
-    norm = "layer normalisation" if first.self_norm.bias is not None else "RMSNorm"
+    norm = "layer normalization" if first.self_norm.bias is not None else "RMSNorm"
     order = (
         _order(source)
         if source.norm_first is target.norm_first
@@ -107,7 +108,7 @@ def _model(loaded: LoadedModel, model: PortableModel) -> str:
     )
     pair, size = model.pair, sum(array.size for array in loaded.arrays.values())
     sizes = len(pair.source.vocabulary), len(pair.target.vocabulary)
-    pieces = f"{sizes[0]:,} pieces for both languages" if pair.shared else f"{sizes[0]:,} and {sizes[1]:,} pieces"
+    pieces = f"{sizes[0]:,} tokens for both languages" if pair.shared else f"{sizes[0]:,} and {sizes[1]:,} tokens"
     cut = dict.fromkeys(str(registered_name(type(side.config))) for side in (pair.source, pair.target))
     lines = [
         f"A Transformer with {len(source.layers)} encoder and {len(target.layers)} decoder layers of width {weights.width}, "
@@ -118,11 +119,11 @@ def _model(loaded: LoadedModel, model: PortableModel) -> str:
     if pair.tag is not None:
         known = [piece for piece in pair.source.vocabulary.pieces if is_tag(piece)]
         lines.append(
-            f"Before each source it reads a piece that says which language is wanted, here `{piece_of(pair.tag)}` (it knows "
-            f"{', '.join(f'`{piece}`' for piece in known)}); it is to be put there by whoever gives the model its pieces."
+            f"The first token of each source must be the tag of a target language, here `{piece_of(pair.tag)}` "
+            f"(supported: {', '.join(f'`{piece}`' for piece in known)}). Add it before the tokens of the text."
         )
     if origin := info.made.get("imported_from"):
-        lines.append(f"It was read from a model of {origin}.")
+        lines.append(f"It was imported from {origin}.")
     return " ".join(lines)
 
 
@@ -147,7 +148,7 @@ def _data(record: RunRecord | None) -> str:
         if (sentences := _at(split, "sentences")) is None:
             continue
         sides = {side: _at(split, side, "pieces") for side in ("source", "target")}
-        pieces = " and ".join(f"{count:,} {side} pieces" for side, count in sides.items() if count is not None)
+        pieces = " and ".join(f"{count:,} {side} tokens" for side, count in sides.items() if count is not None)
         lines.append(f"- {what}: {sentences:,} sentence pairs" + (f" of {pieces}" if pieces else ""))
     return "\n".join(lines)
 
@@ -163,10 +164,10 @@ def _scores(loaded: LoadedModel, model: PortableModel, record: RunRecord | None)
     lines = []
     for name, value in named.items():
         signature = None if name in LOSSES else _signature(name, options, version)
-        title = "perplexity of a piece" if name == "ppl" else name
+        title = "perplexity per token" if name == "ppl" else name
         lines.append(f"- {title}: {figure(value)}" + (f" (`{signature}`)" if signature else ""))
     most = options.get("max_sentences")
-    where = f"the first {most:,} sentences of the validation set" if isinstance(most, int) else "the validation set"
+    where = f"the first {most:,} sentences of the validation split" if isinstance(most, int) else "the validation split"
     return f"On {where}{_searched(model)}:\n\n" + "\n".join(lines)
 
 
@@ -174,7 +175,7 @@ def _searched(model: PortableModel) -> str:
     if not model.search:
         return ""
     search = BeamConfig(**model.search)
-    return f", by a beam of {search.beam_size} and the length penalty {search.length_penalty.value} {search.lenpen:g}"
+    return f", with beam width {search.beam_size} and length penalty {search.length_penalty.value} {search.lenpen:g}"
 
 
 def _signature(name: str, options: Mapping[str, Any], version: Any) -> str | None:
@@ -197,22 +198,22 @@ def _cost(loaded: LoadedModel, record: RunRecord | None) -> str:
     environment = start.get("environment", {})
     device = _at(environment, "gpu") or _at(environment, "device")
     count = start.get("devices") or 1
-    parts = [f"{quantity(record.update, 'update')} in {quantity(epochs, 'epoch')}", f"{record.tokens:,} target pieces"]
+    parts = [f"{quantity(record.update, 'update')} in {quantity(epochs, 'epoch')}", f"{record.tokens:,} target tokens"]
     duration_text = f"{duration(record.seconds)} (h:mm:ss)"
     parts.append(duration_text + (f" on {f'{count} x ' if count > 1 else ''}{device}" if device else ""))
     counted = end.get("flops_counted")
     parts += [f"{scientific(counted)} floating-point operations"] if counted else []
-    text = f"The run: {', '.join(parts)}."
+    text = f"Training: {', '.join(parts)}."
     if "average" in info.reasons:
-        return f"{text} The model is an average of checkpoints, the last of update {info.update:,}."
-    return f"{text} The model is of update {info.update:,}."
+        return f"{text} The model is an average of checkpoints; the last one is from update {info.update:,}."
+    return f"{text} The model is from update {info.update:,}."
 
 
 def _check(writer: Format, comparison: ExportComparison) -> str:
     return (
         f"Written by nmt {nmt.__version__} and read back from disk as {writer.name}: {comparison.equal} of "
         f"{comparison.sentences} sentences translate the same as before, and log-probabilities differ by at most "
-        f"{comparison.difference:.2g} for a piece."
+        f"{comparison.difference:.2g} per token."
     )
 
 

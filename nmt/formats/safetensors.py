@@ -112,14 +112,14 @@ class Safetensors(Format):
         return example(_USAGE, text=TEXT if cut_by_sentencepiece(model) else " ".join(pieces_for(model)))
 
 
-_USAGE = """It translates in nmt (`pip install nmt-toolkit`). Others find the arrays under plain names in `model.safetensors`
-and all else in `description.json`; matrices map their second axis to their first.
+_USAGE = """nmt translates with it (`pip install nmt-toolkit`). Other programs read the named arrays in `model.safetensors`
+and everything else in `description.json`; matrices map their second axis to their first.
 
 import json
 import nmt
 from safetensors.numpy import load_file
 
-folder = "."  # where this file stands
+folder = "."  # the folder of this file
 with open(f"{folder}/description.json", encoding="utf-8") as file:
     description = json.load(file)
 arrays = load_file(f"{folder}/model.safetensors")
@@ -178,7 +178,7 @@ def _read(folder: Path, options: ImportConfig) -> PortableModel:
     stored: dict[str, Array] = {name: np.asarray(tensor) for name, tensor in mapped_tensors(folder / _ARRAYS).items()}
     for name, first in description.same.items():
         if first not in stored or name in stored:
-            raise DataError(f"{path}: {name!r} is to be the same as {first!r}, which cannot be")
+            raise DataError(f"{path}: {name!r} is an invalid alias of {first!r}")
     tensors = Tensors(stored | {name: stored[first] for name, first in description.same.items()}, str(folder / _ARRAYS))
     weights = _read_weights(tensors, description)
     tensors.require_all_read()
@@ -196,14 +196,14 @@ def _require_sense(description: Description, path: Path) -> None:
     names |= {"attention_scale": description.attention_scale}
     for name, number in names.items():
         if not 0 < number < math.inf:
-            raise DataError(f"{path}: {name}={number:g} should be above zero")
+            raise DataError(f"{path}: {name}={number:g} must be above zero")
     if description.start not in (PAD, BOS, EOS):
-        raise DataError(f"{path}: start={description.start} should be {PAD}, {BOS} or {EOS}: padding, beginning or end")
+        raise DataError(f"{path}: start={description.start} must be {PAD}, {BOS} or {EOS}: padding, beginning or end")
     for name, mapping in (("same", description.same), ("training", description.training)):
         if not isinstance(mapping, dict) or (
             name == "same" and not all(isinstance(value, str) for value in mapping.values())
         ):
-            raise DataError(f"{path}: {name}={shown(mapping)} should be a mapping of names")
+            raise DataError(f"{path}: {name}={shown(mapping)} must be a mapping of names")
 
 
 def _search(description: Description, path: Path) -> Mapping[str, Any]:
@@ -247,7 +247,8 @@ class _SafetensorsLayers(LayoutReader):
         positions: Positions | None = settings.positions
         if isinstance(positions, Sinusoids) and positions.width != self.width:
             raise DataError(
-                f"{self.tensors.origin} has the width {self.width}, and its description positions of {positions.width}"
+                f"{self.tensors.origin} has the width {self.width}, but its description has positions of width "
+                f"{positions.width}"
             )
         if positions is None:
             positions = self.tensors.take(self.layout.positions.format(side=side), None, self.width)
@@ -261,7 +262,9 @@ class _SafetensorsLayers(LayoutReader):
     def attention(self, layer: str, table: ArrayTable) -> Attention:
         attention, scale = super().attention(layer, table), self.attention_scale
         if scale not in (1.0, attention.scale):
-            raise DataError(f"{self.tensors.origin} has attention_scale={scale:g}; ours are {attention.scale:g} or 1")
+            raise DataError(
+                f"{self.tensors.origin} has attention_scale={scale:g}; nmt supports only {attention.scale:g} and 1"
+            )
         name = f"{layer}{next(iter(table)).partition('.')[0]}.distances"
         keys, distances = self.tensors.optional(f"{name}.keys", None, None, None), None
         if keys is not None:

@@ -14,7 +14,7 @@ def count_of(options: Mapping[str, Any], name: str, origin: str) -> int | None:
     """Return a count that must be above zero; None if it is missing."""
     value = options.get(name)
     if value is not None and (type(value) is not int or value < 1):
-        raise DataError(f"{origin}: {name}={shown(value)} should be a number above zero")
+        raise DataError(f"{origin}: {name}={shown(value)} must be a number above zero")
     return value
 
 
@@ -24,7 +24,7 @@ def require_same_sides(options: Mapping[str, Any], names: tuple[str, ...], origi
         encoder, decoder = (count_of(options, f"{side}_{name}", origin) for side in ("encoder", "decoder"))
         if encoder != decoder:
             raise DataError(
-                f"{origin} has encoder_{name}={encoder} and decoder_{name}={decoder}; in ours they are the same"
+                f"{origin} has encoder_{name}={encoder} and decoder_{name}={decoder}; nmt supports only equal values"
             )
 
 

@@ -29,7 +29,7 @@ class Tensors:
     def take(self, name: str, *shape: int | None) -> Array:
         """Return a tensor of this shape; None allows any size along an axis."""
         if name not in self._tensors:
-            raise DataError(f"{self.origin} has no tensor '{name}': it is damaged, or a model of another kind")
+            raise DataError(f"{self.origin} has no tensor '{name}'; it is damaged or holds another kind of model")
         self._read.add(name)
         array = np.asarray(self._tensors[name])
         if not np.issubdtype(array.dtype, np.floating):
@@ -37,7 +37,7 @@ class Tensors:
         fits = [expected in (None, size) and size > 0 for expected, size in zip(shape, array.shape)]
         if len(shape) != array.ndim or not all(fits):
             expected = ", ".join("any" if size is None else str(size) for size in shape)
-            raise DataError(f"{self.origin}: tensor '{name}' has the shape {array.shape}, and should have ({expected})")
+            raise DataError(f"{self.origin}: tensor '{name}' has the shape {array.shape} instead of ({expected})")
         return array
 
     def optional(self, name: str, *shape: int | None) -> Array | None:
@@ -56,14 +56,12 @@ class Tensors:
         left = sorted(name for name in self._tensors if name not in self._read)
         if left:
             more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
-            raise DataError(
-                f"{self.origin} has tensors that no model of ours has a place for: {', '.join(left[:_SHOWN])}{more}"
-            )
+            raise DataError(f"{self.origin} has tensors that nmt does not support: {', '.join(left[:_SHOWN])}{more}")
 
 
 def arrays_by_name(tree: Mapping[Any, Any], origin: str) -> dict[str, Array]:
     """Return the tensors of a file, after a check that it holds only named tensors."""
     for name, value in tree.items():
         if not isinstance(name, str) or not isinstance(value, np.ndarray):
-            raise DataError(f"{origin} holds {shown(name)}, which is not a tensor under a name")
+            raise DataError(f"{origin} holds {shown(name)}, which is not a named tensor")
     return dict(tree)

@@ -27,12 +27,14 @@ class VocabularyOrder:
         there = [number for number in specials if number is not None]
         special_ids = set(there)
         if len(special_ids) != len(there) or any(number >= len(symbols) for number in there):
-            raise DataError(f"{origin}: its special symbols have the ids {there} among {len(symbols)} pieces")
+            raise DataError(
+                f"{origin}: the special symbols have the ids {there}, which must differ and be below {len(symbols)}"
+            )
         others = [number for number in range(len(symbols)) if number not in special_ids]
         pieces = tuple(symbols[number] for number in others)
         if len(set(pieces)) != len(pieces):
             twice = next(piece for number, piece in enumerate(pieces) if piece in pieces[:number])
-            raise DataError(f"{origin}: the piece {twice!r} stands in the vocabulary twice")
+            raise DataError(f"{origin}: the token {twice!r} is in the vocabulary twice")
         return cls(pieces, (*specials, *others))
 
     def arrange(self, array: Array, *, absent: float = 0.0) -> Array:
@@ -54,7 +56,7 @@ class VocabularyOrder:
 def require_equal_vocabularies(vocabularies: Set[object], path: str) -> None:
     """Refuse an ensemble of models with different vocabularies, which may be represented by their digests or sizes."""
     if len(vocabularies) > 1:
-        raise UsageError(f"{path}: the models have different vocabularies, and cannot be an ensemble")
+        raise UsageError(f"{path}: the models have different vocabularies, so they cannot form an ensemble")
 
 
 def require_vocabulary_sizes(
@@ -64,7 +66,7 @@ def require_vocabulary_sizes(
     for side, stack, order in zip(("source", "target"), (weights.source, weights.target), orders):
         size = len(order.rows) - order.rows.count(None)
         if len(stack.embedding) != size:
-            raise DataError(f"{origin} has {len(stack.embedding)} {side} pieces, but the vocabulary has {size}{advice}")
+            raise DataError(f"{origin} has {len(stack.embedding)} {side} tokens, but the vocabulary has {size}{advice}")
 
 
 def in_our_order(weights: TransformerWeights, source: VocabularyOrder, target: VocabularyOrder) -> TransformerWeights:

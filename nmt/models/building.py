@@ -27,7 +27,7 @@ def build_within(build: Callable[[], EncoderDecoder], tensors: int, size: int, o
         except RuntimeError as error:
             if not is_shortage(error):
                 raise
-            raise _mismatch(origin, "its configuration needs more memory than there is") from None
+            raise _mismatch(origin, "its configuration describes a model that exceeds the memory") from None
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ def at_most(config: Any, **limits: int) -> dict[str, Any]:
 
 def share_all_option(default: bool | None) -> Any:
     """Declare the option ``share_all_embeddings``."""
-    text = "one matrix for source, target and output; null: if the vocabulary is joint"
+    text = "Share one matrix between source, target and output; null: if the vocabulary is joint"
     return option(default, help=text, flag="--share-all-embeddings", kind=FlagKind.switch)
 
 

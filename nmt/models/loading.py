@@ -80,8 +80,8 @@ def load_model(path: str | Path, device: DeviceLike) -> LoadedModel:
     pair = LanguagePair.load(tokenizer)
     if info.made.get("vocabularies", pair.digest()) != pair.digest():
         raise DataError(
-            f"{checkpoint} was trained with other vocabularies than those of {tokenizer}; put back the tokenizer/ of "
-            f"its run or corpus folder"
+            f"{checkpoint} and {tokenizer} have different vocabularies; restore the tokenizer/ of its run or corpus "
+            f"folder"
         )
     sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
     return LoadedModel(checkpoint, tree, info, device, _options_of(checkpoint, tree), sizes, pair)

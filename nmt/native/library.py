@@ -7,7 +7,6 @@ import functools
 import hashlib
 import logging
 import os
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ def _load() -> tuple[ctypes.CDLL, str] | None:
         return None
     if limit not in PROCESSORS:
         raise UsageError(f"{SWITCH}={limit} is unknown; choose one of off, {', '.join(PROCESSORS)}")
-    path = FOLDER / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+    path = FOLDER / "_native.so"
     if not path.exists():
         return None
     try:

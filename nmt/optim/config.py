@@ -39,9 +39,9 @@ class SgdConfig(OptimizerConfig):
 
     default_rate = 0.1
 
-    lr: float | None = flag(None, help="peak learning rate; null: 0.1")
-    momentum: float = flag(0.0, help="share of the last step added to the next")
-    nesterov: bool = option(False, help="Nesterov's form of momentum")
+    lr: float | None = flag(None, help="Peak learning rate; null: 0.1")
+    momentum: float = flag(0.0, help="Fraction of the previous step added to the next")
+    nesterov: bool = option(False, help="Use Nesterov momentum")
     weight_decay: float = flag(0.0, help="L2 penalty, added to the gradient")
 
     def __post_init__(self) -> None:
@@ -59,8 +59,8 @@ class NagConfig(OptimizerConfig):
     default_rate = 0.25
     nesterov = True
 
-    lr: float | None = flag(None, help="peak learning rate; null: 0.25")
-    momentum: float = flag(0.99, help="share of the last step added to the next")
+    lr: float | None = flag(None, help="Peak learning rate; null: 0.25")
+    momentum: float = flag(0.99, help="Fraction of the previous step added to the next")
     weight_decay: float = flag(0.0, help="L2 penalty, added to the gradient")
 
     def __post_init__(self) -> None:
@@ -77,9 +77,9 @@ class AdamConfig(OptimizerConfig):
 
     default_rate = 5e-4
 
-    lr: float | None = flag(None, help="peak learning rate; null: 0.0005")
-    betas: list[float] = option([0.9, 0.98], help="decay of the two moment averages", flag="--adam-betas")
-    eps: float = option(1e-9, help="added to the root of the second moment", flag="--adam-eps")
+    lr: float | None = flag(None, help="Peak learning rate; null: 0.0005")
+    betas: list[float] = option([0.9, 0.98], help="Decay of the two moment averages", flag="--adam-betas")
+    eps: float = option(1e-9, help="Constant added to the root of the second moment", flag="--adam-eps")
     weight_decay: float = flag(0.0, help="L2 penalty, added to the gradient")
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class AdamConfig(OptimizerConfig):
 class AdamWConfig(AdamConfig):
     """Adam with decoupled weight decay."""
 
-    weight_decay: float = flag(0.01, help="share of a parameter subtracted, times the learning rate")
+    weight_decay: float = flag(0.01, help="Fraction of a parameter subtracted in each update, times the learning rate")
 
 
 @optimizers.declare("adam_then_sgd", "update_rules")
@@ -103,11 +103,11 @@ class AdamThenSgdConfig(AdamConfig):
 
     default_rate = 2e-4
 
-    lr: float | None = flag(None, help="peak learning rate of Adam; null: 0.0002")
-    betas: list[float] = option([0.9, 0.999], help="decay of the two moment averages", flag="--adam-betas")
-    eps: float = option(1e-8, help="added to the root of the second moment", flag="--adam-eps")
-    sgd_lr: float = flag(0.5, help="peak learning rate of gradient descent")
-    switch_update: int = flag(60_000, help="updates with Adam")
+    lr: float | None = flag(None, help="Peak learning rate of Adam; null: 0.0002")
+    betas: list[float] = option([0.9, 0.999], help="Decay of the two moment averages", flag="--adam-betas")
+    eps: float = option(1e-8, help="Constant added to the root of the second moment", flag="--adam-eps")
+    sgd_lr: float = flag(0.5, help="Peak learning rate of gradient descent")
+    switch_update: int = flag(60_000, help="Number of updates with Adam")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,11 +123,11 @@ class AdafactorConfig(OptimizerConfig):
     default_rate = 1e-2
     whole_matrices = True
 
-    lr: float | None = flag(None, help="maximum step relative to a parameter's size; null: 0.01")
-    decay_rate: float = flag(-0.8, help="exponent of the decay of averages: update^decay_rate at each update")
-    clip_threshold: float = flag(1.0, help="maximum root mean square of a step, before the learning rate")
-    min_scale: float = option(1e-3, help="minimum size assumed for a parameter", flag="--adafactor-min-scale")
-    weight_decay: float = flag(0.0, help="share of a parameter subtracted, times the learning rate")
+    lr: float | None = flag(None, help="Maximum step relative to a parameter's size; null: 0.01")
+    decay_rate: float = flag(-0.8, help="Exponent of the averages' decay: update^decay_rate at each update")
+    clip_threshold: float = flag(1.0, help="Maximum root mean square of a step, before the learning rate")
+    min_scale: float = option(1e-3, help="Minimum size assumed for a parameter", flag="--adafactor-min-scale")
+    weight_decay: float = flag(0.0, help="Fraction of a parameter subtracted in each update, times the learning rate")
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
@@ -145,9 +145,11 @@ class LionConfig(OptimizerConfig):
 
     default_rate = 1e-4
 
-    lr: float | None = flag(None, help="peak learning rate; null: 0.0001")
-    betas: list[float] = option([0.9, 0.99], help="share of the momentum in a step, and its decay", flag="--lion-betas")
-    weight_decay: float = flag(0.0, help="share of a parameter subtracted, times the learning rate")
+    lr: float | None = flag(None, help="Peak learning rate; null: 0.0001")
+    betas: list[float] = option(
+        [0.9, 0.99], help="Fraction of the momentum in a step, and decay of the momentum", flag="--lion-betas"
+    )
+    weight_decay: float = flag(0.0, help="Fraction of a parameter subtracted in each update, times the learning rate")
 
     def __post_init__(self) -> None:
         check_rates(self.lr, self.weight_decay)
@@ -161,10 +163,12 @@ class RmspropConfig(OptimizerConfig):
 
     default_rate = 1e-4
 
-    lr: float | None = flag(None, help="peak learning rate; null: 0.0001")
-    momentum: float = flag(0.9, help="share of the last step added to the next")
-    decay: float = option(0.95, help="decay of the averages of the gradient and of its square", flag="--rmsprop-decay")
-    eps: float = option(1e-4, help="added to the variance of the gradient, under the root", flag="--rmsprop-eps")
+    lr: float | None = flag(None, help="Peak learning rate; null: 0.0001")
+    momentum: float = flag(0.9, help="Fraction of the previous step added to the next")
+    decay: float = option(0.95, help="Decay of the averages of the gradient and of its square", flag="--rmsprop-decay")
+    eps: float = option(
+        1e-4, help="Constant added to the variance of the gradient, under the root", flag="--rmsprop-eps"
+    )
     weight_decay: float = flag(0.0, help="L2 penalty, added to the gradient")
 
     def __post_init__(self) -> None:
@@ -186,11 +190,11 @@ class MuonConfig(AdamWConfig):
 
     whole_matrices = True
 
-    momentum: float = flag(0.95, help="decay of the momentum (Nesterov's form)")
-    iterations: int = option(5, help="Newton-Schulz iterations in a step", flag="--muon-iterations")
+    momentum: float = flag(0.95, help="Decay of the momentum (Nesterov's form)")
+    iterations: int = option(5, help="Number of Newton-Schulz iterations per update", flag="--muon-iterations")
     adamw_names: list[str] | None = option(
         None,
-        help="name patterns of the matrices for AdamW; null: matrices that do not map one hidden vector to another",
+        help="Name patterns of matrices for AdamW; null: matrices that do not map one hidden vector to another",
         flag="--muon-adamw",
     )
 
@@ -229,14 +233,16 @@ class ScheduleFreeAdamWConfig(AdamConfig):
     default_rate = 2.5e-3
     schedule_free = True
 
-    lr: float | None = flag(None, help="learning rate after the warmup; null: 0.0025")
+    lr: float | None = flag(None, help="Learning rate after the warmup; null: 0.0025")
     betas: list[float] = option(
         [0.9, 0.999],
-        help="share of the average in the training weights; decay of the second moment",
+        help="Fraction of the average in the training weights, and decay of the second moment",
         flag="--adam-betas",
     )
-    eps: float = option(1e-8, help="added to the root of the second moment", flag="--adam-eps")
-    weight_decay: float = flag(0.0, help="share of the training weights subtracted, times the learning rate")
+    eps: float = option(1e-8, help="Constant added to the root of the second moment", flag="--adam-eps")
+    weight_decay: float = flag(
+        0.0, help="Fraction of the training weights subtracted in each update, times the learning rate"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

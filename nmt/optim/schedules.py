@@ -21,7 +21,8 @@ class WarmupConfig(SchedulerConfig):
 
     warmup_updates: int | None = flag(
         None,
-        help=f"warmup updates; null: a tenth of the run, at most {MOST_WARMUP}, and {MOST_WARMUP} if its length is unknown",
+        help=f"Warmup updates; null: a tenth of the run, at most {MOST_WARMUP}, or {MOST_WARMUP} if its "
+        "length is unknown",
     )
 
     def __post_init__(self) -> None:
@@ -33,7 +34,7 @@ class WarmupConfig(SchedulerConfig):
 class DescentConfig(WarmupConfig):
     """A warmup, then a descent to the end of the run, whose length must be known."""
 
-    end: float = option(0.0, help="factor on the peak at the last update")
+    end: float = option(0.0, help="Factor on the peak learning rate at the last update")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +53,7 @@ def after_warmup(warmup: int, later: Callable[[int], float], start: float = 0.0)
 
 def share_done(update: int, warmup: int, last: int) -> float:
     """Return the completed share of the descent: 0 at the end of the warmup, 1 at the last update (fairseq: one update
-    later, see docs/objectives.md)."""
+    later, see docs/how-to/optimizers.md)."""
     return 1.0 if update >= last else (update - warmup) / (last - warmup)
 
 
@@ -71,7 +72,7 @@ def required_length(config: SchedulerConfig, horizon: Horizon, flags: str = "--m
 class ConstantConfig(WarmupConfig):
     """A constant learning rate, after an optional warmup."""
 
-    warmup_updates: int = flag(0, help="warmup updates")
+    warmup_updates: int = flag(0, help="Warmup updates")
 
 
 @schedulers.register("constant", ConstantConfig)
@@ -83,7 +84,7 @@ def constant(config: ConstantConfig, horizon: Horizon) -> Schedule:
 class InverseSqrtConfig(WarmupConfig):
     """rate = peak * update / warmup during the warmup, then peak * sqrt(warmup / update)."""
 
-    warmup_init_lr: float = flag(0.0, help="learning rate before the warmup")
+    warmup_init_lr: float = flag(0.0, help="Learning rate before the warmup")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,8 +104,8 @@ class NoamConfig(SchedulerConfig):
 
     sets_rate = True  # the model's width determines the rate: --lr has no effect
 
-    warmup_updates: int = flag(4000, help="warmup updates")
-    factor: float = option(1.0, help="factor on the learning rate")
+    warmup_updates: int = flag(4000, help="Warmup updates")
+    factor: float = option(1.0, help="Factor on the learning rate")
 
     def __post_init__(self) -> None:
         require_positive("scheduler", warmup_updates=self.warmup_updates, factor=self.factor)
@@ -159,9 +160,9 @@ class PolynomialConfig(WarmupConfig):
     From update ``total_num_update`` on, the rate is the end rate; if the warmup ends there, that update has the peak rate.
     """
 
-    power: float = flag(1.0, help="exponent; 1: linear, 2: faster at first")
-    end_learning_rate: float = flag(0.0, help="learning rate from --total-num-update on")
-    total_num_update: int | None = flag(None, help="last update of the decay; null: the last update of the run")
+    power: float = flag(1.0, help="Exponent of the decay; 1: linear, 2: faster at first")
+    end_learning_rate: float = flag(0.0, help="Learning rate from --total-num-update on")
+    total_num_update: int | None = flag(None, help="Last update of the decay; null: last update of the run")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -209,11 +210,11 @@ class WsdConfig(DescentConfig):
     A run can be extended from a checkpoint of the stable phase, which does not depend on the end of the run.
     """
 
-    end: float = option(0.0, help="factor on the peak one update after the last")
-    decay_share: float = flag(0.1, help="share of the updates in the decay")
+    end: float = option(0.0, help="Factor on the peak learning rate one update after the last")
+    decay_share: float = flag(0.1, help="Fraction of the updates in the decay")
     shape: DecayShape = option(
         DecayShape.linear,
-        help="shape of the decay: linear, or one_minus_sqrt, which falls faster at first",
+        help="Shape of the decay: linear, or one_minus_sqrt (faster at first)",
         flag="--decay-shape",
     )
 
@@ -230,7 +231,7 @@ def wsd(config: WsdConfig, horizon: Horizon) -> Schedule:
     stable = last - round(config.decay_share * last)  # the last update at the peak
     if warmup > stable:
         raise UsageError(
-            f"scheduler wsd: the warmup of {quantity(warmup, 'update')} reaches into the decay, which begins after update "
+            f"scheduler wsd: the warmup of {quantity(warmup, 'update')} overlaps the decay, which begins after update "
             f"{stable} of {last}; lower --warmup-updates or --decay-share"
         )
 
@@ -258,9 +259,11 @@ class HalvingConfig(SchedulerConfig):
     updates (Wu et al. 2016, section 8.3).
     """
 
-    unit: HalvingUnit = option(HalvingUnit.epoch, help="unit of start and every: epoch or update", flag="--halve-by")
-    start: int = option(5, help="epochs or updates before the first halving", flag="--halve-after")
-    every: int = option(1, help="epochs or updates between two halvings", flag="--halve-every")
+    unit: HalvingUnit = option(
+        HalvingUnit.epoch, help="Unit of --halve-after and --halve-every: epoch or update", flag="--halve-by"
+    )
+    start: int = option(5, help="Number of epochs or updates before the first halving", flag="--halve-after")
+    every: int = option(1, help="Number of epochs or updates between halvings", flag="--halve-every")
 
     def __post_init__(self) -> None:
         require_not_negative("scheduler", start=self.start)
@@ -285,9 +288,11 @@ class PlateauConfig(ConstantConfig):
 
     uses_validation = True
 
-    shrink: float = option(0.5, help="factor on the rate when validation stops improving", flag="--lr-shrink")
+    shrink: float = option(0.5, help="Factor on the learning rate when validation stops improving", flag="--lr-shrink")
     patience: int = option(
-        0, help="tolerated validations without improvement; the next one shrinks the rate", flag="--lr-patience"
+        0,
+        help="Number of tolerated validations without improvement; the next one shrinks the learning rate",
+        flag="--lr-patience",
     )
 
     def __post_init__(self) -> None:

@@ -69,7 +69,7 @@ def encode_all(
         yield from mapped(encode, chunks, workers)
     except WorkerEnded as end:
         raise StorageError(
-            f"a worker process has ended ({end}); if memory was short, try fewer than workers={workers} (--workers)"
+            f"a worker process ended unexpectedly ({end}); if memory was short, lower workers={workers} (--workers)"
         ) from None
 
 

@@ -65,7 +65,9 @@ class _TokenIds:
     def encoded(self, text: FairseqTokens, begin: int, end: int) -> EncodedSide:
         ids, lengths = text.sentences(begin, end)
         if bool(np.any((ids < 0) | (ids >= len(self.ours)))):
-            raise DataError(f"{text.path}.bin is damaged: it holds ids beyond the {len(self.ours)} of its dictionary")
+            raise DataError(
+                f"{text.path}.bin is damaged: it holds ids beyond the {len(self.ours)} tokens of its dictionary"
+            )
         ends = np.cumsum(lengths)
         whole = (lengths > 0) & (np.append(ids, UNK)[ends - 1] == _FAIRSEQ_EOS)
         ids, lengths = np.insert(ids, ends[~whole], _FAIRSEQ_EOS), lengths + ~whole
@@ -74,8 +76,8 @@ class _TokenIds:
         if bool(np.any(tokens == _ABSENT)):
             piece = self.symbols[int(ids[int(np.argmax(tokens == _ABSENT))])]
             raise DataError(
-                f"{text.path}.bin holds the piece {piece!r}, which the tokenizer of '{self.language}' does not know: it was "
-                f"made with another dictionary than the model's"
+                f"{text.path}.bin holds the token {piece!r}, which the tokenizer of '{self.language}' does not know: it was "
+                f"made with a different dictionary than the model's"
             )
         return EncodedSide(tokens.astype(token_type(self.tokenizer.vocabulary)), lengths)
 
@@ -156,7 +158,7 @@ def _find_splits(folder: Path, pair: LanguagePair) -> dict[str, list[Path]]:
         )
     most = max(map(len, files.values()))
     for split in (incomplete := [split for split, paths in files.items() if len(paths) < most]):
-        logger.warning(f"{folder}: split '{split}' has no file of '{target}', and is left out")
+        logger.warning(f"{folder}: split '{split}' has no file of '{target}', and is skipped")
     order = {TRAIN: 0, "valid": 1, "test": 2}
     kept = sorted(files.keys() - incomplete, key=lambda split: (order.get(split.rstrip("0123456789"), 3), split))
     return {split: files[split] for split in kept}

@@ -45,19 +45,19 @@ def read_fairseq_tokens(path: Path) -> FairseqTokens:
     numbers = _mapped(index)
     head = numbers[: _OLD_HEADER.size].tobytes()
     if head.startswith(_COMPRESSED):
-        raise DataError(f"{index} is of fairseq's compressed format; write it again with --dataset-impl mmap")
+        raise DataError(f"{index} is in fairseq's compressed format; write it again with --dataset-impl mmap")
     if head.startswith(_MAPPED) and len(head) >= _HEADER.size:
         lengths, starts, code = _index(index, numbers)
     elif head.startswith(_PLUS_ONE) and len(head) == _OLD_HEADER.size:
         lengths, starts, code = _old_index(index, numbers)
     else:
-        raise DataError(f"{index} is damaged: it does not begin as an index of fairseq does")
+        raise DataError(f"{index} is damaged: it does not begin like a fairseq index")
     tokens = _mapped(content)
     type_ = np.dtype(_TYPES[code])
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     if bool(np.any(lengths < 0)) or bool(np.any(starts != offsets[:-1])) or offsets[-1] * type_.itemsize != len(tokens):
-        raise DataError(f"{index} is damaged: its sentences do not lie one after the other in {content.name}")
+        raise DataError(f"{index} is damaged: its sentences are not contiguous in {content.name}")
     return FairseqTokens(path, tokens.view(type_), offsets, int(head.startswith(_PLUS_ONE)))
 
 
@@ -76,13 +76,13 @@ def _old_index(path: Path, numbers: Ids) -> tuple[Ints, Ints, int]:
     _check_header(path, version, code, len(numbers), _OLD_HEADER.size + 8 * (2 * (count + 1) + sizes))
     dimensions, starts, lengths = np.split(numbers[_OLD_HEADER.size :].view("<i8"), [count + 1, 2 * (count + 1)])
     if sizes != count or size != np.dtype(_TYPES[code]).itemsize or bool(np.any(np.diff(dimensions) != 1)):
-        raise DataError(f"{path} is damaged: it describes something else than sentences")
+        raise DataError(f"{path} is damaged: it does not describe sentences")
     return lengths.astype(np.int64), starts[:-1].astype(np.int64), code
 
 
 def _check_header(path: Path, version: int, code: int, size: int, needed: int) -> None:
     if version != 1 or code not in _TYPES:
-        raise DataError(f"{path} is of version {version} with numbers of type {code}, which nmt does not know")
+        raise DataError(f"{path} has version {version} and number type {code}, which nmt does not support")
     if size != needed:
         raise DataError(f"{path} is damaged: {size} bytes instead of {needed}")
 

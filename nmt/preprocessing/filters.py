@@ -40,7 +40,7 @@ def letters_of(script: str) -> regex.Pattern[str]:
         return regex.compile(rf"\p{{Script={script}}}")
     except regex.error:
         raise UsageError(
-            f"'{script}' is not a script of Unicode; name one such as Latin, Cyrillic, Greek, Arabic, Han, Hiragana, "
+            f"'{script}' is not a Unicode script; name one such as Latin, Cyrillic, Greek, Arabic, Han, Hiragana, "
             f"Hangul or Devanagari (--source-script, --target-script)"
         ) from None
 

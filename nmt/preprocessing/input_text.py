@@ -94,12 +94,12 @@ class _Finder:
         config, path, sides = self._config, Path(name), 1 if self._config.only_source else 2
         if form is None:
             if name == STANDARD_INPUT:
-                raise UsageError("standard input holds both sides of each pair: --tsv - or --jsonl -")
+                raise UsageError("standard input must hold both sides of each pair; give --tsv - or --jsonl -")
             source = find_file(name, config.source_lang)
             return TwoFiles(source, None if config.only_source else find_file(name, config.target_lang))
         if name == STANDARD_INPUT:
             if self._read_input:
-                raise UsageError("standard input can be read once: name '-' once")
+                raise UsageError("standard input can be read only once; name '-' once")
             self._read_input = True
             path, name = self._standard_input, "standard input"
         else:
@@ -115,7 +115,9 @@ class _Finder:
         if suffix is None:
             return ()
         if STANDARD_INPUT in names:
-            raise UsageError("--align-suffix names files beside the text, and standard input has none beside it")
+            raise UsageError(
+                "--align-suffix names files next to the text, which standard input does not have; name a file of text"
+            )
         prefixes = [without_endings(name) for name in names]
         existing = [prefix for prefix in prefixes if file_exists(prefix, suffix)]
         if split != TRAIN and not existing:

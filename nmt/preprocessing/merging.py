@@ -93,8 +93,8 @@ def _require_same_options(config: PreprocessConfig, first: Corpus) -> None:
     for name in set_now.keys() - {*_DIFFERENT, "merge"}:
         if set_now[name] not in (default.get(name), of_shards.get(name)) and not name.startswith("tokenizer"):
             raise UsageError(
-                f"--merge joins shards as they are, and they were made with {name}={of_shards.get(name)}; leave "
-                f"{name}={set_now[name]} out, or make the shards again with it"
+                f"--merge does not change the shards, which were made with {name}={of_shards.get(name)}; leave out "
+                f"{name}={set_now[name]}, or make the shards again with it"
             )
 
 
@@ -108,11 +108,13 @@ def _read_shards(folder: Path) -> list[_PreparedShard]:
         shard, splits = read_record(path)
         shards.append(_PreparedShard(shard, corpus, splits))
     if not shards:
-        raise MissingInputError(f"{folder} holds no shards; name the folder that --shard i/n was given as --destdir")
+        raise MissingInputError(f"{folder} holds no shards; name the --destdir that was used with --shard i/n")
     for prepared in shards:
         shard = prepared.shard
         if shard.folder(folder) != prepared.folder:
-            raise DataError(f"{prepared.folder} holds shard {shard.number} of {shard.count}; name it so again")
+            raise DataError(
+                f"{prepared.folder} holds shard {shard.number} of {shard.count}; rename it to {shard.folder(folder).name}"
+            )
     first = shards[0]
     for other in shards[1:]:
         for what, value, expected in (
@@ -121,7 +123,9 @@ def _read_shards(folder: Path) -> list[_PreparedShard]:
             ("options", other.options, first.options),
         ):
             if value != expected:
-                raise DataError(f"{other.folder} and {first.folder} were made with different {what}; prepare one again")
+                raise DataError(
+                    f"{other.folder} and {first.folder} were made with different {what}; prepare one of these shards again"
+                )
     return shards
 
 

@@ -128,9 +128,11 @@ def _check_dropped(dropped: Path, destination: Path, files: Iterable[Path], conf
     """Refuse a file of dropped pairs that would replace something needed, or that another shard writes."""
     real = Path(os.path.realpath(dropped))
     if Path(os.path.realpath(destination)) in real.parents:
-        raise OutputError(f"--keep-dropped {dropped} lies in the corpus folder; choose a file outside of {destination}")
+        raise OutputError(
+            f"--keep-dropped {dropped} is inside the corpus folder; choose a file outside of {destination}"
+        )
     if any(os.path.realpath(file) == str(real) for file in files):
-        raise OutputError(f"--keep-dropped {dropped} is a file of the text itself; choose another")
+        raise OutputError(f"--keep-dropped {dropped} is an input file; choose another")
     if config.shard is not None and dropped.exists():
         raise OutputError(
             f"{dropped} exists already, and shards must not share it; delete it, or choose another --keep-dropped"
@@ -150,13 +152,13 @@ def _contradictions(config: PreprocessConfig) -> Refusals:
     for flag, language in zip(("--source-lang", "--target-lang"), languages):
         yield (
             not language and not (config.only_source and flag == "--target-lang"),
-            f"name the language of each side, the suffix of its files: {flag} is missing",
+            f"{flag} is missing; name the language of each side, which is the suffix of its files",
         )
-        yield "/" in language, f"{flag} {language} is the suffix of file names; it cannot contain '/'"
+        yield "/" in language, f"{flag} {language} cannot contain '/', because it is the suffix of file names"
     if suffix is not None:
         yield (
             not suffix or "/" in suffix or suffix in languages,
-            f"--align-suffix {suffix}: give the suffix of files that hold word alignments, say align",
+            f"--align-suffix {suffix}: give the suffix of files that hold word alignments, such as align",
         )
         yield config.only_source, "--align-suffix and --only-source exclude each other: an alignment needs both sides"
     yield (
@@ -175,21 +177,21 @@ def _contradictions(config: PreprocessConfig) -> Refusals:
         flag = f"--{name.replace('_', '-')}"
         yield (
             value is not None and config.bpe is Segmentation.none,
-            f"say what {flag} {value} is: --bpe sentencepiece, subword_nmt or fastbpe",
+            f"give the kind of {flag} {value}: --bpe sentencepiece, subword_nmt or fastbpe",
         )
     yield (
         config.moses and config.bpe is Segmentation.none,
-        "--moses joins the words of text that --bpe subword_nmt or fastbpe has cut; say which, or leave it out",
+        "--moses needs --bpe subword_nmt or fastbpe; give one of them, or leave out --moses",
     )
     yield (
         config.shard is not None and not (config.trainpref or config.tsv or config.jsonl),
-        f"--shard {config.shard} is a part of the training text, and there is none: give --trainpref",
+        f"--shard {config.shard} needs training text; give --trainpref",
     )
     has_tokenizers = bool(config.srcdict and (config.tgtdict or config.joined_dictionary or config.only_source))
     yield (
         config.shard is not None and not has_tokenizers,
-        "--shard prepares a part of the text with a tokenizer that is given, so that all parts have the same: --srcdict and "
-        "--tgtdict (files, or a corpus or run folder)",
+        "--shard needs existing vocabularies, the same for all shards; give --srcdict and --tgtdict (files, or a corpus or "
+        "run folder)",
     )
     yield (
         config.tag is not None and (not config.tag or len(config.tag.split()) != 1),

@@ -43,7 +43,7 @@ class Shard:
     def parse(cls, text: str) -> Shard:
         match = _SHARD.fullmatch(text)
         if match is None or not int(match[1]) <= int(match[2]):
-            raise UsageError(f"shard={text} must be a number and of how many, such as 2/8 (--shard 2/8)")
+            raise UsageError(f"shard={text} must be a number and the total, such as 2/8 (--shard 2/8)")
         return cls(int(match[1]), int(match[2]))
 
     def folder(self, destination: Path) -> Path:
@@ -80,7 +80,7 @@ def read_columns(folder: Path, split: str, begin: int, end: int, count: int) -> 
     path = _columns_file(folder, split)
     stored = map_array(path)
     if stored.dtype != SHARD_COLUMNS or stored.shape != (count,):
-        raise DataError(f"{path} is damaged: it should hold facts of {count} pairs; prepare the shard again")
+        raise DataError(f"{path} is damaged: it should describe {count} pairs; prepare the shard again")
     columns = np.zeros(end - begin, dtype=COLUMNS)
     for name in SHARD_COLUMNS.names or ():
         columns[name] = stored[name][begin:end]

@@ -120,12 +120,12 @@ class TextSplits:
             write_text(self.folder, text.split, language, lines, offsets=self.config.keep_text)
 
     def _write_alignments(self, text: ParallelText, verdicts: Verdicts) -> None:
-        with going_on(f"{text.split}: numbering the pieces of alignments", self.config.progress):
+        with going_on(f"{text.split}: numbering the tokens of alignments", self.config.progress):
             lost = write_alignments(self.folder, text, self.pair, self.reading, verdicts == Verdict.kept)
         if lost:
             loses = "loses its" if lost == 1 else "lose their"
             logger.warning(
-                f"{text.split}: {quantity(lost, 'pair')} {loses} alignments: the tokenizer has pieces that are not part "
+                f"{text.split}: {quantity(lost, 'pair')} {loses} alignments: the tokenizer made tokens that are not part "
                 f"of one word of the text"
             )
 

@@ -68,8 +68,8 @@ def language_pair(config: PreprocessConfig, training: TrainingText | None) -> La
         tagged.before_sources()
     except UsageError as error:
         raise UsageError(
-            f"{error}; pieces that are learned (tokenizer=bpe or unigram) get one, and those of more tags with "
-            f"--user-defined-symbols '{piece_of(config.tag)},{piece_of('fr')}' (--tag {config.tag})"
+            f"{error}; a learned vocabulary (tokenizer=bpe or unigram) gets it with "
+            f"--user-defined-symbols '{piece_of(config.tag)}' (--tag {config.tag})"
         ) from None
     return tagged
 
@@ -100,7 +100,7 @@ def _pair(config: PreprocessConfig, training: TrainingText | None) -> LanguagePa
 
 def _require_one_dictionary(config: PreprocessConfig, count: int) -> None:
     if config.joined_dictionary and count > 1:
-        raise UsageError("--joined-dictionary has one vocabulary: give --srcdict or --tgtdict, not two different ones")
+        raise UsageError("--joined-dictionary uses one vocabulary: give --srcdict or --tgtdict, not two different ones")
 
 
 def _source_alone(config: PreprocessConfig, source: Tokenizer) -> LanguagePair:
@@ -129,8 +129,8 @@ def _existing(config: PreprocessConfig, name: str | None, side: int) -> Tokenize
     pair = LanguagePair.load(folder)
     if config.joined_dictionary and pair.source.vocabulary != pair.target.vocabulary:
         raise UsageError(
-            f"{name} holds two vocabularies, and --joined-dictionary wants one for both languages; leave one of "
-            f"the two options out"
+            f"{name} holds two vocabularies, but --joined-dictionary needs one for both languages; leave out one of "
+            f"the two options"
         )
     language = (config.source_lang, config.target_lang)[side]
     return dict(pair.sides()).get(language, pair.sides()[side][1])
@@ -140,15 +140,15 @@ def _learned(config: PreprocessConfig, training: TrainingText | None, *sides: in
     """Train a tokenizer on one or both sides (0: source, 1: target) of the training text."""
     if training is None:
         raise UsageError(
-            "pieces are learned from the training split only: give --trainpref, or existing vocabularies with "
+            "tokens are learned from the training split only: give --trainpref, or existing vocabularies with "
             "--srcdict and --tgtdict (files, or a corpus or run folder)"
         )
     sides = sides if training.text.has_target else (0,)
     names = " and ".join(dict.fromkeys(training.text.called(side) for side in sides))
     builder = _builder(config)
-    logger.info(f"learning pieces from {names}")
+    logger.info(f"learning tokens from {names}")
     try:
-        with going_on("learning pieces", config.progress):
+        with going_on("learning tokens", config.progress):
             return builder.train(_TrainingLines(training, sides), config.seed)
     except UsageError as error:
         raise UsageError(f"{names}: {error}") from error
@@ -156,7 +156,7 @@ def _learned(config: PreprocessConfig, training: TrainingText | None, *sides: in
 
 def _builder(config: PreprocessConfig) -> TokenizerBuilder:
     if config.tokenizer is None:
-        raise UsageError(f"choose how text is cut into pieces: tokenizer={'|'.join(trainable())}")
+        raise UsageError(f"choose a tokenizer: tokenizer={'|'.join(trainable())}")
     options, symbols = config.tokenizer, getattr(config.tokenizer, "user_defined_symbols", None)
     if config.tag is not None and symbols is not None and piece_of(config.tag) not in symbols:
         options = dataclasses.replace(options, user_defined_symbols=[*symbols, piece_of(config.tag)])
@@ -184,15 +184,15 @@ def _token_list(config: PreprocessConfig, name: str | None, training: TrainingTe
         return _read_token_list(Path(name))
     if config.bpe is Segmentation.sentencepiece:
         raise UsageError(
-            "--bpe sentencepiece is for a list of pieces beside the model: name it (--srcdict dict.txt); a model alone is "
-            "given as --srcdict MODEL, without --bpe"
+            "--bpe sentencepiece needs a token list in addition to the model (--srcdict dict.txt); for a model alone, "
+            "give --srcdict MODEL without --bpe"
         )
     if training is None:
         raise UsageError(
-            "pieces are counted in the training text: give --trainpref, or their list with --srcdict and --tgtdict"
+            "tokens are counted in the training text: give --trainpref, or token lists with --srcdict and --tgtdict"
         )
     counts: Counter[str] = Counter()
-    with going_on("counting pieces", config.progress):
+    with going_on("counting tokens", config.progress):
         for side in sides[: 1 + training.text.has_target]:
             segmenter = tokenizer_of(config, [], target=side == 1)
             for line in training.lines(side):
@@ -209,8 +209,8 @@ def _read_token_list(path: Path) -> list[str]:
     tokens = read_marian_vocabulary(path)
     if with_space := next((token for token in tokens if " " in token), None):
         raise DataError(
-            f"{path}: {with_space[:60]!r} holds a space, as no piece does; each line holds a piece, or each a piece and its "
-            f"count"
+            f"{path}: {with_space[:60]!r} contains a space, but tokens cannot; put a token on each line, or a token and its "
+            f"count on each"
         )
     return [token for token in tokens if token not in SPECIALS]
 
@@ -237,14 +237,14 @@ def _marks_of(
     if marks is PieceMarks.none:
         return tokenizer.marks if chosen is None else marks
     seen = f" ({SHOWN[marks]} in {lines:,} of {sampled:,} lines)" if sampled else ""
-    finding = f"{text.called(side)} is cut into pieces of {marks.value} already{seen}"
+    finding = f"{text.called(side)} is already segmented by {marks.value}{seen}"
     if not tokenizer.keeps_pieces:
         logger.warning(
-            f"{finding}, and the tokenizer cuts it again; give raw text, or keep these pieces with tokenizer=words"
+            f"{finding}, and the tokenizer segments it again; give raw text, or keep its tokens with tokenizer=words"
         )
     elif sampled:
         logger.warning(
-            f"{finding}: tokenizer=words keeps them, and translations and scores have them joined to words "
-            f"(--pieces none leaves them apart)"
+            f"{finding}: tokenizer=words keeps its tokens, and translations and scores join them into words "
+            f"(--pieces none keeps them separate)"
         )
     return marks

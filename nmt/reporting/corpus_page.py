@@ -95,7 +95,7 @@ def _row_of_lengths(side: _Side) -> tuple[str, ...]:
 
 
 def _charts(sides: Sequence[_Side]) -> list[Chart]:
-    title = f"Length of sentences ({sides[0].split}, pieces)"
+    title = f"Length of sentences ({sides[0].split}, tokens)"
     series = [Series(side.language, _histogram(side.counts)) for side in sides]
     charts = [Chart(title, series, from_zero=True, over="length", ends=False)]
     if len(sides) == 2:

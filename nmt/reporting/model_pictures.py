@@ -76,7 +76,7 @@ def plot_embeddings(
     """Draw vectors [tokens, D], the most frequent first, in the plane of their largest variance. ``output``: a file of SVG
     or PNG."""
     if len(pieces) < 3:
-        raise DataError(f"a map needs at least three pieces, and there are {len(pieces)}")
+        raise DataError(f"a map needs at least three tokens, but there are {len(pieces)}")
     places, shares = principal_plane(vectors)
     low, high = places.min(0), places.max(0)
     scaled = (places - low) / np.where(high > low, high - low, 1.0)

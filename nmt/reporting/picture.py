@@ -65,7 +65,7 @@ def _as_png(picture: str, output: Path) -> bytes:
     if missing := missing_letters("".join(letters for text in texts for letters in text.itertext())):
         shown = " ".join(sorted(missing)[:_MOST_NAMED])
         logger.warning(
-            f"no font here has {len(missing)} of the letters ({shown}), which come out as boxes; install one, such as "
+            f"no installed font has {len(missing)} of the letters ({shown}), which are drawn as boxes; install one, such as "
             f"fonts-noto-cjk for Chinese, Japanese and Korean or fonts-noto-core for others, or write .svg or .html"
         )
     return bytes(

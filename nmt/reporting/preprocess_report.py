@@ -50,19 +50,19 @@ class SplitReport:
             yield f"{self.split}: {dropped.count:,} dropped: {reason} (first in line {dropped.first_line:,})"
         for side in filter(None, (self.source, self.target)):
             percent = f"({side.unknown_percent:.2f} %)"
-            yield f"{self.split} {side.language}: {quantity(side.pieces, 'piece')}, {side.unknown:,} unknown {percent}"
+            yield f"{self.split} {side.language}: {quantity(side.pieces, 'token')}, {side.unknown:,} unknown {percent}"
         if self.duplicates:
             yield f"{self.split}: {quantity(self.duplicates, 'repeated pair')}"
 
     def warnings(self) -> Iterator[str]:
         if self.blank:
-            yield f"{self.split}: {quantity(self.blank, 'pair')} with an empty side; kept, since every line counts"
+            yield f"{self.split}: {quantity(self.blank, 'pair')} with an empty side; kept, like every line of this split"
         if self.copied and self.copied == self.kept:
-            yield f"{self.split}: source and target are the same text throughout; was one file given twice?"
+            yield f"{self.split}: source and target are identical; was one file given twice?"
         for side in filter(None, (self.source, self.target)):
             if side.unknown_percent > 5:
                 yield (
-                    f"{self.split} {side.language}: {side.unknown_percent:.1f} % of the pieces are unknown; is it the same "
+                    f"{self.split} {side.language}: {side.unknown_percent:.1f} % of the tokens are unknown; is it the same "
                     f"kind of text as the training split?"
                 )
 
@@ -101,6 +101,6 @@ class PreprocessReport:
             if overlap.sources:
                 warnings.append(
                     f"{overlap.split} overlaps {overlap.other}: {overlap.pairs:,} of its pairs and {overlap.sources:,} of "
-                    f"its sources are there too"
+                    f"its sources are also there"
                 )
         return warnings

@@ -236,8 +236,8 @@ class FirstUpdate:
 
     @contextlib.contextmanager
     def _logged(self, update: int, style: ProgressStyle) -> Iterator[None]:
-        logger.info(f"making the first update, number {update:,}")
-        with going_on("making the first update", style, self._wait), self._inner(update):
+        logger.info(f"computing the first update, number {update:,}")
+        with going_on("computing the first update", style, self._wait), self._inner(update):
             yield
 
 

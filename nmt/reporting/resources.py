@@ -127,8 +127,9 @@ class Profiler:
         """Write the trace if training ends within the span; warn if nothing was traced."""
         self._end()
         if not self._tried:
-            span = f"of the {self._count} from {self._first} on" if self._first else f"after the first {_WARM_UP}"
-            logger.warning("nothing was profiled: no update %s was made", span)
+            first, last = self._first, (self._first or 0) + self._count - 1
+            made = f"none of the updates {first} to {last}" if first else f"no update after the first {_WARM_UP}"
+            logger.warning("nothing was profiled: training made %s", made)
 
     def _end(self) -> None:
         profiler, self._running = self._running, None
@@ -150,4 +151,4 @@ def _or_warn() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        logger.warning("no profile is written, training continues: %s", error)
+        logger.warning("could not write the profile, training continues: %s", error)

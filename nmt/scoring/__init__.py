@@ -59,7 +59,7 @@ def check_lines(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) 
     if not hypotheses:
         raise DataError("there are no lines to score")
     if not references:
-        raise UsageError("there are no references")
+        raise UsageError("there are no references; give at least one")
     for lines in references:
         assert len(lines) == len(hypotheses), f"{len(hypotheses)} hypotheses, {len(lines)} references"
 

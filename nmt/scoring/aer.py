@@ -32,7 +32,9 @@ def read_links(line: str) -> Links:
     sure, possible = read_gold(line)
     if sure != possible:
         source, target = min(possible - sure)
-        raise DataError(f"the link of words {source} and {target} is marked as possible, which is for references only")
+        raise DataError(
+            f"the link of words {source} and {target} is marked as possible; only references may have possible links"
+        )
     return sure
 
 

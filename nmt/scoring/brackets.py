@@ -56,7 +56,7 @@ def read_tree(line: str) -> Brackets:
     for token in _TOKEN.finditer(line):
         tag, label = token["tag"], token["label"]
         if token["other"] is not None:
-            raise DataError(f"'{token['other']}' is not in a node of its own: a word needs a tag, (NN word)")
+            raise DataError(f"'{token['other']}' has no tag; write it as a node with a tag, such as (NN word)")
         if tag is not None:
             length += tag not in DELETED_FOR_LENGTH
             if tag not in DELETED:

@@ -92,7 +92,7 @@ def metric_class() -> Any:
 def only(references: Sequence[str], metric: str) -> str:
     """Return the reference of a metric that takes exactly one."""
     if len(references) != 1:
-        raise UsageError(f"the metric '{metric}' takes one reference, not {len(references)}; leave out the others")
+        raise UsageError(f"the metric '{metric}' takes one reference, not {len(references)}; give only one")
     return references[0]
 
 

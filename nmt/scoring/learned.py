@@ -139,7 +139,7 @@ def _read(command: Sequence[str], scores: Callable[[], list[float]]) -> list[flo
     try:
         values = scores()
         if not all(map(math.isfinite, values)):
-            raise ValueError("one of them is not finite")
+            raise ValueError("a score is not finite")
         return values
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NMTError(f"cannot read the scores that {command[0]} wrote: {error!r}") from None

@@ -38,14 +38,14 @@ def moses(language: str) -> Callable[[str], str]:
         from sacremoses.corpus import NonbreakingPrefixes
     except ImportError:
         raise UsageError(
-            "the metric 'paper_bleu' cuts text into words by the rules of Moses, which needs a package that is not "
-            "installed: pip install 'nmt-toolkit[moses]'"
+            "the metric 'paper_bleu' needs the Moses tokenizer, which is not installed: pip install "
+            "'nmt-toolkit[moses]'"
         ) from None
     known = sorted(set(NonbreakingPrefixes().available_langs.values()))
     if language not in known:
         raise UsageError(
             f"Moses has no rules for the language '{language}'{did_you_mean(language, known)}; choose another with "
-            f"--language (Moses itself uses en): {', '.join(known)}"
+            f"--language (default of Moses: en): {', '.join(known)}"
         )
     normalizer, tokenizer = sacremoses.MosesPunctNormalizer(lang=language), sacremoses.MosesTokenizer(lang=language)
 

@@ -62,8 +62,8 @@ def score(
         for reference in reference_lists:
             if len(lines) != len(reference):
                 raise DataError(
-                    f"{name} has {quantity(len(lines), 'line')}, the references have {len(reference)}; each line needs its "
-                    f"counterpart"
+                    f"{name} has {quantity(len(lines), 'line')}, but the references have {len(reference)}; the "
+                    "numbers must match"
                 )
     chosen = chosen_scorers(config.metrics, TextOptions(config.tokenize, config.lowercase, config.language))
     check_readable(chosen, systems, named_references(reference_lists))

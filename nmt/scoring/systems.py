@@ -154,13 +154,13 @@ def figures(
 def _check_seed() -> None:
     seed = os.environ.get("SACREBLEU_SEED", "none")
     if seed.lower() != "none" and not re.fullmatch("[0-9]+", seed):
-        raise UsageError(f"SACREBLEU_SEED={seed} is not a seed; set it to a whole number, or to none for a random seed")
+        raise UsageError(f"SACREBLEU_SEED={seed} is invalid; set it to a whole number, or to none for a random seed")
 
 
 def _resampled(metric: str, scorer: Scorer) -> SacreScorer:
     if not isinstance(scorer, SacreScorer):
         raise UsageError(
-            f"the metric '{metric}' has no scores of single lines, which intervals and tests need; leave it out, or "
+            f"the metric '{metric}' has no scores of single lines, which intervals and tests need; remove it, or omit "
             f"--confidence and --paired"
         )
     return scorer

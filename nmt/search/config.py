@@ -49,23 +49,25 @@ class StopRule(Enum):
 class CommonSearchConfig(SearchConfig):
     """Options of every search: limits on the length and the content of translations."""
 
-    max_len_a: float = flag(1.0, help="longest translation in pieces: max_len_a * source length + max_len_b")
-    max_len_b: float = flag(50, help="pieces beyond max_len_a * source length; 0: max_len_a alone limits")
-    min_len: int = flag(1, help="shortest translation in pieces", scoring=False)
+    max_len_a: float = flag(
+        1.0, help="Factor in the maximum translation length in tokens: max_len_a * source length + max_len_b"
+    )
+    max_len_b: float = flag(50, help="Constant in the maximum translation length, in tokens; 0: max_len_a alone limits")
+    min_len: int = flag(1, help="Minimum translation length in tokens", scoring=False)
     no_repeat_ngram: int = option(
         0,
-        help="length of the n-grams, in pieces, that a translation must not repeat; 0: any may",
+        help="Length in tokens of n-grams that must not repeat; 0: no restriction",
         flag="--no-repeat-ngram-size",
         http=True,
         scoring=False,
     )
     repetition_penalty: float = flag(
         1.0,
-        help="factor of the log-probabilities of pieces that the translation has already; above 1: fewer repetitions",
+        help="Factor on log-probabilities of tokens already in the translation; above 1: fewer repetitions",
         scoring=False,
     )
     forbid_unknown: bool = option(
-        False, help="no translation contains the unknown piece", flag="--forbid-unk", scoring=False
+        False, help="Exclude the unknown token from translations", flag="--forbid-unk", scoring=False
     )
 
     def __post_init__(self) -> None:
@@ -75,7 +77,7 @@ class CommonSearchConfig(SearchConfig):
         if self.max_len_a == 0 and self.max_len_b < max(self.min_len, 1):
             raise UsageError(
                 f"search.max_len_b={self.max_len_b} with search.max_len_a=0 leaves no room for "
-                f"search.min_len={self.min_len} pieces; raise --max-len-b"
+                f"search.min_len={self.min_len} tokens; raise --max-len-b"
             )
         require_not_negative("search", no_repeat_ngram=self.no_repeat_ngram)
         require_positive("search", repetition_penalty=self.repetition_penalty)
@@ -96,30 +98,30 @@ class GreedyConfig(CommonSearchConfig):
 class BeamConfig(CommonSearchConfig):
     """Beam search: the K best unfinished hypotheses are extended together."""
 
-    beam_size: int = option(5, help="hypotheses kept per sentence", flag="--beam", http=True)
+    beam_size: int = option(5, help="Beam width: number of hypotheses kept per sentence", flag="--beam", http=True)
     length_penalty: LengthPenalty = flag(
         LengthPenalty.gnmt,
-        help="log-probabilities are divided by: gnmt ((5+length)/6)^lenpen, power length^lenpen (fairseq's)",
+        help="Length penalty, a divisor of log-probabilities: gnmt ((5+length)/6)^lenpen or power "
+        "length^lenpen (fairseq)",
         http=True,
     )
     lenpen: float = flag(
-        0.6, help="exponent of the length penalty; 0: none, higher favors longer translations", http=True
+        0.6, help="Exponent of the length penalty; 0: no penalty; higher: longer translations", http=True
     )
     coverage_penalty: float = flag(
         0.0,
-        help="weight of log(attention that each source piece got, at most 1), added to the score of a finished "
-        "translation; needs a model with attention",
+        help="Weight of log(attention on each source token, at most 1), added to the score of a finished "
+        "hypothesis; needs attention",
         scoring=False,
     )
     stop: StopRule = flag(
         StopRule.first,
-        help="first: when enough hypotheses are finished (see --beam-patience); bound: when no other can win any more; "
-        "all: when all have reached their end or the length limit; shrink: the same, and each finished hypothesis takes a "
-        "place in the beam (Marian's)",
+        help="Stopping rule: first (enough finished hypotheses), bound (no better one possible), all (all "
+        "at their end or the length limit), shrink (all, in a shrinking beam; Marian)",
     )
     patience: float = option(
         1.0,
-        help="with --stop first, end at this multiple of --beam finished hypotheses, rounded; at least --nbest",
+        help="Number of finished hypotheses that ends --stop first, as a multiple of --beam, rounded; at least --nbest",
         flag="--beam-patience",
     )
 
@@ -130,7 +132,8 @@ class BeamConfig(CommonSearchConfig):
         require_not_negative("search", lenpen=self.lenpen, coverage_penalty=self.coverage_penalty)
         if self.lenpen > _LARGEST_LENPEN:
             raise UsageError(
-                f"search.lenpen={self.lenpen:g} is more than {_LARGEST_LENPEN:g} (--lenpen); 0.6 to 1 are usual"
+                f"search.lenpen={self.lenpen:g} is more than the maximum of {_LARGEST_LENPEN:g}; usual values are "
+                "0.6 to 1 (--lenpen)"
             )
 
     @property
@@ -141,8 +144,8 @@ class BeamConfig(CommonSearchConfig):
         """Refuse an n-best list that is longer than the beam is wide."""
         if not self.finds(nbest):
             raise UsageError(
-                f"nbest={nbest} is more than the beam of {self.beam_size} finds; "
-                f"lower --nbest or raise search.beam_size (--beam {nbest})"
+                f"nbest={nbest} is more than search.beam_size={self.beam_size}; lower --nbest or raise the beam width "
+                f"(--beam {nbest})"
             )
 
 
@@ -151,10 +154,10 @@ class BeamConfig(CommonSearchConfig):
 class DiverseBeamConfig(BeamConfig):
     """Diverse beam search: groups of hypotheses; each group avoids the tokens that earlier groups chose."""
 
-    groups: int = option(5, help="groups that --beam is divided into", flag="--diverse-beam-groups")
+    groups: int = option(5, help="Number of groups that --beam is divided into", flag="--diverse-beam-groups")
     strength: float = option(
         0.5,
-        help="what a token costs for each choice of it by an earlier group at the same position",
+        help="Penalty on a token for each earlier group that chose it at the same position",
         flag="--diverse-beam-strength",
     )
 
@@ -166,10 +169,13 @@ class DiverseBeamConfig(BeamConfig):
         refuse(
             (
                 self.beam_size % self.groups,
-                f"search.beam_size={self.beam_size} cannot be divided into search.groups={self.groups} equal groups; choose "
-                f"a multiple (--beam {multiple})",
+                f"search.beam_size={self.beam_size} is not divisible by search.groups={self.groups}; choose a "
+                f"multiple (--beam {multiple})",
             ),
-            (self.coverage_penalty, "search.coverage_penalty is not for diverse beams; leave out --coverage-penalty"),
+            (
+                self.coverage_penalty,
+                "diverse beam search does not support search.coverage_penalty; omit --coverage-penalty",
+            ),
         )
 
 
@@ -178,24 +184,34 @@ class DiverseBeamConfig(BeamConfig):
 class SamplingConfig(CommonSearchConfig):
     """Sampling: each of --nbest translations is drawn token by token."""
 
-    temperature: float = flag(1.0, help="scores are divided by it: below 1 the probable becomes more probable")
-    topk: int | None = option(None, help="draw among the k most probable tokens; null: all", flag="--sampling-topk")
+    temperature: float = flag(
+        1.0, help="Divisor of the scores before sampling; below 1: probable tokens become more probable"
+    )
+    topk: int | None = option(
+        None, help="Number of most probable tokens to sample from; null: all", flag="--sampling-topk"
+    )
     topp: float | None = option(
-        None, help="draw among the most probable tokens that reach this probability together", flag="--sampling-topp"
+        None,
+        help="Probability mass of the most probable tokens to sample from; null: all tokens",
+        flag="--sampling-topp",
     )
     minp: float = option(
-        0.0, help="draw among tokens at least this share as probable as the likeliest; 0: all", flag="--sampling-minp"
+        0.0,
+        help="Minimum probability of a token to sample, relative to the most probable one; 0: all tokens",
+        flag="--sampling-minp",
     )
-    epsilon: float = option(0.0, help="draw among tokens at least this probable; 0: all", flag="--sampling-epsilon")
-    seed: int = option(1, help="another number draws other translations", flag="--sampling-seed")
+    epsilon: float = option(
+        0.0, help="Minimum probability of a token to sample; 0: all tokens", flag="--sampling-epsilon"
+    )
+    seed: int = option(1, help="Random seed of sampling", flag="--sampling-seed")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive("search", temperature=self.temperature, topk=self.topk)
         if self.temperature < _COLDEST:
             raise UsageError(
-                f"search.temperature={self.temperature} leaves nothing to chance: give at least {_COLDEST} "
-                f"(--temperature), or search with --search greedy"
+                f"search.temperature={self.temperature} is too low for sampling; give at least {_COLDEST} "
+                f"(--temperature), or use --search greedy"
             )
         if self.topp is not None and not 0.0 < self.topp <= 1.0:
             raise UsageError(f"search.topp={self.topp} must be greater than 0 and at most 1 (--sampling-topp)")

@@ -30,7 +30,7 @@ class GreedySearch:
 
     def __init__(self, config: GreedyConfig, nbest: int = 1) -> None:
         if not config.finds(nbest):
-            raise UsageError(f"nbest={nbest}, but greedy search finds one translation; use --search beam")
+            raise UsageError(f"nbest={nbest}, but greedy search finds only one hypothesis; use --search beam")
         self.config = config
 
     def find(self, engine: Engine, batch: Sentences) -> list[list[Hypothesis]]:
@@ -45,7 +45,7 @@ class GreedySearch:
         for row, (end, width, limit) in enumerate(zip(ends.tolist(), lengths.tolist(), forced.limits.tolist())):
             total = float(scores[row, :end].sum())
             if math.isnan(total):
-                raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
+                raise DataError("the model's scores are NaN: its checkpoint is damaged or its training diverged")
             weights = None if attended is None else attended[row, :end, :width].copy()
             own = tokens[row, :end].copy(), total, total, scores[row, :end].copy(), weights
             hypotheses.append([Hypothesis(*own, finished=end < limit)])

@@ -112,7 +112,7 @@ class Coverage:
     def add(self, attention: Floats | None) -> None:
         """Add the attention [N, S] of a target position."""
         if attention is None:
-            raise UsageError("--coverage-penalty needs a model with attention; leave it out for this one")
+            raise UsageError("--coverage-penalty needs attention, which the model does not have; omit it")
         self._attended = self._attended + attention
 
     def follow(self, rows: Ints) -> None:
@@ -158,7 +158,7 @@ class Finished:
         events = zip(sentences[rows].tolist(), parents.tolist(), totals.tolist(), covered.tolist(), eos_scores.tolist())
         for sentence, parent, total, uncovered, eos_score in events:
             if math.isnan(total):
-                raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
+                raise DataError("the model's scores are NaN: its checkpoint is damaged or its training diverged")
             score, within_limit = total / penalty + uncovered, length < self._limits[sentence]
             ending = Ending(sentence, length, parent, total, score, eos_score, within_limit)
             self._to_beat[sentence] = self._keep(self._endings[sentence], ending)
@@ -192,5 +192,8 @@ class Finished:
         """Return the endings of the ``nbest`` hypotheses with the best scores, best first."""
         endings = sorted(self._endings[sentence], key=lambda ending: -ending.score)[: self._nbest]
         if not endings:
-            raise DataError("the model gives every translation of a sentence the probability zero")
+            raise DataError(
+                "the model gives every hypothesis of a sentence probability zero; its checkpoint is damaged or its "
+                "training diverged"
+            )
         return endings

@@ -61,7 +61,7 @@ class Sentences:
 def refuse_inclusion(requests: Sequence[Request] | None, search: str) -> None:
     """Refuse requests with required phrases, for searches that cannot include them."""
     if any(request.include for request in requests or ()):
-        raise UsageError(f"--search {search} cannot make a translation contain a phrase; use --search beam")
+        raise UsageError(f"--search {search} does not support required phrases; use --search beam")
 
 
 def in_places(requests: Sequence[Request] | None, lists: Sequence[Ids]) -> list[Request] | None:

@@ -82,7 +82,7 @@ class SamplingSearch:
     def find(self, engine: Engine, batch: Sentences) -> list[list[Hypothesis]]:
         draws = self.draw(engine, batch)
         if np.isnan(draws.scores).any():
-            raise DataError("the model's scores are not numbers (NaN): its checkpoint is damaged or diverged")
+            raise DataError("the model's scores are NaN: its checkpoint is damaged or its training diverged")
         return [draws.hypotheses(sentence, width) for sentence, width in enumerate(batch.lengths.tolist())]
 
     def draw(self, engine: Engine, batch: Sentences, seed: int | None = None) -> Draws:

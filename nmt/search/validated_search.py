@@ -26,7 +26,7 @@ def validated_search(trees: Mapping[str, Mapping[str, Any]], chosen: str | None,
     section = tree.get("search")
     if section is None or (chosen is not None and isinstance(section, dict) and chosen != section.get("name")):
         return None
-    advice = "choose a search to translate without the stored one (--search beam)"
+    advice = "override the stored search (--search beam)"
     try:
         search = component_from_plain("search", section, origin=origin)
     except DataError as error:
@@ -36,7 +36,7 @@ def validated_search(trees: Mapping[str, Mapping[str, Any]], chosen: str | None,
     if not {field.name for field in dataclasses.fields(search)}.issuperset(options):
         return None
     if any(other.get("search") != section for other in trees.values()):
-        logger.info("the models of the ensemble were validated with different searches; that of %s is used", origin)
+        logger.info("the models of the ensemble were validated with different searches; using the search of %s", origin)
     return search
 
 

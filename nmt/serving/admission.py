@@ -43,10 +43,10 @@ class ApiKeys:
     def require(self, key: object) -> None:
         """Raise ``Refused`` if the key is missing or not in the file."""
         if not isinstance(key, str) or not key:
-            sentence = "an API key is needed: send the header 'Authorization: Bearer KEY'"
+            sentence = "an API key is required; send the header 'Authorization: Bearer KEY'"
             raise Refused(HTTPStatus.UNAUTHORIZED, sentence)
         if not any(hmac.compare_digest(_digest(key), digest) for digest in self.digests):
-            raise Refused(HTTPStatus.FORBIDDEN, "the API key is not valid")
+            raise Refused(HTTPStatus.FORBIDDEN, "the API key is invalid")
 
 
 def _digest(key: str) -> bytes:
@@ -65,11 +65,11 @@ def check_headers(headers: Headers, config: ServeConfig) -> None:
     A web page whose host name was pointed at this machine (DNS rebinding) sends that name as Host.
     """
     if sum(len(name) + len(value) for name, value in headers.raw) > MOST_HEADER_BYTES:
-        sentence = f"the headers of a request may have at most {MOST_HEADER_BYTES:,} bytes"
+        sentence = f"the request headers have more than {MOST_HEADER_BYTES:,} bytes; send fewer"
         raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, sentence, closes=True)
     host = headers.get("host")
     if host is not None and not _is_ours(_name_of(host), config):
-        sentence = f"Host {host!r} is not a name of this server; --allowed-hosts sets its names"
+        sentence = f"Host {host!r} is not accepted; add it to --allowed-hosts"
         raise Refused(HTTPStatus.MISDIRECTED_REQUEST, sentence)
 
 

@@ -34,7 +34,7 @@ from nmt.serving.rendering import Rendered, json_bytes
 from nmt.serving.request_forms import RequestParser, TranslationRequest, fields_of
 
 T = TypeVar("T")
-DEFECT = "the server has a defect; its log says more"
+DEFECT = "internal server error; see the server's log"
 logger = logging.getLogger("nmt.serving")
 
 PAGE = Path(__file__).with_name("page.html")
@@ -94,7 +94,7 @@ class Service:
     @property
     def load(self) -> str:
         """Return the active requests in words."""
-        return f"{quantity(self.active, 'request')} {'is' if self.active == 1 else 'are'} being answered"
+        return f"{quantity(self.active, 'request')} in progress"
 
     def _check(self, scope: Scope) -> None:
         """Raise ``Refused`` if the request is not accepted."""
@@ -135,7 +135,7 @@ class Service:
             self._check(scope)
             allowed, answer = self._routes.get(path, ("", None))
             if answer is None or method not in (allowed, allowed.replace("GET", "HEAD")):
-                sentence = f"there is no {method} {path}; docs/serving.md has the routes"
+                sentence = f"unknown route {method} {path}; docs/reference/http.md lists the routes"
                 if answer is None:
                     return as_json({"error": sentence}, HTTPStatus.NOT_FOUND)
                 return as_json({"error": sentence}, HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": allowed})

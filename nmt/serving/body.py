@@ -35,7 +35,7 @@ async def read_body(request: Request, config: ServeConfig) -> bytes:
     try:
         return await asyncio.wait_for(_parts(request, limit), config.read_timeout)
     except asyncio.TimeoutError:
-        sentence = f"the request did not come within {quantity(config.read_timeout, 'second')}"
+        sentence = f"the request was not received within {quantity(config.read_timeout, 'second')}"
         raise Refused(HTTPStatus.REQUEST_TIMEOUT, sentence, closes=True) from None
 
 
@@ -55,7 +55,7 @@ async def _parts(request: Request, limit: int) -> bytes:
 
 
 def _refuse(size: int, limit: int) -> None:
-    sentence = f"a request may have {limit:,} bytes; send less at a time"
+    sentence = f"the request has more than {limit:,} bytes; send less text at a time"
     raise too_large(sentence, closes=size > _WORTH_READING)
 
 

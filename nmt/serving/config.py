@@ -28,7 +28,9 @@ def _nullable(config: type) -> Iterator[tuple[str, Any, Any]]:
         yield field.name, hints[field.name] | None, option(None, help=facts["help"], flag=facts["flag"], kind=kind)
 
 
-_NAME = option(None, help="beam, greedy or another one; null: as each model was validated", flag="--search")
+_NAME = option(
+    None, help="Search algorithm: beam, greedy or another; null: as in each model's validation", flag="--search"
+)
 _SearchOptions: Any = dataclasses.make_dataclass(
     "_SearchOptions", [("name", str | None, _NAME), *_nullable(BeamConfig)], namespace={"__module__": __name__}
 )
@@ -47,44 +49,42 @@ class ServedSearch(_SearchOptions):  # type: ignore[misc]
 
 @dataclass
 class ServeConfig(DeviceSection, PluginOption, EngineOptions, BatchOptions, CommandConfig):
-    """nmt-serve: models in, translations over HTTP out."""
+    """nmt-serve: translate over HTTP with one or several models."""
 
     command: ClassVar[str] = "serve"
     path: list[str] = flag(
-        [], help="models to serve: run folders or checkpoints, several with commas; each may be several joined by ':'"
+        [], help="Models to serve: run folders or checkpoints, comma-separated; several joined by ':' form an ensemble"
     )
-    host: str = flag("127.0.0.1", help="address to listen on; 0.0.0.0: all of this machine")
-    port: int = flag(8000, help="port to listen on; 0: a free one, which the log names")
+    host: str = flag("127.0.0.1", help="Address to listen on; 0.0.0.0: all addresses of this machine")
+    port: int = flag(8000, help="Port to listen on; 0: any free port, shown in the log")
     allowed_hosts: list[str] = flag(
         [],
-        help="host names accepted besides loopback names, such as a proxy's; *: any; empty: no others, or any if --host is "
-        "not a loopback address",
+        help="Accepted host names besides loopback, such as a proxy's; *: any; empty: none, or any if "
+        "--host is not loopback",
     )
-    api_keys: str | None = flag(
-        None, help="file with one API key per line; a POST request needs one of them; null: none"
+    api_keys: str | None = flag(None, help="File with one API key per line, required in POST requests; null: no keys")
+    search: ServedSearch = section(ServedSearch, help="defaults for requests; null: as in each model's validation")
+    buffer_size: int = flag(
+        128, help="Maximum number of lines, of all requests, that a process takes at once and sorts by length"
     )
-    search: ServedSearch = section(
-        ServedSearch, help="the search, if a request does not set it; null: as each model was validated"
-    )
-    buffer_size: int = flag(128, help="lines that a process takes at a time, of all requests, and sorts by length")
     gather_ms: float = flag(
-        3.0, help="milliseconds without a new line after which a free process takes those that wait"
+        3.0, help="Milliseconds without a new line after which an idle process takes the queued lines"
     )
-    max_beam: int = flag(20, help="widest beam, and most translations of a line, that a request may ask for")
-    max_body_bytes: int = flag(2**20, help="largest request; a larger one is answered with status 413")
-    max_line_chars: int = flag(10_000, help="longest line in characters; a longer one is answered with status 413")
-    max_line_tokens: int = flag(8192, help="longest line in tokens; a longer one is answered with status 413")
-    max_lines: int = flag(1000, help="most lines of a request; more are answered with status 413")
-    max_answer_bytes: int = flag(2**24, help="largest answer; a request whose answer would be larger gets status 413")
+    max_beam: int = flag(20, help="Maximum beam width, and maximum length of an n-best list, in a request")
+    max_body_bytes: int = flag(2**20, help="Maximum request size in bytes; beyond it, status 413")
+    max_line_chars: int = flag(10_000, help="Maximum line length in characters; beyond it, status 413")
+    max_line_tokens: int = flag(8192, help="Maximum line length in tokens; beyond it, status 413")
+    max_lines: int = flag(1000, help="Maximum number of lines per request; beyond it, status 413")
+    max_answer_bytes: int = flag(2**24, help="Maximum response size in bytes; beyond it, status 413")
     max_queue: int = flag(
-        4000, help="maximum number of queued lines; beyond it, requests with more than an equal share get status 503"
+        4000, help="Maximum number of queued lines; beyond it, requests with more than an equal share get status 503"
     )
-    max_requests: int = flag(1000, help="most requests at a time; further ones are answered with status 503")
-    read_timeout: float = flag(10.0, help="seconds that a client may take to send a request; then status 408")
-    timeout: float = flag(60.0, help="seconds that a request may take to be translated; then status 504")
-    grace: float = flag(30.0, help="seconds that what was accepted may take after SIGTERM or Ctrl-C")
-    web_page: bool = flag(True, help="a page to type in, at /")
-    access_log: bool = flag(False, help="a line in the log for each request")
+    max_requests: int = flag(1000, help="Maximum number of concurrent requests; beyond it, status 503")
+    read_timeout: float = flag(10.0, help="Maximum time for receiving a request, in seconds; beyond it, status 408")
+    timeout: float = flag(60.0, help="Maximum time for translating a request, in seconds; beyond it, status 504")
+    grace: float = flag(30.0, help="Maximum time for finishing accepted requests after SIGTERM or Ctrl-C, in seconds")
+    web_page: bool = flag(True, help="Serve a page for typing text at /")
+    access_log: bool = flag(False, help="Log one line per request")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,8 +104,9 @@ class ServeConfig(DeviceSection, PluginOption, EngineOptions, BatchOptions, Comm
         refuse(*self._contradictions())
 
     def _contradictions(self) -> Refusals:
-        yield not 0 <= self.port <= HIGHEST_PORT, f"port={self.port} is none of 0 .. {HIGHEST_PORT} (--port)"
+        yield not 0 <= self.port <= HIGHEST_PORT, f"port={self.port} must be from 0 to {HIGHEST_PORT} (--port)"
         yield (
             self.max_lines > self.max_queue,
-            f"max_lines={self.max_lines} is more than can wait; lower it, or raise max_queue={self.max_queue} (--max-queue)",
+            f"max_lines={self.max_lines} is more than max_queue={self.max_queue}; lower --max-lines or raise "
+            "--max-queue",
         )

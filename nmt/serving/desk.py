@@ -169,5 +169,5 @@ class Desk:
 
 def _failed() -> Refused:
     """Log the current exception, and return the outcome of its lines. The worker continues."""
-    logger.exception("translating failed")
-    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "translating failed; the server's log says why")
+    logger.exception("translation failed")
+    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "translation failed; see the server's log")

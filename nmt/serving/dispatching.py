@@ -130,7 +130,10 @@ class Dispatcher:
             return await asyncio.wait_for(job.translations, self._config.timeout)
         except asyncio.TimeoutError:
             limit = quantity(self._config.timeout, "second")
-            raise Refused(HTTPStatus.GATEWAY_TIMEOUT, f"not translated within {limit}") from None
+            raise Refused(
+                HTTPStatus.GATEWAY_TIMEOUT,
+                f"the request was not translated within {limit}; send fewer lines, or try again later",
+            ) from None
         finally:
             self._forget_job(job)
 
@@ -260,7 +263,7 @@ class Dispatcher:
         if worker in self._free:
             self._free.remove(worker)
         self._metrics.ended_workers += 1
-        logger.error("a process that translates has ended (%s); another one replaces it", worker.ending())
+        logger.error("a worker process ended (%s); starting another one", worker.ending())
         worker.close()
         for running in windows:
             self._waiting.retry([*self._retriable(running, ran=running is windows[-1])])
@@ -272,7 +275,7 @@ class Dispatcher:
             if item.job.translations.done():
                 continue
             if ran and key in self._tried:
-                sentence = "the process that translates ended twice at this line; it may need more memory than there is"
+                sentence = "a worker process ended twice on this line, which may need more memory than is available"
                 item.job.settle(item.index, Refused(HTTPStatus.INTERNAL_SERVER_ERROR, sentence))
                 continue
             if ran:
@@ -288,13 +291,13 @@ class Dispatcher:
         try:
             worker = self._start_worker()
         except OSError as error:  # no memory, or no free process
-            self._start_later(f"a process that translates cannot be started ({error})")
+            self._start_later(f"cannot start a worker process ({error})")
             return
         self._starting.add(worker)
         self._listen(worker)
 
     def _start_later(self, reason: str) -> None:
-        logger.error("%s; it is tried again in %g seconds", reason, _RETRY_SECONDS)
+        logger.error("%s; retrying in %g seconds", reason, _RETRY_SECONDS)
 
         def start() -> None:
             self._restarts.discard(timer)

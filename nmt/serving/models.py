@@ -31,7 +31,7 @@ def names_of(paths: Sequence[str]) -> dict[str, str]:
         raise UsageError("name the models to serve: --path RUN, or several: --path RUN,RUN")
     if len(set(paths)) < len(paths):
         twice = next(path for path, count in Counter(paths).items() if count > 1)
-        raise UsageError(f"--path names {twice} twice; once is enough")
+        raise UsageError(f"--path names {twice} twice; name it once")
     last = {path: ":".join(Path(checkpoint).resolve().name for checkpoint in split_paths(path)) for path in paths}
     counts = Counter(last.values())
     return {path if counts[name] > 1 else name: path for path, name in last.items()}
@@ -57,7 +57,7 @@ class Models:
         source = None if source == AUTO else source
         if name is not None and name not in [model.name for model in self.all]:
             names = [model.name for model in self.all]
-            sentence = f"there is no model '{name}'{did_you_mean(name, names)}; there are: {', '.join(names)}"
+            sentence = f"unknown model '{name}'{did_you_mean(name, names)}; available: {', '.join(names)}"
             raise Refused(HTTPStatus.NOT_FOUND, sentence)
         fitting = [
             model
@@ -66,12 +66,10 @@ class Models:
         ]
         if not fitting:
             direction = f"from {source or 'any language'} to {target or 'any language'}"
-            of_model = "" if name is None else f" by model '{name}'"
-            raise Refused(
-                HTTPStatus.NOT_FOUND, f"nothing translates {direction}{of_model}; there are: {self.directions()}"
-            )
+            subject = "no model translates" if name is None else f"model '{name}' does not translate"
+            raise Refused(HTTPStatus.NOT_FOUND, f"{subject} {direction}; available: {self.directions()}")
         if len({(model.source, model.target) for model in fitting}) > 1:
-            raise wrong(f"give the source and the target language; there are: {self.directions()}")
+            raise wrong(f"give the source and the target language; available: {self.directions()}")
         return fitting[0]
 
     def only_source(self) -> str:
@@ -79,7 +77,7 @@ class Models:
         sources = list(self.languages())
         if len(sources) > 1:
             raise malformed(
-                f"this server does not recognize languages, and has several: {', '.join(sources)}; give the source language"
+                f"the server does not detect languages; give the source language, one of: {', '.join(sources)}"
             )
         return sources[0]
 

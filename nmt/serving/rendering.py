@@ -45,7 +45,7 @@ class Rendered:
 
 def answer_too_large(limit: int) -> Refused:
     less = "send fewer lines, or request a smaller nbest, no soft alignment or no scores"
-    return too_large(f"the answer has more than {limit:,} bytes; {less}")
+    return too_large(f"the response has more than {limit:,} bytes; {less}")
 
 
 def json_bytes(tree: Any) -> bytes:

@@ -74,11 +74,11 @@ class RequestParser:
     config: ServeConfig
 
     def own(self, body: bytes) -> TranslationRequest:
-        """Parse our own form, which docs/serving.md describes."""
+        """Parse our own form, which docs/reference/http.md describes."""
         tree = tree_of(body)
         for key in tree:
             if key not in _KEYS:
-                raise wrong(f"there is no '{key}'{did_you_mean(key, _KEYS)}; there are: {', '.join(_KEYS)}")
+                raise wrong(f"unknown key '{key}'{did_you_mean(key, _KEYS)}; known keys: {', '.join(_KEYS)}")
         model = self.models.find(*(_text_or_none(tree, key) for key in ("source", "target", "model")))
         kind = _text_or_none(tree, "alignment") or AlignmentKind.none.value
         if kind not in AlignmentKind.__members__:
@@ -90,7 +90,9 @@ class RequestParser:
         single = not isinstance(value, list)
         of_text = {key: tree[key] for key in _OF_A_TEXT if key in tree}
         if of_text and not single:
-            raise wrong(f'"{next(iter(of_text))}" is for a single text; of several, give objects: {{"text": ..., ...}}')
+            raise wrong(
+                f'"{next(iter(of_text))}" is for a single text; for several, send objects: {{"text": ..., ...}}'
+            )
         texts = value if isinstance(value, list) else [value]
         self._check_count(len(texts))
         lines = [self._line(text, of_text, f"text {number}") for number, text in enumerate(texts, 1)]
@@ -106,11 +108,11 @@ class RequestParser:
         except DataError as error:
             raise wrong(str(error)) from None
         if line.reference:
-            raise wrong(f"{where}: references are not scored here; leave out reference")
+            raise wrong(f"{where}: the server does not score references; omit reference")
         if "\n" in line.text:
-            raise wrong(f"{where} has a line break; give its lines as a list of texts")
+            raise wrong(f"{where} has a line break; send its lines as a list of texts")
         if max(line.min_length or 0, line.max_length or 0) > MAX_REQUESTED_LENGTH:
-            raise wrong(f"{where}: min_length and max_length may be {MAX_REQUESTED_LENGTH} at most")
+            raise wrong(f"{where}: min_length and max_length must be at most {MAX_REQUESTED_LENGTH}")
         text = _clean(line.text)
         return line if text == line.text else replace(line, text=text)  # replace takes longer than all checks
 
@@ -127,9 +129,9 @@ class RequestParser:
         """Parse ``q`` (a text or a list), ``source``, ``target`` and ``alternatives``. True: the source is "auto"."""
         for key in ("q", "source", "target"):
             if not tree.get(key):
-                raise malformed(f"the request has no '{key}'; q, source and target are needed")
+                raise malformed(f"the request has no '{key}'; q, source and target are required")
         if tree.get("format", "text") != "text":
-            raise malformed(f"format '{tree['format']}' is not offered; send plain text (format=text)")
+            raise malformed(f"format '{tree['format']}' is not supported; send plain text (format=text)")
         source, target = _text_or_none(tree, "source"), _text_or_none(tree, "target")
         alternatives = tree.get("alternatives", 0)
         if isinstance(alternatives, str) and alternatives.isdecimal() and len(alternatives) <= DIGITS:
@@ -144,7 +146,7 @@ class RequestParser:
     def detected(self, tree: Mapping[str, Any]) -> str:
         """Return the language of a text, for clients of LibreTranslate: the only source language."""
         if not tree.get("q"):
-            raise malformed("the request has no 'q', the text whose language is requested")
+            raise malformed("the request has no 'q'; send the text whose language to detect")
         return self.models.only_source()
 
     def opus(self, body: bytes) -> TranslationRequest:
@@ -152,7 +154,7 @@ class RequestParser:
         tree = tree_of(body)
         for key in ("from", "to", "source"):
             if not isinstance(tree.get(key), str):
-                raise malformed(f"the request has no '{key}'; from, to and source are needed, each a text")
+                raise malformed(f"the request has no string '{key}'; from, to and source are required")
         return self._of_texts(self.models.find(tree["from"], tree["to"]), tree["source"], "source", {})
 
     def opennmt(self, body: bytes) -> TranslationRequest:
@@ -161,7 +163,7 @@ class RequestParser:
         if not isinstance(tree, list) or not tree or not all(isinstance(item, dict) for item in tree):
             raise malformed('the request must be a list of objects: [{"src": "..."}]')
         if not all(isinstance(item.get("src"), str) for item in tree):
-            raise malformed("each object needs a 'src', the text")
+            raise malformed("each object needs a string as 'src'")
         ids = {json.dumps(item["id"]) for item in tree if "id" in item}
         if len(ids) > 1:
             raise malformed("all texts of a request must have the same 'id'")
@@ -175,7 +177,7 @@ class RequestParser:
         """Return a request for texts of several lines, each of which is translated."""
         texts: list[Any] = value if isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
-            raise malformed(f"'{key}' must be a text or a list of texts")
+            raise malformed(f"'{key}' must be a string or a list of strings")
         counts = tuple(text.count("\n") + 1 for text in texts)
         self._check_count(sum(counts))
         lines = tuple(Line(_clean(line)) for text in texts for line in text.split("\n"))
@@ -185,9 +187,11 @@ class RequestParser:
     def _check_count(self, lines: int) -> None:
         """Call it before any work on single lines: a body may have hundreds of thousands."""
         if not lines:
-            raise wrong("there is no text to translate")
+            raise wrong("the request has no text to translate")
         if lines > self.config.max_lines:
-            raise too_large(f"{lines:,} lines are more than the {self.config.max_lines:,} that a request may have")
+            raise too_large(
+                f"the request has {lines:,} lines, more than the maximum of {self.config.max_lines:,}; send fewer"
+            )
 
     def _check_lengths(self, lines: Sequence[Line]) -> None:
         limit = self.config.max_line_chars
@@ -204,7 +208,7 @@ class RequestParser:
 def _converted(key: str, hint: Any, value: object) -> Any:
     """Return the value of an option as its annotation says."""
     if value is None:
-        raise wrong(f'"{key}" must not be null; leave it out for the default')
+        raise wrong(f'"{key}" must not be null; omit it for the default')
     try:
         converted = convert(hint, value, origin="request", where=key)
     except WrongValue as error:
@@ -266,5 +270,5 @@ def fields_of(body: bytes, kind: str) -> dict[str, Any]:
 def _text_or_none(tree: Mapping[str, Any], key: str) -> str | None:
     value = tree.get(key)
     if value is not None and not isinstance(value, str):
-        raise wrong(f'"{key}" must be a text')
+        raise wrong(f'"{key}" must be a string')
     return value

@@ -57,7 +57,7 @@ def serve(config: ServeConfig) -> None:
         raise Interrupted(
             f"{quantity(unfinished, 'request')} not finished within {quantity(config.grace, 'second')} (--grace)"
         )
-    logger.info("stopped; every request that was accepted has been answered")
+    logger.info("stopped; all accepted requests were answered")
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -157,7 +157,7 @@ class LoadedModels:
         if aligned and any(
             translation.source_pieces and translation.hypotheses[0].attention is None for translation in translations
         ):
-            raise UsageError("the model has no attention to derive alignments from; leave out alignment")
+            raise UsageError("alignment needs attention, which the model does not have; omit alignment")
         return translations
 
     def _keywords(self, requested: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class LoadedModels:
         if "search" in common:
             for name in requested.keys() - keys_of(searches.config_class(common["search"])):
                 raise UsageError(
-                    f'the search {common["search"]} has no "{name}"; leave it out, or choose another "search"'
+                    f'the search {common["search"]} has no option "{name}"; omit it, or choose another "search"'
                 )
         return {**common, **requested}
 

@@ -34,7 +34,7 @@ def models_of(worker: WorkerProcess) -> tuple[ServedModel, ...]:
     try:
         message = worker.receive()
     except WorkerEnded as end:
-        raise DeviceError(f"a process that translates has ended at its start ({end})") from None
+        raise DeviceError(f"a worker process ended while starting ({end})") from None
     if isinstance(message, BaseException):
         raise message
     models: tuple[ServedModel, ...] = message

@@ -32,13 +32,13 @@ _ADVICE_STORAGE = {
     errno.ENOSPC: "free some space and start again",
     errno.EDQUOT: "free some space or ask for a larger quota, and start again",
     errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
-    errno.EROFS: "choose a place that can be written to",
+    errno.EROFS: "choose a writable place",
     errno.EIO: "check the disk, or choose another one",
 }
 _ADVICE_OUTPUT = {
     errno.EACCES: "choose a folder that you may write to",
     errno.EPERM: "choose a folder that you may write to",
-    errno.ENOENT: "make its folder first, or choose another one",
+    errno.ENOENT: "create its folder first, or choose another one",
     errno.ENOTDIR: "a part of the path is a file; choose another path",
     errno.EISDIR: "it is a folder; choose another name",
     errno.ENAMETOOLONG: "choose a shorter name",
@@ -62,7 +62,7 @@ def check_new_file(output: Path, *, overwrite: bool, option: str = "--output") -
     """Refuse an output file that cannot be written, before any work is done. ``option``: its flag, for messages."""
     if not output.parent.is_dir():
         raise OutputError(
-            f"cannot create {output}: {output.parent} is not a folder; make it first, or choose another {option}"
+            f"cannot create {output}: {output.parent} is not a folder; create it first, or choose another {option}"
         )
     if output.exists() and not output.is_file():
         raise OutputError(f"{output} is a folder or a device, not a regular file; choose another {option}")
@@ -309,7 +309,7 @@ def check_destination(folder: Path, kind: str, option: str, *, overwrite: bool) 
         raise OutputError(f"{folder} is or contains the working directory; choose a separate folder ({option})")
     nearest = next(path for path in (real, *real.parents) if path.exists())
     if not nearest.is_dir() and nearest != real:
-        raise OutputError(f"{folder} cannot be made, because {nearest} is a file; choose another place ({option})")
+        raise OutputError(f"{folder} cannot be created, because {nearest} is a file; choose another place ({option})")
     if not os.access(nearest if nearest.is_dir() else nearest.parent, os.W_OK | os.X_OK):
         raise OutputError(
             f"{folder} cannot be written: you have no permission to write to {nearest}; choose another place ({option})"

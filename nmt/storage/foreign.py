@@ -30,10 +30,10 @@ def describe(path: Path) -> str:
     if start.startswith((b"PK\x03\x04", b"\x80")):
         names = _imports(_pickle(path))
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        asking = f" (to open it would import {', '.join(names[:_SHOWN])}{more})" if names else ""
+        asking = f" (opening it would import {', '.join(names[:_SHOWN])}{more})" if names else ""
         return (
             f"a pickled file of another toolkit{asking}; such files can run code and are never opened (nmt-import "
-            f"reads the numbers of fairseq's checkpoints without running them)"
+            f"reads fairseq's checkpoints without running code)"
         )
     return "a file"
 
@@ -47,9 +47,9 @@ def corpus_of_fairseq(folder: Path) -> str | None:
     pair = next(filter(None, map(_BINARISED.fullmatch, binaries)), None)
     source, target = (pair["source"], pair["target"]) if pair else ("SRC", "TGT")
     return (
-        f"a corpus folder of fairseq ({', '.join([*dictionaries[:1], *binaries[:1]])}); make one of ours of it: nmt-import "
+        f"a corpus folder of fairseq ({', '.join([*dictionaries[:1], *binaries[:1]])}); convert it with nmt-import "
         f"--from fairseq --path {folder} --source-lang {source} --target-lang {target} --output FOLDER (and --bpe, if the "
-        f"text was cut), or of the same text with nmt-preprocess"
+        f"text was segmented), or run nmt-preprocess on the same text"
     )
 
 

@@ -21,12 +21,12 @@ def read_npz(path: Path) -> dict[str, Numbers]:
     """Return the arrays by name, as read-only views of the mapped file."""
     content = map_file(path)
     if content[:4] != BEGINNING:
-        raise DataError(f"{path} is not an archive of numpy (.npz)")
+        raise DataError(f"{path} is not a numpy archive (.npz)")
     try:
         archive = StoredArchive(path, content)
         return {name.removesuffix(_ENDING): _array(archive.content(name), name) for name in archive.names}
     except FAULTS as error:
-        raise DataError(f"{path} is damaged, or not an archive of numpy: {error}") from None
+        raise DataError(f"{path} is damaged, or not a numpy archive: {error}") from None
 
 
 def _array(content: Numbers, name: str) -> Numbers:
@@ -38,7 +38,7 @@ def _array(content: Numbers, name: str) -> Numbers:
     shape, by_columns, kind = read(file)
     numbers = content[file.tell() :]
     if kind.hasobject or not kind.isnative:
-        raise Malformed(f"member {name[:80]!r} holds {kind}, not numbers of this machine")
+        raise Malformed(f"member {name[:80]!r} holds {kind}, which this machine cannot read as numbers")
     if math.prod(shape) * kind.itemsize != len(numbers):
         raise Malformed(f"member {name[:80]!r} should hold {shape} numbers of {kind}, and has {len(numbers)} bytes")
     array: Numbers = numbers.view(kind).reshape(shape, order="F" if by_columns else "C")

@@ -4,7 +4,7 @@ A pickle is a program for a small stack machine. Python's machine imports the na
 one puts a ``Name`` in the place of an import and a ``Call`` in the place of a call, which nmt.storage.torch_values
 translates. Numbers, strings, lists, tuples and dicts are themselves.
 
-A ``pickle.Unpickler`` with a list of allowed names is not enough: see docs/architecture.md.
+A ``pickle.Unpickler`` with a list of allowed names is not enough: see docs/explanation/architecture.md.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _Machine:
             self._memo[argument] = self._top()
         elif operation in _GET:
             if argument not in self._memo:
-                raise Malformed("its pickle recalls what it never stored")
+                raise Malformed("its pickle refers to a value that it never stored")
             self._stack.append(self._memo[argument])
         elif operation in _CONSTANTS:
             self._stack.append(_CONSTANTS[operation])
@@ -133,7 +133,7 @@ class _Machine:
 
     def _top(self) -> Any:
         if len(self._stack) <= self._floor():
-            raise Malformed("its pickle takes from an empty stack")
+            raise Malformed("its pickle pops from an empty stack")
         return self._stack[-1]
 
     def pop(self) -> Any:
@@ -142,7 +142,7 @@ class _Machine:
 
     def _last(self, count: int) -> list[Any]:
         if len(self._stack) - count < self._floor():
-            raise Malformed("its pickle takes from an empty stack")
+            raise Malformed("its pickle pops from an empty stack")
         values = self._stack[len(self._stack) - count :]
         del self._stack[len(self._stack) - count :]
         return values

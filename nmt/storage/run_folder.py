@@ -60,7 +60,11 @@ def resolve(path: str | Path) -> Path:
     folder = Path(path)
     if not folder.exists():
         beside = pointed(folder.parent, LAST) if folder.suffix == ".pt" else None  # as another toolkit names them
-        hint = "" if beside is None else f"; the checkpoints in {folder.parent} are folders: name it, or one of them"
+        hint = (
+            ""
+            if beside is None
+            else f"; the checkpoints in {folder.parent} are folders: name that folder, or one of them"
+        )
         raise MissingInputError(f"{folder} does not exist (working directory: {Path.cwd()}){hint or hub_advice(path)}")
     refuse_file(folder)
     if (folder / MODEL).is_file() or (folder / MANIFEST).is_file():
@@ -92,7 +96,7 @@ def tokenizer_folder(checkpoint: Path) -> Path:
     for folder in (checkpoint / "tokenizer", checkpoint.resolve().parent / "tokenizer"):
         if folder.is_dir():
             return folder
-    raise MissingInputError(f"{checkpoint} has no tokenizer/ beside it; copy the one of its run folder into it")
+    raise MissingInputError(f"{checkpoint} has no tokenizer folder; copy tokenizer/ of its run folder into it")
 
 
 def split_paths(path: str) -> list[str]:
@@ -101,7 +105,7 @@ def split_paths(path: str) -> list[str]:
         raise UsageError("name the model: --path FOLDER (a run folder or checkpoint; several joined by ':')")
     paths = [path] if Path(path).exists() else [part for part in path.split(":") if part]
     if not paths:
-        raise UsageError(f"--path {path} names no model; give folders, several joined by ':'")
+        raise UsageError(f"--path {path} does not name a model; give folders, several joined by ':'")
     return paths
 
 
@@ -119,7 +123,7 @@ def read_config(checkpoint: Path) -> dict[str, Any]:
         raise DataError(f"{path} is missing, or is not a regular file")
     tree = read_yaml(path)
     if not isinstance(tree, dict):
-        raise DataError(f"{path} is damaged: it holds no mapping")
+        raise DataError(f"{path} is damaged: it should be a mapping")
     if _names_code(tree):
         raise DataError(f"{path} contains '_target_'; checkpoints name components, never code to run")
     return tree

@@ -32,7 +32,7 @@ class StoredArchive:
             members, self._end = archive.infolist(), archive.start_dir
         self._members = {member.filename: member for member in members}
         if len(self._members) != len(members):
-            raise Malformed("two members of the archive have one name")
+            raise Malformed("two members of the archive have the same name")
         self._places = self._find(sorted(members, key=lambda member: member.header_offset))
 
     @property

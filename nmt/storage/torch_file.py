@@ -133,7 +133,7 @@ class _OldFile:
             count = int.from_bytes(self._bytes[begin : begin + 8].tobytes(), "little")
             end = begin + 8 + count * sizes[key]
             if end > len(self._bytes):
-                raise Malformed(f"it ends before the {count} numbers of storage {key[:80]!r} do")
+                raise Malformed(f"it ends within the {count} numbers of storage {key[:80]!r}")
             places[key] = begin + 8, end
             begin = end
         return places
@@ -143,8 +143,8 @@ def _refuse_unknown(path: Path, name: str) -> None:
     """Refuse a pickle that imports a name which is not on the list."""
     if not is_known(name):
         raise DataError(
-            f"{path} imports {name[:120]!r}, which no checkpoint needs and which may run code; nothing was run. "
-            f"If you trust the file, save its parameters alone: "
+            f"{path} imports {name[:120]!r}, which no checkpoint needs and which may run code; nothing was run: "
+            f"if you trust the file, save its parameters alone with "
             f"torch.save(model.state_dict(), FILE)"
         )
 

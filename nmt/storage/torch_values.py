@@ -178,7 +178,7 @@ def _view(numbers: Numbers, offset: int, shape: list[int], steps: list[int]) -> 
         return np.zeros(shape, numbers.dtype)
     last = offset + sum((size - 1) * step for size, step in zip(shape, steps))
     if offset < 0 or last >= numbers.size or math.prod(shape) > numbers.size:
-        raise Malformed(f"it has a tensor of shape {shape}, which its {numbers.size} numbers do not hold")
+        raise Malformed(f"it has a tensor of shape {shape}, but only {numbers.size} numbers")
     strides = [step * numbers.itemsize if size > 1 else numbers.itemsize for size, step in zip(shape, steps)]
     return np.lib.stride_tricks.as_strided(numbers[offset:], shape, strides, writeable=False)
 
@@ -263,7 +263,7 @@ def _scalar(plain: Plain, call: Call) -> Any:
             content = plain.of(content)
             if isinstance(content, bytes) and len(content) == np.dtype(code).itemsize:
                 return np.frombuffer(content, np.dtype(code).newbyteorder("<"))[0].item()
-    raise Malformed("it has a damaged number of numpy")
+    raise Malformed("it has a damaged numpy number")
 
 
 _CALLS: dict[str, Callable[[Plain, Call], Any]] = {

@@ -106,7 +106,7 @@ def train(config: TrainConfig | None = None, **options: Any) -> TrainingResult:
     """Train by ``config``, or by options of nmt-train as keywords. The same call resumes an interrupted run."""
     config = configured(TrainConfig, config, options, "train")
     if config.dry_run:
-        raise UsageError("dry_run=true trains nothing; call nmt.training.assemble.dry_run, or leave it out")
+        raise UsageError("dry_run=true does not train; call nmt.training.assemble.dry_run, or leave it out")
     recording = recorded(Path(config.checkpoint.save_dir))
     with recording, _set_up(config) as setup, RunLock(setup.folder, setup.world) as lock, StopRequest() as stop:
         config, metric = setup.config, setup.config.validation.best_metric
@@ -165,9 +165,7 @@ def _set_up(config: TrainConfig) -> Iterator[RunSetup]:
     device = choose_device(own_device(config.device.name))
     require_precision(device, config.device.precision)
     if config.training.expandable_segments and not device_of(device).grow_segments():
-        logger.warning(
-            "training.expandable_segments=true has no effect on %s; it is for GPUs of NVIDIA and AMD", device
-        )
+        logger.warning("training.expandable_segments=true has no effect on %s, only on NVIDIA and AMD GPUs", device)
     scorers = build_scorers(config.validation)  # refused here, before any corpus is opened
     better = higher_is_better(config.validation.best_metric, scorers)
     with join(config.distributed, device) as world:
@@ -372,7 +370,7 @@ def _run(
 ) -> None:
     state, reporter = trainer.state, trainer.reporter
     if trainer.complete:
-        logger.info("%s holds a finished run: %s. Raise the limit to train on", setup.folder, trainer.ending())
+        logger.info("%s holds a finished run: %s; raise the limit to train longer", setup.folder, trainer.ending())
         # its log may not have ended, if a process died between checkpoint and log
         if setup.world.main and RunRecord.read(setup.folder).last("end").get("update") != state.update:
             reporter.start(state.update, None, cost, skipped=state.skipped)

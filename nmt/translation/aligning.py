@@ -3,7 +3,7 @@
 A model that reads both sentences (teacher forcing) attends to the source at each target token. A target word is aligned to
 the source word that its tokens attend to most: weights are summed over the tokens of a source word and averaged over those
 of the target word. A word that attends most to the end of the source or to a language tag stays unaligned; measured, this
-makes fewer errors than taking the best word (docs/aligning.md).
+makes fewer errors than taking the best word (docs/how-to/align.md).
 
 Layers and heads differ in how well they align. In some, the best row of the attention is not that in which a token is
 written but the next one, in which the decoder has read the token: Chen et al. 2020, "Accurate Word Alignment Induction from
@@ -95,11 +95,13 @@ class Aligner:
         of_members = [_attention(member, nothing, nothing) for member in self._translator.members]
         shapes = {(len(maps), maps[0].size(1)) if maps else (0, 0) for maps in of_members}
         if (0, 0) in shapes:
-            raise UsageError(f"the model {self.path} has no attention to the source, which alignments need")
+            raise UsageError(
+                f"the model {self.path} has no attention to the source, which aligning needs; use another model"
+            )
         if len(shapes) > 1:
             raise UsageError(
-                f"the models of {self.path} differ in their layers or heads, so their attention has no mean; align with "
-                f"one of them"
+                f"the models of {self.path} differ in their numbers of layers or heads, so their attention cannot be "
+                f"averaged; align with one of them"
             )
         return shapes.pop()
 
@@ -108,7 +110,7 @@ class Aligner:
         for name, number, count in (("layer", choice.layer, self.num_layers), ("head", choice.head, self.num_heads)):
             if number is not None and number > count:
                 what = f"layers that attend to the source: {count}" if name == "layer" else f"heads in a layer: {count}"
-                raise UsageError(f"--{prefix}{name} {number} is more than the model {self.path} has ({what})")
+                raise UsageError(f"--{prefix}{name} {number} is out of range for the model {self.path} ({what})")
         numbers = [MEAN, *(range(1, self.num_heads + 1) if self.num_heads > 1 else ())]
         layers, shifts = range(1, self.num_layers + 1), (False, True)
         return [
@@ -170,8 +172,8 @@ class Aligner:
         for part in batch:
             if len(part.request.target) > limit:
                 logger.warning(
-                    f"line {part.number + 1} has a translation of {len(part.request.target)} pieces; only its first {limit} "
-                    f"are read (raise --max-source-length to read more)"
+                    f"the translation of line {part.number + 1} has {len(part.request.target)} tokens; only the "
+                    f"first {limit} are read (raise --max-source-length to read more)"
                 )
         for member in self._translator.members:
             limits = member.longest_targets(lengths)

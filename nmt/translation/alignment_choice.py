@@ -33,8 +33,8 @@ def read_gold_lines(lines: Sequence[str], pairs: Sequence[Pair], origin: str) ->
         for source, target in sorted(gold[1]):
             if source >= sizes[0] or target >= sizes[1]:
                 raise DataError(
-                    f"{origin}:{number}: the link {source}-{target} is beyond the words of the pair, of which the source "
-                    f"has {sizes[0]} and the target {sizes[1]}; words are counted from 0"
+                    f"{origin}:{number}: the link {source}-{target} is out of range: the source has {sizes[0]} words "
+                    f"and the target {sizes[1]}, counted from 0"
                 )
         gold_alignments.append(gold)
     return gold_alignments

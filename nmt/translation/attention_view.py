@@ -62,13 +62,14 @@ def attention(
         references = list(translations)
         if len(references) != len(sources):
             raise DataError(
-                f"{quantity(len(sources), 'line')} and {quantity(len(references), 'translation')}; each line needs its own"
+                f"{quantity(len(sources), 'line')} but {quantity(len(references), 'translation')}; give one "
+                "translation per line"
             )
         for number, ids in enumerate(translator.pair.target.encode(references), 1):
             if len(ids) > chosen.max_source_length:
                 raise DataError(
-                    f"the translation of line {number} has {len(ids)} pieces, and attention is kept of "
-                    f"{chosen.max_source_length} at most; give a shorter one"
+                    f"the translation of line {number} has {len(ids)} tokens, more than the maximum of "
+                    f"{chosen.max_source_length} for attention; give a shorter translation"
                 )
         sources = [dataclasses.replace(line, reference=text) for line, text in zip(sources, references)]
     names, shares = split_paths(str(path)), ensemble_weights or [1.0] * len(translator.members)
@@ -92,7 +93,7 @@ def attention(
     if any(shown.source for shown in maps_of_lines) and not any(
         maps for shown in maps_of_lines for maps in shown.members.values()
     ):
-        raise UsageError(f"the model {path} has no attention")
+        raise UsageError(f"the model {path} has no attention to show; use a model with attention")
     return maps_of_lines
 
 
@@ -193,9 +194,7 @@ def positions(path: str | Path, side: str, count: int, *, user_dir: UserDir = No
         module for module in model.modules() if isinstance(module, Positions) and not isinstance(module, NoPositions)
     ]
     if not encodings:
-        raise UsageError(
-            f"the model {path} adds no position vectors to its embeddings; its layers encode positions in another way"
-        )
+        raise UsageError(f"the model {path} adds no position vectors to its embeddings, so there are none to show")
     table = encodings[0 if side == "source" else -1]
     count = count if table.limit is None else min(count, table.limit)
     with torch.inference_mode():
@@ -218,7 +217,7 @@ def embeddings(
     size, ids = len(tokenizer.vocabulary), np.arange(len(SPECIALS), len(tokenizer.vocabulary))
     tables = [part for part in loaded.module.modules() if isinstance(part, Embedding) and len(part.weight) == size]
     if not tables:
-        raise UsageError(f"the model {path} has no table of embeddings, a vector for each piece")
+        raise UsageError(f"the model {path} has no embedding table with one vector per token")
     if lines is not None:
         counts = np.bincount(
             np.concatenate([np.array([], dtype=np.int64), *tokenizer.encode(list(lines))]), minlength=size
@@ -234,5 +233,5 @@ def single(path: str | Path, what: str) -> str:
     """Refuse an ensemble; return the path of the model."""
     paths = split_paths(str(path))
     if len(paths) > 1:
-        raise UsageError(f"{what} are those of one model, and --path names {len(paths)}; name one of them")
+        raise UsageError(f"{what} can be shown for only one model, but --path names {len(paths)}; name one of them")
     return paths[0]

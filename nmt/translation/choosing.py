@@ -54,8 +54,8 @@ def tag_of_reverse(ours: LanguagePair, other: LanguagePair, called: str) -> str 
     """
     if (other.source_lang, other.target_lang) != (ours.target_lang, ours.source_lang):
         raise UsageError(
-            f"{called} translates from {other.source_lang} to {other.target_lang}; a model from {ours.target_lang} to "
-            f"{ours.source_lang} is needed"
+            f"{called} translates from {other.source_lang} to {other.target_lang}; give a model from "
+            f"{ours.target_lang} to {ours.source_lang}"
         )
     return ours.source_lang if ours.source_lang in tags_of(other.source.vocabulary) else None
 

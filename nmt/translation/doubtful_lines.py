@@ -42,8 +42,8 @@ class DoubtfulLines:
         source, target = self.pair.source_lang, self.pair.target_lang
         if self.unknown:
             logger.warning(
-                f"{_lines(self.unknown)}: most tokens are unknown to the model; is it text in {source}, prepared like the "
-                f"training text?"
+                f"{_lines(self.unknown)}: most tokens are unknown to the model; check that this is text in {source}, "
+                f"preprocessed like the training text"
             )
         if self.in_target_language:
             logger.warning(

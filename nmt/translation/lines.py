@@ -36,16 +36,19 @@ class Line:
     def __post_init__(self) -> None:
         for name, phrases in (("include", self.include), ("exclude", self.exclude)):
             if isinstance(phrases, str):
-                raise UsageError(f"{name}={phrases!r} of a line must be several phrases: {name}=[{phrases!r}]")
+                raise UsageError(f"{name}={phrases!r} must be a list of phrases: {name}=[{phrases!r}]")
         lengths = {"min_length": self.min_length, "max_length": self.max_length}
         for name, length in lengths.items():
             if length is not None and (type(length) is not int or not 1 <= length <= MOST_PIECES):
-                raise UsageError(f"{name}={length!r} must be a whole number of pieces, from 1 to {MOST_PIECES:,}")
+                raise UsageError(f"{name}={length!r} must be a whole number of tokens, from 1 to {MOST_PIECES:,}")
         if self.min_length and self.max_length and self.min_length > self.max_length:
-            raise UsageError(f"min_length={self.min_length} is more than max_length={self.max_length}; lower it")
+            raise UsageError(
+                f"min_length={self.min_length} is more than max_length={self.max_length}; lower min_length or raise "
+                "max_length"
+            )
 
 
-_TEXT, _TEXTS, _LENGTH = "a text", "a list of texts", "a whole number of pieces"
+_TEXT, _TEXTS, _LENGTH = "a string", "a list of strings", "a whole number of tokens"
 # Keys of a JSON object that describes a line, with the kinds of their values.
 LINE_KEYS = {"text": _TEXT, "prefix": _TEXT, "include": _TEXTS, "exclude": _TEXTS, "reference": _TEXT}
 LINE_KEYS |= {"min_length": _LENGTH, "max_length": _LENGTH, "tag": _TEXT}
@@ -54,11 +57,11 @@ LINE_KEYS |= {"min_length": _LENGTH, "max_length": _LENGTH, "tag": _TEXT}
 def line_of(tree: object, where: str) -> Line:
     """Return the line that a JSON object describes. ``where``: its position, for messages."""
     if not isinstance(tree, dict) or not isinstance(tree.get("text"), str):
-        raise DataError(f'{where} is not an object with a "text"')
+        raise DataError(f'{where} must be an object with a string as "text"')
     for key, value in tree.items():
         if key not in LINE_KEYS:
             near = did_you_mean(key, LINE_KEYS)
-            raise DataError(f"{where} has the key '{key}'{near}; there are: {', '.join(LINE_KEYS)}")
+            raise DataError(f"{where} has the unknown key '{key}'{near}; known keys: {', '.join(LINE_KEYS)}")
         listed = isinstance(value, list) and all(isinstance(phrase, str) for phrase in value)
         if not {_TEXT: isinstance(value, str), _TEXTS: listed, _LENGTH: type(value) is int}[LINE_KEYS[key]]:
             raise DataError(f'{where}: "{key}" must be {LINE_KEYS[key]}')
@@ -68,7 +71,7 @@ def line_of(tree: object, where: str) -> Line:
     except UsageError as error:  # whose message has no position
         raise DataError(f"{where}: {error}") from None
     if not all(phrase.strip() for phrase in (*line.include, *line.exclude)):
-        raise DataError(f"{where} has an empty phrase; leave it out")
+        raise DataError(f"{where} has an empty phrase; remove it")
     return line
 
 
@@ -193,7 +196,7 @@ def replace_unknown_words(
     stored, as in a training split, unknown words remain unknown."""
     ids = hypothesis.tokens.tolist()[:-1]
     if hypothesis.attention is None:
-        raise UsageError("the model has no attention to find the source of unknown words; leave out --replace-unk")
+        raise UsageError("--replace-unk needs attention, which the model does not have; omit it")
     unknown = [position for position, number in enumerate(ids) if number == UNK]
     surfaces = pair.source.surfaces(line) if unknown else []
     num_tag_pieces = len(surfaces) - num_text_pieces
@@ -216,6 +219,6 @@ def read_dictionary(path: Path) -> dict[str, str]:
             continue
         source, *target = (line or "").split(None, 1)
         if not target:
-            raise DataError(f"{path}:{number} should be a source word, a space, and its translation")
+            raise DataError(f"{path}:{number} has no translation; write a source word, a space and its translation")
         translations.setdefault(source, target[0].strip())
     return translations

@@ -245,18 +245,20 @@ class SourceReader:
         lacking = [text for text, ids in required if UNK in ids or not ids]
         lacking += [text for text, ids in zip(line.exclude, exclude) if not ids]
         if lacking:
-            raise DataError(f"line {number}: the model's vocabulary has no pieces for {lacking[0]!r}; leave it out")
+            raise DataError(f"line {number}: the model's vocabulary has no tokens for {lacking[0]!r}; remove it")
         if line.max_length is not None and len(prefix) > line.max_length:
             raise DataError(
-                f"line {number}: its prefix has {len(prefix)} pieces, more than its max_length of {line.max_length}; "
-                f"raise that, or shorten the prefix"
+                f"line {number}: the prefix has {len(prefix)} tokens, more than max_length={line.max_length}; raise "
+                f"max_length or shorten the prefix"
             )
         # Phrases with unknown tokens can never be written.
         possible = tuple(ids for ids in exclude if UNK not in ids)
         request = Request(prefix, tuple(include), possible, target, line.min_length, line.max_length)
         for text, excluded in zip(line.exclude, exclude):
             if any(_within(excluded, phrase) for phrase in (request.prefix, *request.include)):
-                raise DataError(f"line {number}: the excluded phrase {text!r} is part of a required one; leave one out")
+                raise DataError(
+                    f"line {number}: the excluded phrase {text!r} is part of a required one; remove one of them"
+                )
         self._check_repetition(line.include, include, prefix, number)
         if not line.text.strip() and not reference:
             logger.warning(f"line {number} is empty; its constraints are ignored")
@@ -286,7 +288,7 @@ class SourceReader:
         limit, advice = self.options.max_source_length, "raise --max-source-length to translate more at once"
         longest = self.engine.longest_source
         if longest is not None and longest - 1 < limit:  # eos takes one position
-            limit, advice = longest - 1, "the model has no positions for more"
+            limit, advice = longest - 1, "the model's maximum"
         limit = max(1, limit - len(tag))
         if request.target:
             self._check_target(number, request.target, min(len(ids), limit) + len(tag))
@@ -294,14 +296,14 @@ class SourceReader:
         if len(ids) <= limit:
             return replace(source, parts=tuple(tagged([ids], tag)) if len(ids) else ())
         whole = len(beginning) == len(text)
-        length = f"{len(ids)} pieces" if whole else f"{len(text)} characters"
+        length = f"{len(ids)} tokens" if whole else f"{len(text)} characters"
         where, truncated = f"{self.called} {number + 1} has {length}", self.options.long_lines is LongLines.truncate
         if request.target and not truncated:
             raise DataError(f"{where}, more than {limit}, so its reference cannot be scored ({advice})")
         about_all = request.include or request.min_length is not None or request.max_length is not None
         if truncated or about_all:  # it is not known which part should contain a phrase, or how long each may be
             done = "read" if request.target else "translated"
-            first = str(limit) if whole else f"{limit} pieces"
+            first = str(limit) if whole else f"{limit} tokens"
             logger.warning(f"{where}; only its first {first} are {done} ({advice})")
             return replace(source, parts=tuple(tagged([ids[:limit]], tag)), truncated=True)
         parts = split_line(ids, self.pair.source.pieces(ids.tolist()), limit)
@@ -314,11 +316,13 @@ class SourceReader:
         limits = self.engine.longest_targets(np.array([pieces + 1]))
         if limits is None or len(target) < limits[0]:  # eos takes one position
             return
-        written = f"the model writes at most {limits[0] - 1}"
-        where = f"{self.called} {number + 1} has a reference of {len(target)} pieces, and {written}"
+        most = limits[0] - 1
+        where = (
+            f"the reference of {self.called} {number + 1} has {len(target)} tokens, but the model writes at most {most}"
+        )
         if self.options.long_lines is not LongLines.truncate:
-            raise DataError(f"{where}; leave the line out, or let its beginning be scored (--long-lines truncate)")
-        logger.warning(f"{where}; only these are scored")
+            raise DataError(f"{where}; remove the line, or score only its beginning (--long-lines truncate)")
+        logger.warning(f"{where}; only the first {most} are scored")
 
 
 def _within(phrase: Sequence[int], whole: Sequence[int]) -> bool:
@@ -327,5 +331,6 @@ def _within(phrase: Sequence[int], whole: Sequence[int]) -> bool:
 
 def _repetition(phrases: str, size: int, number: int) -> DataError:
     return DataError(
-        f"line {number}: {phrases} would repeat an n-gram, which --no-repeat-ngram-size {size} forbids; leave it out"
+        f"line {number}: {phrases} would repeat an n-gram, which --no-repeat-ngram-size {size} forbids; omit that "
+        "option"
     )

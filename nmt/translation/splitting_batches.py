@@ -32,10 +32,10 @@ def in_halves(
         if len(batch) == 1:
             elsewhere = "" if device == "cpu" else ", or use --device cpu"
             raise DeviceError(
-                f"line {batch[0].number + 1} ({batch[0].pieces} pieces) does not fit into the memory of {device}; "
+                f"line {batch[0].number + 1} ({batch[0].pieces} tokens) does not fit into the memory of {device}; "
                 f"{advice}{elsewhere}"
             ) from None
-    logger.warning(f"a batch of {len(batch)} lines does not fit into the memory of {device}; it is split into halves")
+    logger.warning(f"a batch of {len(batch)} lines does not fit into the memory of {device}; splitting it into halves")
     for member in members:
         member.forget()
     middle = len(batch) // 2

@@ -96,8 +96,8 @@ class Translator:
             engine = "graphs"
         if engine == "graphs" and shortlist is not None:
             raise UsageError(
-                "--shortlist gives every batch another output layer, which --engine graphs (--cuda-graphs) cannot record; "
-                "leave one of them out"
+                "--shortlist changes the output layer for every batch, which --engine graphs (--cuda-graphs) cannot "
+                "record; omit one of them"
             )
         paths = split_paths(str(path))
         loaded = [load_model(member_path, chosen) for member_path in paths]
@@ -105,13 +105,13 @@ class Translator:
         for other, model in zip(paths[1:], loaded[1:]):
             if model.pair.digest() != pair.digest():
                 raise UsageError(
-                    f"{paths[0]} and {other} have different vocabularies, so they cannot translate together; "
-                    f"an ensemble's models are trained on one corpus folder"
+                    f"{paths[0]} and {other} have different vocabularies, so they cannot form an ensemble; "
+                    f"use models trained on the same corpus folder"
                 )
             if model.pair.is_reverse_of(pair):
                 raise UsageError(
-                    f"{paths[0]} translates from {pair.source_lang} to {pair.target_lang}, and {other} the other way; "
-                    f"an ensemble's models share their direction"
+                    f"{paths[0]} translates from {pair.source_lang} to {pair.target_lang}, but {other} the other way; "
+                    f"use models with the same direction"
                 )
         weight_format = None if dtype is None else choice_named(NumberFormat, "dtype", dtype)
         precision = choice_named(Precision, "precision", precision)
@@ -171,7 +171,7 @@ class Translator:
         if alignment and any(
             translation.source_pieces and translation.hypotheses[0].attention is None for translation in translations
         ):
-            raise UsageError("the model has no attention to derive alignments from; leave out alignment=True")
+            raise UsageError("alignment=True needs attention, which the model does not have; omit it")
         return translations
 
     def hypotheses(
@@ -253,7 +253,7 @@ class Translator:
                 yield from side_by_side(answer, batches, self._workers)
             except WorkerEnded as end:
                 raise DeviceError(
-                    f"a process that translated has ended ({end}); if memory was short, lower --max-tokens or --workers"
+                    f"a worker process ended ({end}); if memory ran out, lower --max-tokens or --workers"
                 ) from None
 
         def plan(parts: list[SourcePart]) -> list[Batch]:
@@ -328,4 +328,4 @@ def _require_recording(device: str) -> None:
     from nmt.devices.kinds import device_of
 
     if not device_of(device).records:
-        raise UsageError(f"--cuda-graphs is for NVIDIA GPUs, and the device is {device}; leave it out")
+        raise UsageError(f"--cuda-graphs needs an NVIDIA GPU, but the device is {device}; omit it")

@@ -77,7 +77,7 @@ class Directions:
         ):  # of given alignments the log has the error rate
             return heads_forward[0], heads_backward[0] if heads_backward else None
         if validation is None:
-            assert self.backward is None, "there is something to compare"
+            assert self.backward is None, "with a reverse model, heads are compared"
             return self._default_head(choice), None
         if validation.gold is not None:
             return self._by_gold(heads_forward, heads_backward, validation, validation.gold, progress)
@@ -87,8 +87,8 @@ class Directions:
         head = self.forward.default_head(choice)
         if choice.layer is None and choice.head in (None, MEAN):
             logger.info(
-                f"aligning by the mean of the heads of the last layer ({head.flags()}); another layer or head may do it "
-                f"far better: with --reverse MODEL or --gold FILE the best is chosen"
+                f"aligning by the mean of the last layer's heads ({head.flags()}); to choose the best layer and "
+                f"head, which may align far better, give --reverse MODEL or --gold FILE"
             )
         return head
 
@@ -124,7 +124,7 @@ class Directions:
         selection: SelectionPairs,
         progress: Count,
     ) -> HeadPair:
-        assert self.backward is not None, "there is nobody to agree with"
+        assert self.backward is not None, "agreement needs a reverse model"
         forward = list(_counted(self.forward.align(selection.pairs, heads_forward), progress))
         backward = list(_counted(self.backward.align(_reversed_pairs(selection.pairs), heads_backward), progress))
         f1 = agreements(forward, backward)
@@ -170,7 +170,8 @@ def align(
         raise UsageError("align takes lists of lines; put a single one in brackets: align(path, [line], [translation])")
     if of_files := [name for name in _OF_FILES if name in options]:
         raise UsageError(
-            f"{of_files[0]} is an option of nmt-align, which reads and writes files; align takes and gives lists"
+            f"{of_files[0]} is an option of nmt-align, which reads and writes files; align takes and returns lists, "
+            "so omit it"
         )
     rule = options.pop("symmetrize", None)
     if isinstance(rule, str):
@@ -182,13 +183,13 @@ def align(
     refuse(validation_without_criterion(validation, gold, config.reverse))
     if gold is not None or config.reverse is not None:
         selection_lines = (
-            pairs if validation is None else _paired(*validation, "validation sources", "validation translations")
+            pairs if validation is None else _paired(*validation, "validation source", "validation translation")
         )
         if gold is not None:
             require_line_each(len(gold), len(selection_lines), "gold", "validation" if validation else "the text")
             gold = gold[: config.valid_count]
         if pairs and not selection_lines:
-            raise DataError("validation has no pairs to choose by; give some, or leave it out")
+            raise DataError("validation has no pairs; give at least one, or omit validation")
         called = None if validation is None else "validation"
         selection = selection_pairs(selection_lines[: config.valid_count], gold, "gold", called)
     if not pairs:
@@ -200,7 +201,8 @@ def align(
 def _paired(sources: Sequence[str], references: Sequence[str], source_noun: str, reference_noun: str) -> list[Pair]:
     if len(sources) != len(references):
         raise DataError(
-            f"{quantity(len(sources), source_noun)} and {quantity(len(references), reference_noun)}; each line needs its own"
+            f"{quantity(len(sources), source_noun)} but {quantity(len(references), reference_noun)}; the numbers "
+            "must match"
         )
     return list(zip(sources, references))
 
@@ -219,7 +221,8 @@ def require_line_each(gold: int, pairs: int, called_gold: str, called: str) -> N
     """Refuse a number of gold alignments that differs from the number of pairs."""
     if gold != pairs:
         raise DataError(
-            f"{called_gold} has {quantity(gold, 'line')}, but {called} has {pairs}; each sentence pair needs its own"
+            f"{called_gold} has {quantity(gold, 'line')}, but {called} has {pairs}; give one line of links per "
+            "sentence pair"
         )
 
 

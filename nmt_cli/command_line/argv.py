@@ -29,7 +29,7 @@ HYDRA_VALUE_FLAGS: Mapping[str, tuple[str, ...]] = {
     "--info": INFO,  # the value may be left out
     **dict.fromkeys(("--package", "--config-path", "--config-name", "--config-dir"), ()),
 }
-HYDRA_SWITCHES = frozenset("--help --version --hydra-help --run --multirun --shell-completion --resolve".split())
+HYDRA_SWITCHES = frozenset("--version --hydra-help --run --multirun --shell-completion --resolve".split())
 HYDRA_SHORT = {
     "-h": "--help",
     "-c": "--cfg",
@@ -98,7 +98,7 @@ def take_config(argv: Sequence[str]) -> tuple[list[str], str | None]:
         else:
             files.append(value)
     if len(files) > 1:
-        raise UsageError(f"--config is given {len(files)} times; one configuration can be the start of another")
+        raise UsageError(f"--config is given {len(files)} times; give one configuration")
     return rest, files[0] if files else None
 
 
@@ -152,7 +152,7 @@ class _Rewriter:
                 self._wrong.append(str(error))
         for key, argument in self._whole.items():
             if key in self._lists:
-                twice = f"a flag or a bare argument gives {key} too; write it in one of these ways"
+                twice = f"a flag or a bare argument sets {key} too; set it once"
                 self._wrong.append(f"{argument}: {twice}")
         if self._wrong:
             raise UsageError(numbered(list(dict.fromkeys(self._wrong))))
@@ -192,6 +192,8 @@ class _Rewriter:
                 self._hydra[long] = ""
             else:
                 self._overrides.append(f"{key}=false")
+        elif long == "--help":
+            self._hydra[long] = text if equals else self._topic()
         elif long in HYDRA_VALUE_FLAGS:
             self._hydra[long] = self._hydra_value(name, HYDRA_VALUE_FLAGS[long], value)
         elif name in self._grammar.foreign:
@@ -251,6 +253,12 @@ class _Rewriter:
             raise UsageError(f"{name} {value}: choose one of {', '.join(choices)}")
         return value
 
+    def _topic(self) -> str:
+        """Take the next argument if it is a topic of --help: neither a flag, nor an override, nor a file."""
+        if not self._waiting or self._is_flag(self._waiting[-1]) or self._is_override(self._waiting[-1]):
+            return ""
+        return "" if os.path.exists(self._waiting[-1]) else self._waiting.pop()
+
     def _is_flag(self, argument: str) -> bool:
         """Whether an argument is ``--x``, or a dash and one or two letters. Other dashes are numbers or stdin."""
         return argument.startswith("--") or _LETTERS.fullmatch(argument) is not None
@@ -278,7 +286,7 @@ class _Rewriter:
     def _override(self, argument: str) -> str:
         override = _OVERRIDE.fullmatch(argument)
         if argument.startswith("~") and not argument.startswith("~hydra"):
-            raise UsageError(f"{argument}: no option can be taken away; give it another value with KEY=VALUE")
+            raise UsageError(f"{argument}: options cannot be deleted; set another value with KEY=VALUE")
         if override is None:
             return argument
         key, value = override["key"], override["value"]
@@ -288,7 +296,7 @@ class _Rewriter:
         if group in self._grammar.groups and (
             at or value[:1] in ("[", "{")
         ):  # a group holds one choice, in one package
-            raise UsageError(f"{argument}: choose one by its name, {group}=NAME; with -m {group}=A,B runs each of them")
+            raise UsageError(f"{argument}: give one name, {group}=NAME; -m {group}=A,B runs each of several")
         for flag in self._grammar.flags.values():
             if flag.kind is FlagKind.many and key.startswith(f"{flag.key}."):
                 same = [
@@ -296,8 +304,8 @@ class _Rewriter:
                     for other in self._grammar.flags.values()
                     if other.key.split(".")[-1] == key.split(".")[-1]
                 ]
-                meant = f" (did you mean '{same[0]}'?)" if same else f"; give it as a whole, {flag.key}=[...]"
-                raise UsageError(f"{argument}: {flag.key} is a list and has no options of its own{meant}")
+                meant = f" (did you mean '{same[0]}'?)" if same else f"; set the whole list, {flag.key}=[...]"
+                raise UsageError(f"{argument}: {flag.key} is a list and has no options{meant}")
         if any(flag.key == key and flag.kind is FlagKind.many for flag in self._grammar.flags.values()):
             value = _as_list(value)
             self._whole[key] = argument
@@ -310,11 +318,11 @@ class _Rewriter:
             return f"{name} is not a flag here: {self._grammar.advice[name]}"
         negations = ["--no-" + known[2:] for known in self._grammar.flags if self._negated("--no-" + known[2:])]
         own = [*self._grammar.flags, *self._grammar.aliases, "--config", *negations]
-        known = [*own, *HYDRA_SWITCHES, *HYDRA_VALUE_FLAGS]
+        known = [*own, "--help", *HYDRA_SWITCHES, *HYDRA_VALUE_FLAGS]
         # Without the dashes, which make short words alike; a letter resembles any other.
         words = [flag[2:] for flag in known if flag.startswith("--")]
         meant = closest(name.replace("_", "-").lstrip("-"), words) if name.startswith("--") else None
-        hint = "; --help lists them" if meant is None else f" (did you mean '--{meant}'?)"
+        hint = "; --help all lists them" if meant is None else f" (did you mean '--{meant}'?)"
         return f"unknown flag {name}{hint}"
 
 

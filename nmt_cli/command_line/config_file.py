@@ -45,7 +45,7 @@ class ConfigFile:
         path = Path(name).expanduser()
         path = path / CONFIG if path.is_dir() else path
         if not path.is_file():
-            raise MissingInputError(f"--config {name}: there is no file {path} (working directory: {Path.cwd()})")
+            raise MissingInputError(f"--config {name}: {path} does not exist (working directory: {Path.cwd()})")
         content = read_file(path)
         try:
             text = content.decode("utf-8")
@@ -56,7 +56,7 @@ class ConfigFile:
         except (*YAML_FAULTS, OmegaConfBaseException) as error:
             raise DataError(f"{path} cannot be read as a configuration: {' '.join(str(error).split())}") from None
         if not isinstance(tree, dict):
-            raise DataError(f"{path} holds no configuration; give the config.yaml of a run, or what --cfg job printed")
+            raise DataError(f"{path} is not a configuration; give the config.yaml of a run, or the output of --cfg job")
         return cls(path, as_today({str(key): value for key, value in tree.items()}, path))
 
     @property
@@ -141,10 +141,10 @@ def refuse_file_of_another(config_class: type, path: Path, tree: Mapping[str, An
     if others or owner == command:  # in doubt it is of this command
         return
     its, here = program_of(owner), program_of(command)
-    advice = f"give it to {its}, or give a file that {here} --cfg job printed"
+    advice = f"use it with {its}, or give the output of {here} --cfg job"
     if owner == "train" and command in _FLAG_OF_RUN:
         run = path.parent if path.name == CONFIG else "RUN"
-        advice = f"to use the model of the run, leave --config out and give {_FLAG_OF_RUN[command]} {run}"
+        advice = f"to use the model of the run, leave out --config and give {_FLAG_OF_RUN[command]} {run}"
     raise UsageError(f"{path} is a configuration of {its}, not of {here}; {advice}")
 
 
@@ -160,7 +160,7 @@ def text_of(composition: Composition, package: str | None, *, resolve: bool) -> 
         comment = f"@package {package}"
         for key in str(package).split("."):
             if not isinstance(tree, dict) or key not in tree:
-                raise UsageError(f"--package {package}: there is no such section; --cfg job alone shows all of them")
+                raise UsageError(f"--package {package} is not a section; --cfg job shows all of them")
             tree = tree[key]
         if not isinstance(tree, (dict, list)):
             return f"{to_plain(tree)}\n"

@@ -38,50 +38,52 @@ def _search(name: str, value: str) -> Sequence[str]:
     except ValueError:
         options = None
     if not isinstance(options, dict):
-        raise UsageError(f"""{name} {value}: it takes JSON, such as '{{"beam": 5, "lenpen": 1}}'""")
+        raise UsageError(f"""{name} {value}: the value must be JSON, such as '{{"beam": 5, "lenpen": 1}}'""")
     words: list[str] = []
     for option, setting in options.items():
         if option not in _SEARCH:
             raise UsageError(
-                f"{name}: there is no counterpart of '{option}'{did_you_mean(option, _SEARCH)}; it takes "
-                f"{', '.join(_SEARCH)}, and all others are options of --search"
+                f"{name}: '{option}' is not supported{did_you_mean(option, _SEARCH)}; give {', '.join(_SEARCH)} here, "
+                f"and other options with --search"
             )
         if isinstance(setting, bool) or not isinstance(setting, (int, float)):
-            raise UsageError(f"{name}: {option} is a number, not {json.dumps(setting)}")
+            raise UsageError(f"{name}: {option} must be a number, not {json.dumps(setting)}")
         words += ["search.length_penalty=power"] if option == "lenpen" else []
         words.append(f"{_SEARCH[option]}={setting}")
     return words
 
 
 _JOINED = ("@@", "@@ ", "sentencepiece", "subword_nmt")  # marks that nmt knows too
-_FLOAT32 = "in training the parameters stay in float32"
-_TEXT_AS_GIVEN = "translations come out as text like that which nmt-preprocess was given"
+_FLOAT32 = "parameters stay in float32 during training"
+_TEXT_AS_GIVEN = "translations have the form of the text that nmt-preprocess read"
 
 _of_validation = functools.partial(ForeignFlag, "--valid-metrics")
 FOREIGN: dict[str, ForeignFlag] = {
     "--task": ForeignFlag(
         "--data",
-        "there is one task",
+        "translation is the only task",
         takes_value=True,
         words={"translation": ()},
-        advice="there is one task, translation; leave it out",
+        advice="translation is the only task; leave it out",
     ),
     "--eval-bleu": _of_validation(words={"": ("--valid-metrics=bleu",)}),
     "--eval-bleu-args": _of_validation(takes_value=True, words=_search),
-    "--eval-bleu-detok": _of_validation(f"{_TEXT_AS_GIVEN}, detokenised where that was raw text", takes_value=True),
-    "--eval-bleu-detok-args": _of_validation("nothing is left to detokenise", takes_value=True),
+    "--eval-bleu-detok": _of_validation(f"{_TEXT_AS_GIVEN}, detokenized if that was raw text", takes_value=True),
+    "--eval-bleu-detok-args": _of_validation("translations are detokenized already", takes_value=True),
     "--eval-bleu-remove-bpe": _of_validation(
-        "pieces are joined, of text that came in pieces where the corpus has recorded its marks",
+        "tokens are joined into words if the corpus has recorded their marks",
         optional=frozenset({*_JOINED, "letter", "_EOW", "none"}),
         words=dict.fromkeys(("", *_JOINED), ()),
-        advice="pieces are joined as the corpus says; leave it out (nmt-preprocess --pieces sets it)",
+        advice="the corpus records how tokens are joined; leave it out (nmt-preprocess --pieces sets it)",
     ),
     "--eval-bleu-print-samples": _of_validation(
         "each validation shows translations in the log (--valid-samples N: how many)"
     ),
-    "--maximize-best-checkpoint-metric": _of_validation("every metric knows its direction, and more of bleu is better"),
+    "--maximize-best-checkpoint-metric": _of_validation(
+        "the direction of every metric is known; higher BLEU is better"
+    ),
     "--skip-invalid-size-inputs-valid-test": ForeignFlag(
-        "--data", "no sentence is left out for its length, a long one gets a batch of its own"
+        "--data", "no sentence is skipped for its length; a long one gets a separate batch"
     ),
     "--memory-efficient-fp16": ForeignFlag("--precision", _FLOAT32, words={"": ("--precision", "fp16")}),
     "--memory-efficient-bf16": ForeignFlag("--precision", _FLOAT32, words={"": ("--precision", "bf16")}),
@@ -91,10 +93,10 @@ FOREIGN: dict[str, ForeignFlag] = {
         words={"simple": ("--progress", "lines"), "tqdm": ("--progress", "bar"), "none": ("--progress", "none")},
         advice="use --progress lines or --progress bar; the run folder holds log.jsonl",
     ),
-    "--num-workers": ForeignFlag("--data", "batches are read from mapped files", takes_value=True),
+    "--num-workers": ForeignFlag("--data", "batches are read from memory-mapped files", takes_value=True),
     "--ddp-backend": ForeignFlag(
         "--distributed-strategy",
-        "torchrun starts the processes, and torch's DDP joins them",
+        "torchrun starts the processes, and torch's DDP connects them",
         takes_value=True,
         words=dict.fromkeys(("c10d", "pytorch_ddp", "no_c10d", "legacy_ddp"), ()),
         advice="torchrun starts the processes; leave it out, or use --distributed-strategy fsdp for fully_sharded",
@@ -103,21 +105,21 @@ FOREIGN: dict[str, ForeignFlag] = {
 
 # Advice for a file among the corpus folders, by command; {file} is its name.
 _FILES = {
-    "generate": "a file to translate is given with --input {file}",
-    "train": "nmt-preprocess --trainpref {prefix} ... makes a corpus folder of text",
-    "shortlist": "a shortlist is learned from a corpus folder, which nmt-preprocess makes",
-    "average_checkpoints": "checkpoints are given with --inputs",
+    "generate": "to translate a file, give --input {file}",
+    "train": "make a corpus folder from text: nmt-preprocess --trainpref {prefix} ...",
+    "shortlist": "make a corpus folder with nmt-preprocess",
+    "average_checkpoints": "give checkpoints with --inputs",
 }
-_OF_DICTIONARY = "a corpus is made of text: nmt-preprocess --trainpref TEXT (--srcdict FILE takes a dictionary)"
+_OF_DICTIONARY = "make a corpus folder from text: nmt-preprocess --trainpref TEXT (--srcdict FILE reads a dictionary)"
 # Advice for a bare argument of commands that take none, by a flag that only they have.
 _NOTHING = {
-    "--trainpref": "text is given without the suffix of its language: --trainpref {prefix}",
+    "--trainpref": "give text without the suffix of its language: --trainpref {prefix}",
 }
 
 
 def instead_of_bare(flags: Collection[str], argument: str) -> str:
     """Return advice for a bare argument of a command that takes none and has these flags."""
-    advice = next((advice for flag, advice in _NOTHING.items() if flag in flags), "--help lists the flags")
+    advice = next((advice for flag, advice in _NOTHING.items() if flag in flags), "--help all lists the flags")
     return _filled(advice, argument)
 
 
@@ -126,10 +128,10 @@ def refuse_files(command: str, config: CommandConfig) -> None:
     for name in config.data:
         path = Path(name).expanduser()
         if command in _FILES and path.is_file():
-            what, advice = "file", _filled(_FILES[command], name)
+            what, advice = "a file", _filled(_FILES[command], name)
             if is_dictionary_of_fairseq(path):
-                what, advice = "dictionary of fairseq", _OF_DICTIONARY
-            raise UsageError(f"{name} is a {what}, no corpus folder; {advice}")
+                what, advice = "a fairseq dictionary", _OF_DICTIONARY
+            raise UsageError(f"{name} is {what}, not a corpus folder; {advice}")
 
 
 def _filled(advice: str, argument: str) -> str:
@@ -168,27 +170,25 @@ ALIASES: dict[str, tuple[str, ...]] = {
 # Flags of fairseq that have no counterpart, with what to do instead.
 ADVICE: dict[str, str] = {
     "--scoring": "use nmt-score --metrics bleu,chrf,ter, or --valid-metrics while training",
-    "--eval-tokenized-bleu": "use --valid-tokenize none if the corpus was made of tokenised text; of other text sacreBLEU's "
-    "own 13a is meant, which is the default",
-    "--load-alignments": "--criterion guided_alignment takes the alignments of its corpus; leave it out",
-    "--sentence-avg": "gradients are divided by target tokens, or by sentences where the criterion says so; leave it out",
-    "--min-lr": "training ends by --max-update, --max-epoch, --stop-time-hours or --patience; leave it out",
-    "--stop-min-lr": "training ends by --max-update, --max-epoch, --stop-time-hours or --patience; leave it out",
+    "--eval-tokenized-bleu": "use --valid-tokenize none if the corpus was made from tokenized text; for other text leave it "
+    "out: sacreBLEU's 13a is the default",
+    "--load-alignments": "--criterion guided_alignment uses the alignments in the corpus; leave it out",
+    "--sentence-avg": "the criterion divides gradients by target tokens or by sentences; leave it out",
+    "--min-lr": "use --max-update, --max-epoch, --stop-time-hours or --patience to end training",
+    "--stop-min-lr": "use --max-update, --max-epoch, --stop-time-hours or --patience to end training",
     **dict.fromkeys(("--nwordssrc", "--nwordstgt"), "use --vocab-size"),
-    "--dataset-impl": "a corpus has one format; leave it out",
-    "--padding-factor": "use --vocab-multiple with tokenizer=words or tokenizer=char, else a fitting --vocab-size",
+    "--dataset-impl": "corpora have only one format; leave it out",
+    "--padding-factor": "use --vocab-multiple with tokenizer=words or tokenizer=char, else a suitable --vocab-size",
     "--max-source-positions": "use model.max_positions=N with model.positions=learned; sinusoids have no limit",
     "--max-target-positions": "use model.max_positions=N with model.positions=learned; sinusoids have no limit",
-    **dict.fromkeys(("--left-pad-source", "--left-pad-target"), "padding changes nothing here; leave it out"),
-    "--required-batch-size-multiple": "batches take what --max-tokens allows; leave it out",
-    **dict.fromkeys(
-        ("--batch-size-valid", "--max-tokens-valid"), "validation has batches of its own size; leave it out"
-    ),
-    "--upsample-primary": "use --sampling-weights, one share for each corpus folder",
+    **dict.fromkeys(("--left-pad-source", "--left-pad-target"), "padding has no effect on translations; leave it out"),
+    "--required-batch-size-multiple": "--max-tokens sets the batch size; leave it out",
+    **dict.fromkeys(("--batch-size-valid", "--max-tokens-valid"), "validation chooses its batch size; leave it out"),
+    "--upsample-primary": "use --sampling-weights, one weight per corpus folder",
     "--sampling-method": "use --sampling-temperature T, or --sampling-weights",
     "--find-unused-parameters": "all parameters are used; leave it out",
     "--report-accuracy": "use --valid-metrics exact for whole sentences",
-    **dict.fromkeys(("--num-shards", "--shard-id"), "start the processes with torchrun, which share the lines"),
+    **dict.fromkeys(("--num-shards", "--shard-id"), "start processes with torchrun; they share the lines"),
     "--sacrebleu": "nmt-score prints sacreBLEU's scores with their signature",
     "--results-path": "use --output FILE",
     "--tensorboard-logdir": "use --tensorboard; the events go to the run folder",
@@ -203,18 +203,18 @@ ADVICE: dict[str, str] = {
     "--disable-validation": "use validation.interval=null",
     "--force-anneal": "use --lr-scheduler halving --halve-after N-1",
     "--distributed-world-size": "start the processes with torchrun --nproc-per-node N -m nmt_cli.train",
-    "--distributed-init-method": "start the processes with torchrun, whose --rdzv-endpoint says where they meet",
+    "--distributed-init-method": "start the processes with torchrun, whose --rdzv-endpoint is their address",
     "--quiet": "standard output holds translations only; --progress none silences the display",
-    "--model-overrides": "a model is what its checkpoint says; leave it out",
-    "--no-save-optimizer-state": "use --keep-training-states N, the number of last checkpoints that keep it",
-    "--store-ema": "use --ema-decay 0.999 alone; the average is what is stored",
-    "--write-checkpoints-asynchronously": "it is so anyway; --no-async-checkpoints turns it off",
+    "--model-overrides": "the checkpoint defines the model; leave it out",
+    "--no-save-optimizer-state": "use --keep-training-states N, the number of last checkpoints with the state",
+    "--store-ema": "use --ema-decay 0.999; checkpoints then store the average",
+    "--write-checkpoints-asynchronously": "this is the default; --no-async-checkpoints turns it off",
     **dict.fromkeys(("--thresholdsrc", "--thresholdtgt"), "use --min-count with tokenizer=words or tokenizer=char"),
     "--constraints": "use --input-format tsv (phrases after tabs) or jsonl",
-    "--prefix-size": "give each line its own prefix with --input-format jsonl",
-    "--unkpen": "there is no penalty for unknown pieces; leave it out, or forbid them with --forbid-unk",
+    "--prefix-size": "give each line a prefix with --input-format jsonl",
+    "--unkpen": "unknown tokens have no penalty; leave it out, or forbid them with --forbid-unk",
     **{
-        f"--{side}-{flag}": f"use {instead} (it holds for both sides)"
+        f"--{side}-{flag}": f"use {instead} (it sets both sides)"
         for side in ("encoder", "decoder")
         for flag, instead in (
             ("embed-dim", "model.d_model=N"),
@@ -234,15 +234,15 @@ VALUES |= {("--symmetrize", rule.value.replace("_", "-")): rule.name for rule in
 ALIASES_OF_SCORING = {"-s": ("--sys",), "-r": ("--ref",)}
 
 # Advice for flags of one command that users give to others.
-_LANGUAGES = "only nmt-preprocess needs it, corpora and models know their languages; leave it out"
-_RAW = "text goes in as nmt-preprocess was given it, and the model's own tokenizer cuts it; leave it out"
-_PIECES = "nmt-generate and nmt-score have it; validation joins pieces where the corpus says so: leave it out"
+_LANGUAGES = "only nmt-preprocess needs it, because corpora and models record their languages; leave it out"
+_RAW = "give text in the form that nmt-preprocess read; the tokenizer of the model splits it: leave it out"
+_PIECES = "only nmt-generate and nmt-score have it; validation joins tokens as the corpus records: leave it out"
 ADVICE_ELSEWHERE = {
     **dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES),
     **dict.fromkeys(("--remove-bpe", "--post-process"), _PIECES),
-    "--seed": "only sampling draws anything, and has --sampling-seed; leave it out",
+    "--seed": "only sampling is random; use --sampling-seed for it, or leave it out",
 }
-_ELSEWHERE = dict.fromkeys(FOREIGN, "this command has no use for it; leave it out")
+_ELSEWHERE = dict.fromkeys(FOREIGN, "this command does not use it; leave it out")
 
 
 def grammar_of(config_class: type) -> Grammar:

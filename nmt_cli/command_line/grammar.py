@@ -33,8 +33,8 @@ class ForeignFlag:
         if words is None:
             raise UsageError(f"{argument}: {self.advice}")
         if not words:
-            return (), f"{argument} changes nothing: {self.reason or 'it names no option'}"
-        return tuple(words), f"{argument}: taken as {' '.join(words)}{f'; {self.reason}' if self.reason else ''}"
+            return (), f"{argument} has no effect: {self.reason or 'it sets no option'}"
+        return tuple(words), f"{argument} is read as {' '.join(words)}{f'; {self.reason}' if self.reason else ''}"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Grammar:
     groups: frozenset[str] = frozenset()  # "model", ...: both model=x and +model=x choose
     names: frozenset[str] = frozenset()  # first parts of all keys: tells an override from a path that contains "="
     bare: str | None = None  # the list that bare arguments fill ("data")
-    instead_of_bare: Callable[[str], str] = "--help lists the flags, not {}".format  # where there is no such list
+    instead_of_bare: Callable[[str], str] = "--help all lists the flags, not {}".format  # where there is no such list
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # other spellings: "--cpu" -> --device cpu
     values: Mapping[tuple[str, str], str] = field(default_factory=dict)  # other spellings of a flag's value
     foreign: Mapping[str, ForeignFlag] = field(default_factory=dict)  # flags of other toolkits that are understood

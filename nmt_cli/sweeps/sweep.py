@@ -57,11 +57,9 @@ class Sweep:
         last = {assignment.key: assignment for assignment in assignments}
         self.fixed = {key for key, assignment in last.items() if not assignment.is_sweep}
         if SAVE_DIR in last.keys() - self.fixed:
-            raise UsageError(
-                f"{SAVE_DIR} is the folder of the sweep, which makes one folder in it for each run; give one"
-            )
+            raise UsageError(f"{SAVE_DIR} takes one value in a sweep: the folder in which each run gets a subfolder")
         if DRY_RUN in last and last[DRY_RUN].value is not False:
-            raise UsageError("--dry-run forecasts one run, and a sweep records its runs; give it to a single run")
+            raise UsageError("--dry-run estimates one run, not a sweep; use it with a single run")
         self.start = secrets.token_hex(4)
         self._conductor = _this_process()
         self._received: signal.Signals | None = None
@@ -94,7 +92,7 @@ class Sweep:
         undone = unfinished(records)
         if self._received is not None:
             status = 130 if self._received is signal.SIGINT else Interrupted.exit_status
-            raise Interrupted(f"stopped by {self._received.name}; the same command goes on with the sweep", status)
+            raise Interrupted(f"stopped by {self._received.name}; the same command resumes the sweep", status)
         if broken is not None and not undone:
             raise broken
         if undone:
@@ -130,7 +128,7 @@ class Sweep:
             if self._received is not None or not self._stop_others():
                 raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
             self._received = signal.Signals(number)
-            say("stopping: the runs save first (once more: leave at once)")
+            say("stopping: the runs save checkpoints first (a second signal stops at once)")
 
         with handled((signal.SIGINT, signal.SIGTERM) if self.of_runs else (), stop):
             yield
@@ -228,7 +226,7 @@ class SweepJob:
 
     def begin(self) -> None:
         if self._sweep.of_runs and self._sweep.stop_file().exists():
-            raise Interrupted("not started, the sweep was stopped")
+            raise Interrupted("not started: the sweep was stopped")
         self.note("running")
 
     def compare_direction(self, config: Any) -> None:
@@ -243,7 +241,7 @@ class SweepJob:
         direction = OmegaConf.select(HydraConfig.get().sweeper, "direction")
         if direction is not None and not config.validation.is_on:
             raise UsageError(
-                f"this sweeper looks for the best {metric} of a validation, and no run makes one; give --validate-interval 1"
+                f"this sweeper looks for the best validation {metric}, but validation is off; set --validate-interval 1"
             )
         refuse_worst(direction, metric, higher)
 

@@ -1,8 +1,9 @@
-"""docs/adding-a-component.md: its files do what the page says of them. Another test of documents runs its commands."""
+"""docs/how-to/extend: the files of its pages do what the pages say of them. Another test of documents runs the commands."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +20,12 @@ from nmt.models.loading import load_model
 from nmt.plugins import load_plugins
 from nmt.storage.files import MANIFEST
 from tests.commands import run_copy
-from tests.documents import ROOT, fenced_blocks, write_files
+from tests.documents import ROOT, fenced_blocks, files_of
 from tests.tiny_models import in_english, some_lines, write_tiny_model
 from tests.unit.formats.stored import store
 
-DOCUMENT = "docs/adding-a-component.md"
+FOLDER = ROOT / "docs" / "how-to" / "extend"
+PAGES = "index criterion optimizer-and-scheduler search scorer tokenizer augmentation format".split()
 TINY = (
     "model=transformer_tiny model.encoder_layers=1 model.decoder_layers=1 model.d_model=16 model.d_ff=16 model.num_heads=2 "
     "model.dropout=0 --batch-size 60 --validate-interval null --valid-samples 0 --save-interval null --no-html "
@@ -34,8 +36,19 @@ TINY = (
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("components")
-    write_files(DOCUMENT, made)
+    for page in PAGES:
+        write_files_of(page, made)
     return made
+
+
+def text_of(page: str) -> str:
+    return (FOLDER / f"{page}.md").read_text(encoding="utf-8")
+
+
+def write_files_of(page: str, folder: Path) -> None:
+    for name, content in files_of(text_of(page)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
 
 
 def logged(run: Path, event: str) -> list[dict[str, float]]:
@@ -57,11 +70,33 @@ def train(folder: Path, copy_corpus: Path) -> Callable[..., list[dict[str, float
     return run
 
 
-def test_the_page_shows_a_file_of_each_role(folder: Path) -> None:
+def test_the_pages_show_a_file_of_each_role(folder: Path) -> None:
     names = sorted(path.stem for path in folder.glob("*.py"))
-    assert names == ["focal", "half_life", "npz", "pairs", "shortest", "signum", "without_accents", "word_overlap"]
-    shown = [block for language, block in fenced_blocks((ROOT / DOCUMENT).read_text()) if language == "python"]
+    expected = "focal half_life npz pairs restarts shortest signum without_accents word_overlap"
+    assert names == expected.split()
+    shown = [block for page in PAGES for language, block in fenced_blocks(text_of(page)) if language == "python"]
     assert len(shown) == len(names), "every block of Python is a file that is tested"
+
+
+def test_a_page_of_each_role_is_in_the_table() -> None:
+    linked = set(re.findall(r"\]\(([\w-]+)\.md\)", text_of("index")))
+    assert linked == {path.stem for path in FOLDER.glob("*.md")} - {"index"}
+
+
+def test_the_schedule_restarts(train: Callable[..., list[dict[str, float]]]) -> None:
+    options = ["--lr-scheduler", "restarts", "--cycle-updates", "2", "--lr", "0.004"]
+    assert [update["lr"] for update in train("restarts.py", *options)] == pytest.approx([0.004, 0.002, 0.004])
+
+
+def test_the_package_to_publish_names_its_module_and_includes_its_presets(tmp_path: Path) -> None:
+    write_files_of("publish", tmp_path)
+    (project,) = (block for language, block in fenced_blocks(text_of("publish")) if language == "toml")
+    (module,) = re.findall(r'^\[project\.entry-points\."nmt\.plugins"\]\n\w+ = "(\w+)"$', project, flags=re.MULTILINE)
+    assert (tmp_path / module / "__init__.py").is_file() and f'packages = ["{module}"]' in project
+    (pattern,) = re.findall(
+        rf'^\[tool\.setuptools\.package-data\]\n{module} = \["(.+)"\]$', project, flags=re.MULTILINE
+    )
+    assert set((tmp_path / module).rglob("*.yaml")) == set((tmp_path / module).glob(pattern)) != set()
 
 
 def test_without_its_exponent_the_focal_loss_is_cross_entropy(train: Callable[..., list[dict[str, float]]]) -> None:

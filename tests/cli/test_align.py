@@ -61,7 +61,7 @@ def test_a_line_of_links_stands_for_each_pair_in_their_order(place: Path) -> Non
         place / "model", [*LINES, "", "ein mann"], [*map(in_english, LINES), "a man", ""], device="cpu"
     )
     assert output == as_lines(expected) and any(output)
-    assert "aligning by the mean of the heads of the last layer (--layer 2 --head 0 --no-shift)" in log
+    assert "aligning by the mean of the last layer's heads (--layer 2 --head 0 --no-shift)" in log
     assert "aligned 32 of 32 pairs" in log
 
 
@@ -138,30 +138,34 @@ def test_lines_that_are_not_utf8_may_be_left_out(place: Path) -> None:
         (
             "--path model --reverse model --src de --ref en",
             2,
-            "--reverse model translates from de to en; a model from en",
+            "--reverse model translates from de to en; give a model from en",
         ),
-        ("--path model:lstm --src de --ref en", 2, "differ in their layers or heads"),
-        ("--path model --src de --ref en --layer 3", 2, "--layer 3 is more than the model model has"),
+        ("--path model:lstm --src de --ref en", 2, "differ in their numbers of layers or heads"),
+        ("--path model --src de --ref en --layer 3", 2, "--layer 3 is out of range for the model model"),
         (
             "--path model --reverse back --src de --ref en --reverse-head 3",
             2,
-            "--reverse-head 3 is more than the model back",
+            "--reverse-head 3 is out of range for the model back",
         ),
         ("--path model --src de --ref en --layer 0", 2, "layer=0 must be a finite number greater than zero"),
         ("--path model --src de --ref en --head -1", 2, "head=-1"),
-        ("--path model --src de --ref en --symmetrize union", 2, "--symmetrize: for --reverse alone"),
-        ("--path model --src de --ref en --no-reverse-shift", 2, "--reverse-shift: for --reverse alone"),
+        ("--path model --src de --ref en --symmetrize union", 2, "--symmetrize: only with --reverse"),
+        ("--path model --src de --ref en --no-reverse-shift", 2, "--reverse-shift: only with --reverse"),
         ("--path model --src de --ref en --symmetrize grown", 2, "grown"),
         ("--path model --src de --ref en --gold few.gold", 65, "few.gold has 29 lines, but en has 32"),
-        ("--path model --src de --ref en --gold bad.gold", 65, "bad.gold:1: the link 0-9 is beyond the words"),
+        ("--path model --src de --ref en --gold bad.gold", 65, "bad.gold:1: the link 0-9 is out of range"),
         ("--path model --src de --ref en --gold odd.gold", 65, "odd.gold:1: '0:0' is not a link"),
         ("--path model --src de --ref en --gold none", 66, "none"),
         ("--path model --src de --ref en --gold gold --valid-src valid.de", 2, "give both --valid-src and --valid-ref"),
-        ("--path model --src de --ref en --valid-src valid.de --valid-ref valid.en", 2, "to choose by"),
+        (
+            "--path model --src de --ref en --valid-src valid.de --valid-ref valid.en",
+            2,
+            "validation pairs select heads only with gold alignments",
+        ),
         ("--path model --src de --ref en --gold gold --valid-src valid.de --valid-ref en", 65, "valid.de has 20 lines"),
-        ("--path model --src de --ref en --output de --overwrite", 73, "would replace what --src de reads"),
+        ("--path model --src de --ref en --output de --overwrite", 73, "would replace the input --src de"),
         ("--path model --src de --ref en --output none/x", 73, "none is not a folder"),
-        ("--path model --src de --ref en --tag fr", 2, "no piece for the tag 'fr'"),
+        ("--path model --src de --ref en --tag fr", 2, "no token for the tag 'fr'"),
     ],
 )
 def test_what_cannot_be_aligned_is_refused_in_one_sentence(place: Path, line: str, status: int, said: str) -> None:

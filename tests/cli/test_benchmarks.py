@@ -86,7 +86,7 @@ def test_learning_curves_go_on_where_they_were_stopped(copy_corpus: Path, tmp_pa
     assert rows == run("learning_curves.py", copy_corpus, tmp_path, *small)
     start, *_, end, differences = rows[2:]
     assert all(float(last) < float(first) for first, last in zip(start[1:], end[1:]))
-    assert differences[:2] == ["end, less plain", "+0.0000"]
+    assert differences[:2] == ["end, minus plain", "+0.0000"]
     assert len({*end[1:]}) > 1, "the paths are really others"
 
 
@@ -107,7 +107,11 @@ def test_speeds_of_serving(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in some_lines(60)), encoding="utf-8")
     given = [model, tmp_path / "text", "--rounds", 1, "--clients", 5, "--workers", 1, "--lines-per-request", 1, 7]
     rows = run("serving_speed.py", *given, "--ours", "--device cpu --max-len-b 5")
-    assert [row[0] for row in rows[2:]] == ["nmt-generate", "5 clients, 1 a request", "5 clients, 7 a request"]
+    assert [row[0] for row in rows[2:]] == [
+        "nmt-generate",
+        "5 clients, 1 line per request",
+        "5 clients, 7 lines per request",
+    ]
     for _, speed, _, ratio, failed, other, *_ in rows[2:]:
         assert float(speed) > 0 and float(ratio) > 0 and (failed, other) == ("0", "0")
 

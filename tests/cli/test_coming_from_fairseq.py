@@ -12,7 +12,7 @@ import yaml
 from tests.commands import run_copy
 from tests.tiny_models import write_tiny_model
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "coming-from-fairseq.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "migrate" / "fairseq.md"
 SHRUNK = ["model.d_model=16", "model.d_ff=16", "--encoder-layers", "1", "--decoder-layers", "1"]
 SHORT = ["--max-update", "2", "--warmup-updates", "1", "--device", "cpu", "--no-html", "--valid-max-sentences", "2"]
 
@@ -53,14 +53,14 @@ def test_the_command_of_fairseqs_readme_trains_and_says_what_became_of_each_fore
     log = done.stderr.decode()
     assert done.returncode == 0, log
     assert (place / "checkpoints" / "best.json").is_file()
-    notes = re.findall(r"\| (--eval-bleu[\w-]*|--maximize[\w-]*)[^|\n]*(taken as|changes nothing)", log)
+    notes = re.findall(r"\| (--eval-bleu[\w-]*|--maximize[\w-]*)[^|\n]*(is read as|has no effect)", log)
     assert notes == [
-        ("--eval-bleu", "taken as"),
-        ("--eval-bleu-args", "taken as"),
-        ("--eval-bleu-detok", "changes nothing"),
-        ("--eval-bleu-remove-bpe", "changes nothing"),
-        ("--eval-bleu-print-samples", "changes nothing"),
-        ("--maximize-best-checkpoint-metric", "changes nothing"),
+        ("--eval-bleu", "is read as"),
+        ("--eval-bleu-args", "is read as"),
+        ("--eval-bleu-detok", "has no effect"),
+        ("--eval-bleu-remove-bpe", "has no effect"),
+        ("--eval-bleu-print-samples", "has no effect"),
+        ("--maximize-best-checkpoint-metric", "has no effect"),
     ]
 
 
@@ -76,7 +76,7 @@ def test_a_scheduler_of_fairseq_is_answered_with_ours_in_every_spelling(spelling
     done = run_copy("train", "x", *spelling.format("reduce_lr_on_plateau").split(), cwd=place)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.decode() == (
-        "nmt-train: scheduler 'reduce_lr_on_plateau' of fairseq has another name here: use plateau; its --lr-shrink "
+        "nmt-train: fairseq's scheduler 'reduce_lr_on_plateau' does not exist here: use plateau; its --lr-shrink "
         "is 0.5 unless given (fairseq's is 0.1)\n"
     )
 
@@ -105,7 +105,8 @@ def test_a_corpus_folder_of_fairseq_is_named_with_what_to_do(
     line = done.stderr.decode().splitlines()[-1]
     assert done.returncode == 65, line
     assert (
-        f"{binarised} is a corpus folder of fairseq (dict.de.txt, train.de-en.de.bin); make one of ours of it" in line
+        f"{binarised} is a corpus folder of fairseq (dict.de.txt, train.de-en.de.bin); convert it with nmt-import"
+        in line
     )
     assert f"nmt-import --from fairseq --path {binarised} --source-lang de --target-lang en" in line
 

@@ -3,8 +3,9 @@
 The words are literal: bash reads each line as it stands, with pipes, redirections, variables and continued lines, and the
 real command reads its own arguments. Shortened is what lies behind them, by a plugin that is installed for the purpose
 (``tests/literally/nmt_shortened.py``): models are built in the small sizes of their ``shrink``, and training ends after two
-epochs or twelve updates. Texts and corpora are tiny (``tests/literally/folder.py``). ``LEFT_OUT`` has what cannot run
-here, ``UNLEARNED`` what ends otherwise because it is short.
+epochs or twelve updates. Texts and corpora are tiny (``tests/literally/folder.py``); a comment in the document names those
+that its commands find. A comment before a block says why it is not run. ``UNLEARNED`` has the scripts that end otherwise
+because they are short.
 """
 
 from __future__ import annotations
@@ -29,85 +30,25 @@ from tests.documents import (
     ROOT,
     SHELL_LANGUAGES,
     CommandLine,
+    blocks_of,
     commands_in,
     compose,
     fenced_blocks,
+    prepared_names,
     shell_lines,
+    steps,
 )
-from tests.literally.folder import GIVEN, furnish, prepare
+from tests.literally.folder import furnish, prepare
 from tests.literally.shims import PYTHONS, Shims
 
-SUITES = "starts whole suites of tests, or the demo, for minutes"
-INSTALLS = "would change the environment that these tests run in; an installation comes before them"
-MEASURES = "measures for hours; tests/cli/test_benchmarks.py runs the script in its smallest size"
-FOREIGN = "reads what another toolkit trained; tests/unit/formats makes such models and imports them"
-SERVES = "listens until it is stopped; tests/serving/test_document.py sends the requests to a server"
-DOWNLOADS = "downloads what tests/unit/examples/test_wmt14_run.py and tests/literally/folder.py have of their own"
-COUNTS = (
-    "counts the operations of models of full size for minutes; tests/unit/examples/test_wmt14_costs.py has small ones"
-)
-TIMES = "trains for minutes by the clock; tests/unit/examples/test_wmt14_throughput.py runs the script for seconds"
-STAGES = "trains five models; at night tests/unit/examples/test_student.py runs them small"
-KEEPS = (
-    "would change the results that stand here; tests/unit/examples/test_results.py keeps some in a folder of its own"
-)
-MACHINES = "needs several machines or a batch system; tests/cli/test_documents.py composes it"
-
-# Document and beginning of a command line that is not run, and why.
-LEFT_OUT: dict[tuple[str, str], str] = {
-    ("CONTRIBUTING.md", "make "): SUITES,
-    ("README.md", "make "): SUITES,
-    ("docs/benchmarks.md", "python benchmarks/"): MEASURES,
-    ("docs/benchmarks.md", "echo "): MEASURES,
-    ("docs/corpora.md", "nmt-preprocess --source-lang en --target-lang de --trainpref train"): FOREIGN,
-    ("docs/getting-started.md", "python3 -m venv .venv"): INSTALLS,
-    ("docs/getting-started.md", ". .venv/bin/activate"): INSTALLS,
-    ("docs/getting-started.md", "pip install . "): INSTALLS,
-    ("docs/getting-started.md", "pip install '.["): INSTALLS,
-    ("docs/other-toolkits.md", "nmt-import --from marian"): FOREIGN,
-    ("docs/other-toolkits.md", "nmt-import --from fairseq"): FOREIGN,
-    ("docs/other-toolkits.md", "nmt-import --from huggingface"): FOREIGN,
-    ("docs/other-toolkits.md", "nmt-generate --path models/en-de"): FOREIGN,
-    ("docs/other-toolkits.md", "nmt-preprocess "): FOREIGN,
-    ("docs/other-toolkits.md", "nmt-train data-bin/medical --config models/en-de"): FOREIGN,
-    ("docs/cluster.md", "srun "): MACHINES,
-    ("docs/several-gpus.md", "torchrun --nnodes 2"): MACHINES,
-    (
-        "docs/training.md",
-        "nmt-train data-bin/x --save-dir runs/sweep --lr 0.0005,0.001 --save-interval-minutes",
-    ): MACHINES,
-    ("docs/reproduction.md", "python examples/results.py "): KEEPS,
-    ("docs/serving.md", "nmt-serve --path runs/de-en,runs/en-de"): SERVES,
-    ("docs/serving.md", "curl "): SERVES,
-    ("docs/training.md", "srun "): MACHINES,
-    ("examples/table1/README.md", "examples/table1/run.sh"): MEASURES,
-    ("examples/multi30k/README.md", "git clone "): DOWNLOADS,
-    ("examples/multi30k/README.md", "cp multi30k-dataset/"): DOWNLOADS,
-    ("examples/multi30k/README.md", "gzip "): DOWNLOADS,
-    ("examples/parsing/README.md", "python examples/forecast.py "): COUNTS,
-    ("examples/student/README.md", "python examples/student/pipeline.py output="): STAGES,
-    ("examples/student/README.md", "python examples/student/pipeline.py preset="): STAGES,
-    ("examples/plugin/README.md", "pip install ./examples/plugin"): INSTALLS,
-    ("examples/README.md", "python3 -m venv "): INSTALLS,
-    ("examples/README.md", ". .venv/bin/activate"): INSTALLS,
-    ("examples/README.md", "pip install "): INSTALLS,
-    ("examples/table3/README.md", "pip install '.[plots]'"): INSTALLS,
-    ("examples/table3/README.md", "python examples/forecast.py "): COUNTS,
-    ("examples/wmt14/README.md", "pip install '.[moses]'"): INSTALLS,
-    ("examples/wmt14/README.md", "examples/wmt14/run.sh "): DOWNLOADS,
-    ("examples/wmt14/README.md", "DEVICES="): DOWNLOADS,
-    ("examples/wmt14/README.md", "CORPUS="): TIMES,
-    ("examples/wmt14/README.md", "examples/wmt14/throughput.sh "): TIMES,
-    ("examples/wmt14/README.md", "python examples/wmt14/download.py "): DOWNLOADS,
-    ("examples/wmt14/README.md", "python examples/wmt14/costs.py"): COUNTS,
-}
 # What a line needs that is not everywhere.
 NEEDED = {"hydra/sweeper=optuna": "optuna", "hydra/launcher=joblib": "hydra_plugins.hydra_joblib_launcher"}
 # Experiments that end by asking whether the model has learned its task, which a shortened one has not: what they say then.
 UNLEARNED = {
-    "examples/date/run.sh demo": "the demo should reach 99.5 %",
+    "examples/date/demo.sh demo": "the demo should reach 99.5 %",
+    "examples/date/run.sh lstm-demo": "the LSTM should reach 99.5 %",
     "examples/memory_network/run.sh look-up": "three hops should exceed 90 %, and one should stay under 50 %",
-    "examples/neural_turing_machine/run.sh copy": "a machine that learnt to copy 20 vectors should copy 90 % of the "
+    "examples/neural_turing_machine/run.sh copy": "a machine that learned to copy 20 vectors should copy 90 % of the "
     "sequences of 120",
 }
 # The other examples take minutes even when they are shortened: whole experiments of many runs.
@@ -120,14 +61,14 @@ WHOLE_EXAMPLES = {
         *("neural_turing_machine", "parsing", "r_drop"),
     )
 }
-# Documents whose commands take half a minute and more together.
+OTHER_TOOLKITS = ("joey", "marian", "opennmt", "sockeye")
+# Documents whose commands take long.
 LONG_DOCUMENTS = {
-    "docs/adding-a-component.md",
-    "docs/configuration.md",
-    "docs/corpora.md",
-    "docs/objectives.md",
-    "docs/training.md",
+    f"docs/how-to/{page}.md"
+    for page in ("multilingual", "objectives", "optimizers", "sweeps", *(f"migrate/{name}" for name in OTHER_TOOLKITS))
 }
+# Documents whose Python blocks share their names; tests/test_python_page.py runs them.
+PYTHON_PAGES = {"docs/how-to/python.md"}
 
 
 @dataclass(frozen=True)
@@ -148,11 +89,6 @@ class Done:
 
     def __str__(self) -> str:
         return f"{self.line}\nended with status {self.status}:\n{self.log[-2000:]}"
-
-
-def exception_of(document: str, line: str) -> tuple[str, str] | None:
-    found = [entry for entry in LEFT_OUT if document == entry[0] and line.startswith(entry[1])]
-    return found[0] if found else None
 
 
 def is_installed(module: str) -> bool:
@@ -198,15 +134,24 @@ def notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("notes")
 
 
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
 def commands_of(document: str) -> list[str]:
-    return list(shell_lines((ROOT / document).read_text(encoding="utf-8")))
+    return list(shell_lines(text_of(document)))
+
+
+def runs_something(text: str) -> bool:
+    python = [block for block in blocks_of(text) if block.language == "python" and block.file is None]
+    return any(block.left_out is None for block in python) or next(shell_lines(text, to_run=True), None) is not None
 
 
 def documents_with_commands() -> list[Any]:
     found = []
     for path in DOCUMENTS:
         document = str(path.relative_to(ROOT))
-        if any(exception_of(document, line) is None for line in commands_of(document)):
+        if document not in PYTHON_PAGES and runs_something(text_of(document)):
             is_example = document.startswith("examples/") and document not in QUICK_EXAMPLES
             at_night = [pytest.mark.nightly] if is_example or document in LONG_DOCUMENTS else []
             at_night += [pytest.mark.timeout(1800)] if is_example else []  # up to twenty trainings, on a busy machine
@@ -219,7 +164,7 @@ def test_every_command_of_a_document_runs(
     document: str, shims: Shims, prepared: Path, tmp_path: Path, notes: Path
 ) -> None:
     furnish(document, tmp_path, prepared)
-    lines = [line for line in commands_of(document) if exception_of(document, line) is None and can_run(line)]
+    lines = [line for line in steps(text_of(document), tmp_path) if can_run(line)]
     done = run(lines, tmp_path, shims, notes)
     failed = [str(command) for command in done if not command.succeeded]
     assert not failed, "\n\n".join(failed)
@@ -237,7 +182,7 @@ def test_the_textbook_s_comparison_keeps_its_rows(shims: Shims, prepared: Path, 
     dates = tmp_path / "date.txt.gz"
     more = gzip.decompress(dates.read_bytes()) * 20  # the Transformer warms up for 400 updates
     dates.write_bytes(gzip.compress(more))
-    for done in run(["examples/date/run.sh demo", "examples/date/compare.sh date.txt.gz"], tmp_path, shims, notes):
+    for done in run(["examples/date/run.sh lstm-demo", "examples/date/compare.sh date.txt.gz"], tmp_path, shims, notes):
         assert done.succeeded, done
     check_results(document, tmp_path)
 
@@ -322,20 +267,21 @@ def sources(config: Any, line: str, folder: Path) -> list[str]:
 
 
 def test_the_second_test_set_is_the_split_test1_whatever_its_file_is_called(prepared: Path) -> None:
-    """As docs/getting-started.md says of the commands that it has in common with what is prepared."""
+    """As docs/how-to/corpora.md says of the commands that it has in common with what is prepared."""
     for split, file in {"test": "test1", "test1": "test2"}.items():
         stored = (prepared / f"data-bin/en-de/{split}.en.txt").read_text(encoding="utf-8")
         assert stored == (prepared / f"text/{file}.en").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("entry", LEFT_OUT, ids=" ".join)
-def test_what_is_left_out_stands_in_its_document(entry: tuple[str, str]) -> None:
-    assert any(exception_of(entry[0], line) == entry for line in commands_of(entry[0]))
-
-
-@pytest.mark.parametrize("document", GIVEN)
-def test_what_is_prepared_is_prepared_for_a_document(document: str) -> None:
-    assert document in [parameter.values[0] for parameter in documents_with_commands()]
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_comments_for_tests_stand_where_they_have_an_effect(path: Path) -> None:
+    """One that is misspelt, or not on the line before a block of commands, would be passed over in silence."""
+    text = path.read_text(encoding="utf-8")
+    commands = {*SHELL_LANGUAGES, "python"}
+    left_out = [block for block in blocks_of(text) if block.left_out is not None and block.language in commands]
+    assert text.count("<!--") == len(left_out) + (1 if prepared_names(text) else 0)
+    if prepared_names(text):
+        assert runs_something(text)
 
 
 @pytest.mark.parametrize("words", [*NEEDED, *UNLEARNED])

@@ -88,7 +88,7 @@ def test_lines_keep_their_numbers_where_others_are_left_out(place):
 def test_text_in_pieces_is_joined_or_warned_of(place):
     line = "cut big.txt --ref ref --output x.html --overwrite --paired none --resamples 5"
     status, _, log = compare(place, line)
-    assert status == 0 and any("marks of subword pieces" in one for one in log)
+    assert status == 0 and any("contain subword marks" in one for one in log)
     joined = as_data(place, "cut big.txt --ref ref --remove-bpe --paired none --resamples 5")
     assert joined["sentences"][0]["translations"]["cut"]["text"] == "the cat"
 
@@ -111,7 +111,7 @@ def test_training_text_that_is_not_in_pieces_keeps_its_words(place):
         ("base.txt big.txt --ref ref", 2, "name the file to write"),
         ("base.txt big.txt --ref ref --output x.txt", 2, "must end in .html or .json"),
         ("base.txt big.txt --ref ref --output x.html --names one", 2, "--names has 1 name for 2 systems"),
-        ("base.txt big.txt --ref ref --output x.html --names one,one", 2, "calls two systems one"),
+        ("base.txt big.txt --ref ref --output x.html --names one,one", 2, "--names contains one twice"),
         ("base.txt big.txt --ref ref --output x.html --metrics bluu", 2, "did you mean 'bleu'"),
         ("base.txt big.txt --ref ref --output x.html --tokenize 13b", 2, "unknown tokenizer '13b'"),
         ("base.txt big.txt --ref ref --output x.html --metrics comet", 2, "comet"),
@@ -141,7 +141,7 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence(place, line, status,
 def test_empty_files_are_refused(place):
     (place / "nothing").write_text("", encoding="utf-8")
     status, _, log = compare(place, "empty nothing --ref empty --output x.html --overwrite")
-    assert status == 65 and "empty is empty: there is not a single line" in log[0]
+    assert status == 65 and "empty is empty: there are no lines to score" in log[0]
 
 
 def test_a_file_that_exists_is_kept_and_one_that_is_read_is_never_replaced(place):
@@ -150,7 +150,7 @@ def test_a_file_that_exists_is_kept_and_one_that_is_read_is_never_replaced(place
     assert status == 73 and "--overwrite" in log[0]
     (place / "read.json").write_text("\n" * 5, encoding="utf-8")
     status, _, log = compare(place, "base.txt read.json --ref ref --output read.json --overwrite")
-    assert status == 73 and "would replace read.json" in log[0]
+    assert status == 73 and "would replace the input read.json" in log[0]
     assert (place / "kept.html").read_text(encoding="utf-8") == "mine"
 
 

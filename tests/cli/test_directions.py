@@ -50,7 +50,7 @@ def run(tiny_run: MakeConfig, tmp_path: Path) -> Path:
 
 
 def test_training_on_both_directions_at_once_is_refused(tiny_run: MakeConfig, copy_corpus: Path, back: Path) -> None:
-    with pytest.raises(DataError, match="goes from src to tgt, and .*back/corpus the other way"):
+    with pytest.raises(DataError, match="goes from src to tgt, .*back/corpus in the opposite direction"):
         train(tiny_run(data=[str(copy_corpus), str(back)]))
 
 
@@ -61,7 +61,9 @@ def test_a_corpus_of_the_other_direction_is_not_translated(
         generate(GenerateConfig(path=str(run), data=[str(folder)], gen_subset="valid", search=GreedyConfig()))
         return capsys.readouterr().out
 
-    with pytest.raises(DataError, match="back/corpus goes from tgt to src, and .*run translates the other way"):
+    with pytest.raises(
+        DataError, match="back/corpus goes from tgt to src, but .*run translates in the opposite direction"
+    ):
         translate(back)
     named_otherwise = with_languages(copy_corpus, tmp_path / "other", "src_1", "tgt_1")
     assert translate(named_otherwise) == translate(copy_corpus) != ""
@@ -73,7 +75,9 @@ def test_a_shortlist_of_the_other_direction_is_refused(tmp_path: Path) -> None:
     make_shortlist(ShortlistConfig(data=[str(corpus)], output=short))
     model = write_tiny_model(tmp_path / "model", updates=0)
     back = write_tiny_model(tmp_path / "back-model", updates=0, reverse=True)
-    with pytest.raises(UsageError, match="short was made for translating from de to en, and .* the other way"):
+    with pytest.raises(
+        UsageError, match="short was made for translating from de to en, but .* in the opposite direction"
+    ):
         Translator.load(back, device="cpu", shortlist=short)
     Translator.load(model, device="cpu", shortlist=short)
 
@@ -81,11 +85,13 @@ def test_a_shortlist_of_the_other_direction_is_refused(tmp_path: Path) -> None:
 def test_an_ensemble_of_both_directions_is_refused(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model", updates=0)
     back = write_tiny_model(tmp_path / "back-model", updates=0, reverse=True)
-    with pytest.raises(UsageError, match="model translates from de to en, and .*back-model the other way"):
+    with pytest.raises(UsageError, match="model translates from de to en, but .*back-model the other way"):
         Translator.load(f"{model}:{back}", device="cpu")
 
 
 def test_an_average_is_not_scored_on_the_other_direction(run: Path, back: Path) -> None:
     config = AverageConfig(inputs=[str(run)], output=str(run / "averaged"), device="cpu", data=[str(back)])
-    with pytest.raises(DataError, match="back/corpus goes from tgt to src, the other way than the model"):
+    with pytest.raises(
+        DataError, match="back/corpus is a corpus from tgt to src, the reverse of the model's direction"
+    ):
         average_checkpoints(config)

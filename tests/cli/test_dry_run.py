@@ -49,5 +49,5 @@ def test_a_sweep_is_refused_and_leaves_no_records(tmp_path: Path) -> None:
     corpus = write_tiny_corpus(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     result = run_copy("train", corpus, *TINY, "--dry-run", "-m", "seed=1,2", cwd=tmp_path)
-    assert result.returncode == 2 and b"--dry-run forecasts one run" in result.stderr
+    assert result.returncode == 2 and b"--dry-run estimates one run" in result.stderr
     assert sorted(tmp_path.rglob("*")) == before

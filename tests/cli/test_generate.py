@@ -295,7 +295,7 @@ def test_alignment_of_a_model_without_attention_is_refused(tmp_path):
 
 def test_corpus_of_another_vocabulary_is_refused(corpus, tmp_path):
     other = write_tiny_model(tmp_path / "m", updates=0, words=("rot",))
-    with pytest.raises(DataError, match="another source vocabulary"):
+    with pytest.raises(DataError, match="has a different source vocabulary than"):
         run(GenerateConfig(path=str(other), data=[str(corpus)]))
 
 
@@ -306,7 +306,7 @@ def test_translations_cut_off_at_the_limit_are_flagged(tmp_path, capsys, caplog)
     with caplog.at_level(logging.WARNING, "nmt"):
         lines = generated(capsys, path=str(path), input=str(source), search=search, format=OutputFormat.jsonl)
     assert json.loads(lines[1])["hypotheses"][0]["finished"] is False
-    assert "the length limit cut off 1 translation, first that of line 2" in caplog.text
+    assert "the length limit cut off 1 translation, the first on line 2" in caplog.text
 
 
 def test_lines_may_say_what_is_asked_of_their_translations(model: Path, tmp_path: Path) -> None:
@@ -326,10 +326,10 @@ def test_lines_may_say_how_long_their_translations_become(model: Path, tmp_path:
     found = nmt_generate(*command, "--workers", "2", "--batch-size", "1")
     long, usual, short = found.stdout.splitlines()
     assert len(long.split()) == 6 and usual == "a man" and len(short.split()) == 1
-    assert "the length limit cut off 2 translations, first that of line 1; raise --max-len-a or --max-len-b " in (
+    assert "the length limit cut off 2 translations, the first on line 1; raise --max-len-a or --max-len-b " in (
         found.stderr
     )
-    assert "(or max_length in the line) if they should go on" in found.stderr
+    assert "(or max_length in the line) for complete ones" in found.stderr
 
 
 def test_a_corpus_has_no_input_format(model: Path, corpus: Path) -> None:
@@ -437,13 +437,13 @@ PAIRS: dict[str, Any] = {"input_format": InputFormat.tsv, "format": OutputFormat
         ({}, "--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl"),
         ({"input_format": InputFormat.tsv}, "--format text shows no scores; add --format jsonl or fairseq"),
         ({"nbest": 2}, "leave out --nbest, --mbr and --rerank"),
-        ({**PAIRS, "shortlist": "x"}, "--score-reference looks at all pieces; leave out --shortlist"),
-        ({**PAIRS, "search": BeamConfig(coverage_penalty=1.0)}, "takes no account of --coverage-penalty; leave it out"),
-        ({**PAIRS, "search": BeamConfig(repetition_penalty=2.0)}, "takes no account of --repetition-penalty"),
-        ({**PAIRS, "search": BeamConfig(no_repeat_ngram=2)}, "takes no account of --no-repeat-ngram-size"),
-        ({**PAIRS, "search": BeamConfig(forbid_unknown=True)}, "takes no account of --forbid-unk"),
-        ({**PAIRS, "search": BeamConfig(min_len=3)}, "takes no account of --min-len"),
-        ({**PAIRS, "replace_unk": True}, "shows the text that it scores; leave out --replace-unk"),
+        ({**PAIRS, "shortlist": "x"}, "--score-reference uses the full vocabulary; leave out --shortlist"),
+        ({**PAIRS, "search": BeamConfig(coverage_penalty=1.0)}, "does not use --coverage-penalty; leave it out"),
+        ({**PAIRS, "search": BeamConfig(repetition_penalty=2.0)}, "does not use --repetition-penalty"),
+        ({**PAIRS, "search": BeamConfig(no_repeat_ngram=2)}, "does not use --no-repeat-ngram-size"),
+        ({**PAIRS, "search": BeamConfig(forbid_unknown=True)}, "does not use --forbid-unk"),
+        ({**PAIRS, "search": BeamConfig(min_len=3)}, "does not use --min-len"),
+        ({**PAIRS, "replace_unk": True}, "does not change the scored text; leave out --replace-unk"),
     ],
 )
 def test_scoring_without_references_or_with_several_translations_is_refused(
@@ -456,12 +456,12 @@ def test_scoring_without_references_or_with_several_translations_is_refused(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"search": BeamConfig(beam_size=2), "nbest": 3}, "nbest=3 is more than the beam of 2 finds; lower --nbest"),
-        ({"search": GreedyConfig(), "nbest": 2}, "greedy search finds one translation"),
+        ({"search": BeamConfig(beam_size=2), "nbest": 3}, "nbest=3 is more than search.beam_size=2; lower --nbest"),
+        ({"search": GreedyConfig(), "nbest": 2}, "greedy search finds only one hypothesis"),
         ({"replace_unk": True, "unk_dictionary": "no/dictionary"}, "no/dictionary"),
         ({"gen_subset": "valid"}, "--gen-subset valid is a split of a corpus folder; name the folder too"),
-        ({"output": "x.zst"}, "outputs are packed as .gz or .xz; give it another ending"),
-        ({"output": "-"}, "names no file: without --output translations go to standard output"),
+        ({"output": "x.zst"}, "output cannot be compressed as .zst; end the name in .gz or .xz"),
+        ({"output": "-"}, "--output - is not a file name; leave it out to write to standard output"),
     ],
 )
 def test_what_no_search_can_do_is_refused_before_a_model_is_looked_for(
@@ -475,7 +475,7 @@ def test_a_beam_wider_than_the_vocabulary_is_refused(model: Path, tmp_path: Path
     config = GenerateConfig(
         path=str(model), input=str(write(tmp_path / "lines", LINES)), search=BeamConfig(beam_size=99)
     )
-    with pytest.raises(UsageError, match=r"beam_size=99 is more than the model's \d+ target pieces; lower it"):
+    with pytest.raises(UsageError, match=r"beam_size=99 exceeds the \d+ tokens of the target vocabulary; lower it"):
         run(config)
 
 
@@ -509,7 +509,7 @@ def test_a_model_of_the_other_direction_reads_translations_back(
     backward = scored(generated(capsys, path=str(back), format=OutputFormat.jsonl, **given))
     for (_, both), (_, there), (_, and_back) in zip(scored(reranked), forward, backward):
         assert both == pytest.approx(there + and_back, abs=1e-4)
-    with pytest.raises(UsageError, match="translates from de to en; a model from en to de is needed"):
+    with pytest.raises(UsageError, match="translates from de to en; give a model from en to de"):
         generated(capsys, path=str(model), input=file, rerank=str(model))
 
 
@@ -524,7 +524,7 @@ def test_a_corpus_with_other_target_pieces_has_no_references_to_score(
     other.testpref, other.tokenizer = other.trainpref, WordsConfig()
     preprocess(other)
     options = {"path": str(model), "data": [str(tmp_path / "bin")], "format": OutputFormat.jsonl}
-    with pytest.raises(DataError, match="was made with another target vocabulary than"):
+    with pytest.raises(DataError, match="has a different target vocabulary than"):
         run(GenerateConfig(search=BeamConfig(), score_reference=True, **options))
 
 

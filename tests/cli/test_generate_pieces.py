@@ -141,7 +141,7 @@ def test_where_there_is_nothing_to_join_one_line_says_so(
         plain = generated(capsys, **options)
         assert "--remove-bpe" not in caplog.text
         assert generated(capsys, **options, remove_bpe=SUBWORD) == plain
-    assert caplog.text.count("--remove-bpe has nothing to join") == 1
+    assert caplog.text.count("--remove-bpe has no effect: the model's tokenizer already joins tokens") == 1
 
 
 def test_other_marks_than_the_corpus_has_get_a_warning(
@@ -149,7 +149,7 @@ def test_other_marks_than_the_corpus_has_get_a_warning(
 ) -> None:
     (tmp_path / "source").write_text("rot\n", encoding="utf-8")
     (line,) = generated(capsys, path=str(model), input=str(tmp_path / "source"), remove_bpe=PieceMarks.sentencepiece)
-    assert "--remove-bpe sentencepiece: the text that the model learned from has marks of subword_nmt" in caplog.text
+    assert "--remove-bpe sentencepiece does not match the training text of the model; use subword_nmt" in caplog.text
     assert line == joined(line, PieceMarks.sentencepiece)
 
 
@@ -189,5 +189,5 @@ def test_a_model_that_reranks_reads_pieces_where_they_are_joined(
 
 @pytest.mark.parametrize("flag", ["--remove-bpe", "--post-process"])
 def test_training_is_told_that_it_needs_no_such_flag(flag: str) -> None:
-    with pytest.raises(UsageError, match="validation joins pieces where the corpus says so"):
+    with pytest.raises(UsageError, match="validation joins tokens as the corpus records"):
         rewrite(["bin", flag], grammar_of(TrainConfig))

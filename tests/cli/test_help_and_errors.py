@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from nmt.config.composing.programs import program_of
+from nmt.native.library import processor
 from nmt_cli.command_line.programs import COMMANDS
 from tests.commands import run_copy
 
@@ -107,11 +110,15 @@ def test_no_command_loads_torchs_compiler_unasked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_version_names_the_program(command: str, tmp_path: Path) -> None:
+def test_version_names_the_program_and_what_it_runs_on(command: str, tmp_path: Path) -> None:
     import nmt
 
     done = start(command, "--version", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"{program_of(command)} {nmt.__version__}\n")
+    first, second = done.stdout.splitlines()
+    assert (done.returncode, first) == (0, f"{program_of(command)} {nmt.__version__}")
+    versions = f"torch {metadata.version('torch')}, hydra-core {metadata.version('hydra-core')}"
+    c_part = f"used, with {processor()} instructions" if processor() else "not built here, or switched off"
+    assert second == f"Python {platform.python_version()}, {versions}; C part: {c_part}"
 
 
 # Every kind of message is tested in tests/unit/config/test_refusals.py; here, that it reaches the user.
@@ -160,7 +167,7 @@ WRONG: list[tuple[str, str, list[str], str]] = [
         "a folder of presets that is not there",
         "score",
         ["--config-dir", "/absent"],
-        "there is no folder /absent with configurations",
+        "--config-dir /absent is not a folder",
     ),
     (
         "a file to score",
@@ -172,7 +179,7 @@ WRONG: list[tuple[str, str, list[str], str]] = [
         "text to preprocess",
         "preprocess",
         ["d/train.de.gz"],
-        "'d/train.de.gz' is neither a flag nor key=value; text is given without the suffix of its language: --trainpref d/t",
+        "'d/train.de.gz' is neither a flag nor key=value; give text without the suffix of its language: --trainpref d/t",
     ),
     (
         "a launcher that nobody has",
@@ -184,7 +191,7 @@ WRONG: list[tuple[str, str, list[str], str]] = [
         "a swept run folder",
         "train",
         ["-m", "checkpoint.save_dir=a,b"],
-        "checkpoint.save_dir is the folder of the sweep",
+        "checkpoint.save_dir takes one value in a sweep",
     ),
     (
         "an unknown option of Hydra, where only the configuration is printed",
@@ -212,17 +219,17 @@ def test_a_wrong_command_line_gets_one_line_and_status_2(
 @pytest.mark.parametrize(
     ("command", "advice"),
     [
-        ("generate", "a file to translate is given with --input news.de\n"),
-        ("train", "nmt-preprocess --trainpref news ... makes a corpus folder of text\n"),
-        ("shortlist", "a shortlist is learned from a corpus folder, which nmt-preprocess makes\n"),
-        ("average_checkpoints", "checkpoints are given with --inputs\n"),
+        ("generate", "to translate a file, give --input news.de\n"),
+        ("train", "make a corpus folder from text: nmt-preprocess --trainpref news ...\n"),
+        ("shortlist", "make a corpus folder with nmt-preprocess\n"),
+        ("average_checkpoints", "give checkpoints with --inputs\n"),
     ],
 )
 def test_a_file_in_place_of_a_corpus_folder_gets_advice(command: str, advice: str, tmp_path: Path) -> None:
     (tmp_path / "news.de").touch()
     done = start(command, "news.de", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"{program_of(command)}: news.de is a file, no corpus folder; {advice}"
+    assert done.stderr == f"{program_of(command)}: news.de is a file, not a corpus folder; {advice}"
 
 
 def test_a_dictionary_of_fairseq_in_place_of_a_corpus_folder_is_named(tmp_path: Path) -> None:
@@ -230,7 +237,7 @@ def test_a_dictionary_of_fairseq_in_place_of_a_corpus_folder_is_named(tmp_path: 
     done = start("train", "dict.de.txt", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(
-        "nmt-train: dict.de.txt is a dictionary of fairseq, no corpus folder; a corpus is made"
+        "nmt-train: dict.de.txt is a fairseq dictionary, not a corpus folder; make a corpus folder from text"
     )
 
 
@@ -246,8 +253,8 @@ def test_a_package_that_does_not_exist_is_a_matter_of_usage(tmp_path: Path) -> N
 
 def test_a_plugin_adds_presets_and_flags(tmp_path: Path) -> None:
     plugin = ["--user-dir", str(PLUGIN)]
-    assert "bag_of_words_tiny" in start("train", *plugin, "--help", cwd=tmp_path).stdout
-    assert "--gru-layers" in start("train", *plugin, "model=bag_of_words_tiny", "--help", cwd=tmp_path).stdout
+    assert "bag_of_words_tiny" in start("train", *plugin, "--help", "all", cwd=tmp_path).stdout
+    assert "--gru-layers" in start("train", *plugin, "model=bag_of_words_tiny", "--help", "all", cwd=tmp_path).stdout
 
 
 def test_a_plugin_that_cannot_be_imported_shows_its_traceback(tmp_path: Path) -> None:

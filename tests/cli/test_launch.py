@@ -65,8 +65,8 @@ def start(script: Path, *arguments: str, cwd: Path, **options: object) -> subpro
         (
             "closed",
             66,
-            "nmt-score: cannot use a/closed/file: Permission denied; check its name and its rights, and those of the "
-            "folders that it lies in",
+            "nmt-score: cannot use a/closed/file: Permission denied; check its name, its permissions, and "
+            "those of its parent folders",
         ),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_sweep_that_can_make_no_folder_says_which_option_names_it(script: Path
     (tmp_path / "multirun").write_text("mine")
     done = start(script, "sys=[print],[value]", "--multirun", cwd=tmp_path)
     message = done.stderr.decode().splitlines()[-1]
-    assert done.returncode == 73 and message.startswith("nmt-score: cannot make multirun/")
+    assert done.returncode == 73 and message.startswith("nmt-score: cannot create multirun/")
     assert message.endswith("choose another hydra.sweep.dir=FOLDER")
 
 

@@ -37,7 +37,7 @@ def test_a_model_of_a_plugin_is_trained_and_translates(tmp_path: Path) -> None:
     assert right >= 0.8 * len(unseen)
     without = run_copy("generate", "--path", "run", "--cpu", stdin=b"a b c\n", cwd=tmp_path)
     assert without.returncode == 2
-    said = f"model 'bag_of_words' is not registered; it was trained with --user-dir {PLUGIN}: give the same\n"
+    said = f"model 'bag_of_words' is not registered; the model was trained with --user-dir {PLUGIN}: add it\n"
     assert without.stderr.decode().endswith(said)
 
 

@@ -57,8 +57,8 @@ def test_the_report_is_logged_to_stderr(prefix: str, tmp_path: Path) -> None:
     )
     for said in (
         "train: 4 of 4 pairs kept",
-        f"train en: {sum(map(len, SOURCE))} pieces, 0 unknown (0.00 %)",
-        "WARNING | valid overlaps train: 4 of its pairs and 4 of its sources are there too",
+        f"train en: {sum(map(len, SOURCE))} tokens, 0 unknown (0.00 %)",
+        "WARNING | valid overlaps train: 4 of its pairs and 4 of its sources are also there",
         f"wrote {tmp_path}/corpus",
     ):
         assert said in result.stderr
@@ -89,7 +89,7 @@ def test_text_that_is_cut_already_is_told_of_unless_the_flag_says_how(
     result = run_copy("preprocess", *languages, "tokenizer=words", *flags)
     assert result.returncode == 0, result.stderr
     assert Corpus.open(tmp_path / "corpus").pair.target.marks.name == marks
-    assert (b"is cut into pieces of subword_nmt already" in result.stderr) == (not flags)
+    assert (b"is already segmented by subword_nmt" in result.stderr) == (not flags)
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_a_table_names_systems_and_marks_differences_that_are_hardly_chance(fold
     assert [line.split()[0] for line in lines[1:4]] == ["b", "a", "c"]
     assert "(p = 0.0050)*" in lines[2] and "*" not in lines[3] and "p" not in lines[1]
     assert lines[5].startswith("BLEU|nrefs:1|bs:200|seed:12345|")
-    assert lines[6] == "p: of a difference to b by chance; *: below 0.05"
+    assert lines[6] == "p: probability of the difference to b by chance; *: below 0.05"
     assert len(lines) == 7
 
 
@@ -183,9 +183,9 @@ def test_parts_of_a_text_are_scored_as_texts_of_their_own(folder: Path) -> None:
         (
             ["--sys", "a", "--paired", "bootstrap"],
             2,
-            "--paired compares systems with the first one; name more than one",
+            "--paired compares the first system with others; name at least two",
         ),
-        (["--sys", "a", "--sentence", "--confidence"], 2, "--sentence has the scores of single lines"),
+        (["--sys", "a", "--sentence", "--confidence"], 2, "--sentence prints scores of single lines"),
         (["--sys", "a", "--resamples", "9"], 2, "--resamples 9 is for --confidence and --paired"),
         (["--sys", "a", "--src", "src"], 2, "--src src is for --signs, --split-by length and"),
         (["--sys", "a", "b", "--confidence", "--resamples", "0"], 2, "resamples"),
@@ -193,7 +193,7 @@ def test_parts_of_a_text_are_scored_as_texts_of_their_own(folder: Path) -> None:
         (["--sys", "a", "few"], 65, "few has"),
         (["--sys", "a", "--split-by", "few"], 65, "each hypothesis needs its counterpart on the same line"),
         (["--sys", "a", "--split-by", "unlabelled"], 65, "unlabelled:2: the line has no label"),
-        (["--sys", "a", "--ref", "blank"], 65, "blank has nothing but empty lines"),
+        (["--sys", "a", "--ref", "blank"], 65, "blank has only empty lines"),
         (
             ["--sys", "a", "--metrics", "word_overlap", "--user-dir", "plugin.py", "--confidence"],
             2,
@@ -219,9 +219,9 @@ def test_what_does_not_go_together_is_said_in_one_line(
 @pytest.mark.parametrize(
     ("changed", "references", "said"),
     [
-        (str.lower, "ref", "the hypotheses are in lower case, and the references are not; --lowercase"),
-        (str.upper, "ref", "the hypotheses are in upper case, and the references are not; --lowercase"),
-        (str, "src", "the references are in upper case, and the hypotheses are not; --lowercase"),
+        (str.lower, "ref", "the hypotheses are in lower case, but the references are not; --lowercase"),
+        (str.upper, "ref", "the hypotheses are in upper case, but the references are not; --lowercase"),
+        (str, "src", "the references are in upper case, but the hypotheses are not; --lowercase"),
     ],
 )
 def test_another_casing_is_told(folder: Path, changed: Callable[[str], str], references: str, said: str) -> None:
@@ -246,15 +246,15 @@ def test_warnings_name_the_system_or_the_references(tmp_path: Path) -> None:
     for name, line in texts.items():
         (tmp_path / name).write_text(f"{line}\n" * 3, encoding="utf-8")
     lines = run_copy("score", "plain", "cut", "--ref", "plain", cwd=tmp_path).stderr.decode().splitlines()
-    assert len(lines) == 1 and "3 of 3 hypotheses of cut contain marks" in lines[0]
-    assert "the hypotheses of cut are compared in pieces with references in words" in lines[0]
+    assert len(lines) == 1 and "3 of 3 hypotheses of cut contain subword marks" in lines[0]
+    assert "the hypotheses of cut are in subword tokens, the references in words" in lines[0]
     lines = run_copy("score", "plain", "cut", "--ref", "cut", cwd=tmp_path).stderr.decode().splitlines()
-    assert len(lines) == 2 and "references are compared in pieces with hypotheses of plain in words" in lines[0]
+    assert len(lines) == 2 and "the references are in subword tokens, the hypotheses of plain in words" in lines[0]
     lines = run_copy("score", "plain", "--ref", "tokenised", cwd=tmp_path).stderr.decode().splitlines()
-    assert len(lines) == 1 and " the references look tokenised (punctuation stands apart)" in lines[0]
+    assert len(lines) == 1 and " the references look tokenized (spaces around punctuation)" in lines[0]
     asked = ("plain", "tokenised", "--ref", "tokenised")
     (line,) = run_copy("score", *asked, cwd=tmp_path).stderr.decode().splitlines()
-    assert " the hypotheses of tokenised, the references look tokenised" in line
+    assert " the hypotheses of tokenised, the references look tokenized" in line
 
 
 def test_scores_of_lines_have_their_numbers_in_the_files(tmp_path: Path) -> None:
@@ -490,4 +490,4 @@ def test_what_hinders_a_learned_metric_is_said_in_one_line(programs: Path) -> No
     nowhere = said(
         "metricx", *src, status=1, NMT_METRICX=f"sh -c 'for i in $(seq {COUNT}); do echo \"{line}\"; done > $4' x"
     )
-    assert "cannot read the scores that sh wrote: ValueError('one of them is not finite')" in nowhere
+    assert "cannot read the scores that sh wrote: ValueError('a score is not finite')" in nowhere

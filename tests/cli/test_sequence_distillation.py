@@ -1,4 +1,4 @@
-"""Distillation by sentences, as docs/objectives.md has it: translate, preprocess with the teacher's pieces, train."""
+"""Distillation by sentences, as docs/how-to/distill.md has it: translate, preprocess with the teacher's pieces, train."""
 
 from __future__ import annotations
 

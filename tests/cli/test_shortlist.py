@@ -41,7 +41,7 @@ def test_a_model_translates_the_same_with_the_pieces_that_it_needs(
     (tmp_path / "source").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
     with caplog.at_level("INFO", "nmt"):
         run(ShortlistConfig(data=[str(corpus)], output=str(tmp_path / "short"), per_piece=2, frequent=0))
-    assert "target pieces for a source piece, 4 for every sentence" in caplog.text
+    assert "target tokens per source token, 4 for every sentence" in caplog.text
     texts = []
     for chosen in (None, str(tmp_path / "short")):
         generate(
@@ -71,7 +71,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_learned(
     closed.mkdir(mode=0o500)
     monkeypatch.setattr("os.access", lambda path, mode: path != closed)  # who runs the tests may write anywhere
     for output, complaint in (
-        (tmp_path / "missing" / "short", "missing is not a folder; make it first"),
+        (tmp_path / "missing" / "short", "missing is not a folder; create it first"),
         (closed / "short", "no permission to write to"),
         (tmp_path, "is a folder or a device"),
     ):

@@ -111,8 +111,7 @@ def test_a_stored_search_that_does_not_suit_is_named_before_the_complaint(tmp_pa
     said, complaint = done.stderr.splitlines()
     assert said.endswith("searching as the model was validated: greedy")
     assert complaint == (
-        "nmt-generate: --mbr chooses among several translations, and the search finds 1 of a line; use --search beam or "
-        "sampling"
+        "nmt-generate: --mbr needs several hypotheses per line, but the search finds 1; use --search beam or sampling"
     )
 
 
@@ -123,4 +122,4 @@ def test_references_are_scored_without_what_scoring_takes_no_account_of(tmp_path
     line = ["--path", model, "--input", "pairs", "--input-format", "tsv", "--format", "jsonl", "--score-reference"]
     assert "beam, lenpen=0\n" in start("generate", *line, cwd=tmp_path).stderr
     done = start("generate", *line, "--coverage-penalty", "0.2", cwd=tmp_path, status=2)
-    assert "--score-reference takes no account of --coverage-penalty; leave it out" in done.stderr
+    assert "--score-reference does not use --coverage-penalty; leave it out" in done.stderr

@@ -207,7 +207,7 @@ def test_a_file_where_the_folder_of_a_sweep_should_be_is_one_line(
     (tmp_path / "file").write_text("mine")
     done = sweep(copy_corpus, tmp_path, "seed=1,2", f"checkpoint.save_dir=file{below}")
     assert done.returncode == 73 and (tmp_path / "file").read_text() == "mine"
-    assert done.stderr.splitlines()[-1].startswith(f"nmt-train: cannot make file{below}: ")
+    assert done.stderr.splitlines()[-1].startswith(f"nmt-train: cannot create file{below}: ")
     assert "Traceback" not in done.stderr
 
 

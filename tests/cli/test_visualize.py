@@ -61,7 +61,7 @@ def test_sentences_come_from_standard_input_and_translations_from_a_file(place):
 
 def test_a_page_says_what_has_no_mean(place):
     status, _, log = visualize(place, "--path model:lstm --input two --output x.html")
-    assert status == 0 and any("cross attention, which has no mean and is left out" in line for line in log), log
+    assert status == 0 and any("cross attention, which has no mean and is omitted" in line for line in log), log
     assert set(data_of((place / "x.html").read_text(encoding="utf-8"))[0]["kinds"]) == {"encoder", "decoder"}
 
 
@@ -97,7 +97,7 @@ def test_what_is_asked_for_is_drawn(place, line):
 @pytest.mark.parametrize(
     ("line", "status", "said"),
     [
-        ("--output x.html", 2, "name what is to be drawn"),
+        ("--output x.html", 2, "name a model (--path MODEL), or run folders"),
         ("--path model --input two", 2, "name the file to write"),
         ("--path model --input two --output x.pdf", 2, "the name must end in .html, .svg or .png"),
         ("--path model --positions --output x.html", 2, "the name must end in .svg or .png"),
@@ -109,9 +109,9 @@ def test_what_is_asked_for_is_drawn(place, line):
         ("--path model --input latin --output x.html", 65, "UTF-8"),
         ("--path model --input two --translations one --output x.html", 65, "two has 2 lines, one has 1"),
         ("--path model --input many --output x.svg", 2, "room for 20 sentences, and there are 21"),
-        ("--path model --input two --layer 9 --output x.svg", 2, "the model has 1 of cross attention"),
+        ("--path model --input two --layer 9 --output x.svg", 2, "the model has 1 layer of cross attention"),
         ("--path model --input two --head 5 --output x.svg", 2, "--head 5: a layer has 4"),
-        ("--path lstm --input two --kind encoder --output x.svg", 2, "there is: cross"),
+        ("--path lstm --input two --kind encoder --output x.svg", 2, "no such attention; choose from cross"),
         (
             "--path model:lstm --input two --output x.svg",
             2,
@@ -125,19 +125,23 @@ def test_what_is_asked_for_is_drawn(place, line):
         (
             "--path model --input one --translations long --output x.html",
             65,
-            "line 1 has 1500 pieces, and attention is kept",
+            "line 1 has 1500 tokens, more than the maximum",
         ),
-        ("--path model --positions --count 10001 --output x.svg", 2, "--count 10001: a picture has room for 10,000"),
+        (
+            "--path model --positions --count 10001 --output x.svg",
+            2,
+            "--count 10001: a picture has room for at most 10,000",
+        ),
         ("run run --output x.svg", 2, "named twice; name each run once"),
         ("run other ./run --output x.svg", 2, "named twice"),
         ("--path model:lstm --input two --member modle --output x.svg", 2, "did you mean 'model'"),
         ("--path model run --output x.svg", 2, "give one"),
-        ("run --threads 2 --output x.svg", 2, "--threads 2 is for computing with a model"),
-        ("--path model --positions --embeddings --output x.svg", 2, "two pictures"),
+        ("run --threads 2 --output x.svg", 2, "--threads 2 is for pictures of a model"),
+        ("--path model --positions --embeddings --output x.svg", 2, "--positions and --embeddings exclude each other"),
         ("--path model:lstm --positions --output x.svg", 2, "name one of them"),
         ("--path lstm --positions --output x.svg", 2, "adds no position vectors"),
         ("--path model --translations - --output x.svg", 2, "cannot both be read from standard input"),
-        ("run --translations one --output x.svg", 2, "is for attention"),
+        ("run --translations one --output x.svg", 2, "is for pictures of attention only"),
         ("run --smoothing 1 --output x.svg", 2, "smoothing=1.0 must be at least 0 and less than 1"),
         ("two --output x.svg", 66, "there is no run folder two"),
     ],

@@ -44,7 +44,7 @@ def test_a_gpu_with_little_memory_computes_in_halves(copy_corpus: Path, tmp_path
     options = [str(copy_corpus), *ON_GPU, *FP32, *large]
     run_one(*options, "--save-dir", str(tmp_path / "roomy"))
     log = run_one(*options, "--save-dir", str(tmp_path / "short"), FAKE_CUDA_MEMORY=str(15 * 2**20))
-    assert "doing it in halves" in log
+    assert "are split in halves" in log
     torch.testing.assert_close(losses(tmp_path / "short"), losses(tmp_path / "roomy"), rtol=1e-4, atol=0)
 
 

@@ -147,12 +147,12 @@ def test_fault_57_a_run_with_other_settings_is_refused_with_the_flag_that_goes_o
 def test_fault_57_a_run_with_other_sentences_is_refused(run: Path, make_copy_corpus: Callable[..., Path]) -> None:
     other = make_copy_corpus(train=601, valid=40, test=40)
     said = nmt_train(other, run, "--max-update", "7", status=2)
-    assert "data: the corpus or its vocabulary is another one" in said and "--reset-dataloader" in said
+    assert "data: the corpus or its vocabulary changed" in said and "--reset-dataloader" in said
 
 
 def test_fault_58_a_run_goes_on_in_another_number_format_with_a_notice(run: Path, copy_corpus: Path) -> None:
     said = nmt_train(copy_corpus, run, "--precision", "bf16", "--max-update", "7")
-    assert "the run resumes on cpu in bf16" in said and "after cpu in fp32" in said
+    assert "resuming on cpu in bf16" in said and "before, the run computed on cpu in fp32" in said
 
 
 def test_faults_59_and_60_a_lock_counts_as_long_as_its_process_lives(run: Path, copy_corpus: Path) -> None:
@@ -186,7 +186,7 @@ def test_fault_61_what_has_no_mean_is_refused_by_file_and_tensor(run: Path, tmp_
     assert f"{nan}: {name} contains NaN or infinity" in average(last, nan, output=mean, status=65)
     number = {"counter": torch.tensor(1)}
     one, two = (spoiled_copy(run, tmp_path / str(n), counter=number["counter"] * n) for n in (1, 2))
-    assert f"{two}: counter holds integers that differ" in average(one, two, output=mean, status=65)
+    assert f"{two}: the integers of counter differ" in average(one, two, output=mean, status=65)
     wide = spoiled_copy(run, tmp_path / "wide", **{name: torch.zeros(3, 3)})
     assert f"{name} has shape " in average(last, wide, output=mean, status=65)
     assert f"{last} is given twice" in average(last, last, output=mean, status=65)
@@ -197,7 +197,7 @@ def test_fault_61_what_has_no_mean_is_refused_by_file_and_tensor(run: Path, tmp_
 def test_fault_61_one_checkpoint_is_copied_with_a_warning(run: Path, tmp_path: Path) -> None:
     last, mean = checkpoints_in(run)[-1], tmp_path / "mean"
     done = run_copy("average_checkpoints", "--inputs", last, "--output", mean, "--no-validate")
-    assert done.returncode == 0 and b"WARNING | there is one checkpoint to average" in done.stderr
+    assert done.returncode == 0 and b"WARNING | averaging a single checkpoint: " in done.stderr
     assert torch.equal(*(next(iter(read_checkpoint(path).model.values())) for path in (last, mean)))
 
 

@@ -15,7 +15,7 @@ FAULTS: list[tuple[str, list[str], str]] = [
     (
         "39 a preset that is not there",
         ["model=lstmm"],
-        "unknown model 'lstmm' (did you mean 'lstm'?); --help lists all",
+        "unknown model 'lstmm' (did you mean 'lstm'?); --help presets lists all",
     ),
     ("40 a word for a number", ["--lr", "abc"], "optimizer.lr=abc is not a number (--lr)"),
     ("41 a value that is left open", ["checkpoint.save_dir=???"], "no value for checkpoint.save_dir; give checkpoint."),
@@ -28,7 +28,7 @@ FAULTS: list[tuple[str, list[str], str]] = [
         "43 several values that contradict each other",
         ["--max-tokens", "2", "--warmup-updates", "100"],
         "(1) scheduler.warmup_updates=100 is more than the whole run of 6 updates; lower --warmup-updates, or train "
-        "longer (--max-update or --max-epoch); (2) batching.max_tokens=2 is less than the 8 pieces of the longest",
+        "longer (--max-update or --max-epoch); (2) batching.max_tokens=2 is less than the 8 tokens of the longest",
     ),
     (
         "43 heads that do not divide the width",
@@ -59,7 +59,7 @@ def test_fault_44_a_flag_takes_any_value_as_it_is(copy_corpus: Path, tmp_path: P
 def test_faults_43_and_78_a_beam_wider_than_the_vocabulary_is_refused(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model", updates=0)
     line = refused("generate", "--path", model, "--beam", "99", "--cpu", status=2, stdin=b"rot\n")
-    assert "search.beam_size=99 is more than the model's 18 target pieces; lower it" in line
+    assert "search.beam_size=99 exceeds the 18 tokens of the target vocabulary; lower it" in line
 
 
 def test_fault_45_a_configuration_that_names_code_is_refused(tmp_path: Path) -> None:

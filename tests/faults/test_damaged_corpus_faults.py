@@ -104,7 +104,7 @@ WHEN_OPENING = [
     ),
     Damage(28, "flipped byte", lambda c: flip(c / "train.en.tokens.npy"), "its checksum differs", Verify.full),
     Damage(28, "flipped byte of the index", lambda c: flip(c / "train.en.offsets.npy"), "its checksum differs"),
-    Damage(28, "id beyond the vocabulary", high_id, r"sentence 1 holds id 60000, beyond \d+ pieces"),
+    Damage(28, "id beyond the vocabulary", high_id, r"sentence 1 holds id 60000, but the vocabulary has \d+ tokens"),
     Damage(
         29,
         "newer format",
@@ -177,14 +177,14 @@ def test_faults_31_and_37_text_and_corpus_that_change_under_a_run_do_it_no_harm(
     assert "train.en has changed since" in said and seen.exists()
     assert "read" in Corpus.open(folder).pair.source.vocabulary.pieces
     undisturbed = run_copy("train", folder, *TINY, "--max-update", "9", *line[2:])
-    assert undisturbed.returncode == 65 and b"was trained with other vocabularies" in undisturbed.stderr
+    assert undisturbed.returncode == 65 and b" and the corpus have different vocabularies" in undisturbed.stderr
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"one\ntwo\none\n", r"dict:3: 'one' stands in line 1 already"),
-        (b"one\n\ntwo\n", r"dict:2: '' is not one word"),
+        (b"one\ntwo\none\n", r"dict:3: 'one' is already in line 1"),
+        (b"one\n\ntwo\n", r"dict:2: '' must be one word"),
         (b"one\ntwo\xff\n", r"dict:2: bytes that are not UTF-8"),
     ],
 )

@@ -43,7 +43,7 @@ def test_fault_77_translations_that_reach_the_limit_are_shown_and_flagged(learne
 def test_fault_79_a_line_beyond_the_learned_positions_is_translated_in_parts(learned: Path) -> None:
     found, said = answers(learned, f"rot\n{'rot ' * 20}\n", "--max-len-b", "3")
     assert len(found) == 2
-    assert "line 2 has 20 pieces; it is translated in 3 parts (the model has no positions for more)" in said
+    assert "line 2 has 20 tokens; it is translated in 3 parts (the model's maximum)" in said
 
 
 LETTERS = "abcde" * 200_000
@@ -72,7 +72,7 @@ def test_a_line_of_a_million_letters_without_spaces_is_translated_in_parts(name:
     done = run_copy("generate", "--path", model, "--cpu", *limits, stdin=f"rot\n{LETTERS}\nrot\n".encode(), timeout=300)
     said = done.stderr.decode()
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 3 and "Traceback" not in said, said
-    parts = re.findall(r"line 2 has (\d+) pieces; it is translated in (\d+) parts", said)
+    parts = re.findall(r"line 2 has (\d+) tokens; it is translated in (\d+) parts", said)
     if name == "words":
         assert not parts  # one unknown word
     else:
@@ -85,7 +85,9 @@ def test_fault_79_training_on_a_sentence_beyond_the_learned_positions_is_refused
 ) -> None:
     model = "model=transformer_tiny model.positions=learned model.max_positions=4 --max-update 2 --cpu".split()
     said = refused("train", copy_corpus, *model, "--save-dir", tmp_path / "run", status=65)
-    assert "the longest source of split 'train' has 8 pieces, but the model reads only 4; raise its limit, or " in said
+    assert (
+        "the longest source of split 'train' has 8 tokens, but the model reads at most 4; raise its limit, or " in said
+    )
     assert not list((tmp_path / "run").glob("checkpoint-*"))
 
 
@@ -98,7 +100,7 @@ SCORED = ("--input-format", "tsv", "--score-reference", "--format", "jsonl", "--
         (b"rot\tred\nrot\n", "standard input, line 2 should have two fields"),
         (
             b"rot\tred\nrot\t" + b"red " * 20 + b"\n",
-            "line 2 has a reference of 20 pieces, and the model writes at most 7; leave the line out",
+            "the reference of line 2 has 20 tokens, but the model writes at most 7; remove the line",
         ),
     ],
 )

@@ -180,9 +180,7 @@ def test_a_vocabulary_that_the_arrays_do_not_fit_is_refused(words: int, engine: 
     with pytest.raises(DataError, match=r"tokenizer/joint\.json is damaged: \d+ bytes instead of \d+"):
         Translator.load(model, "cpu", engine=engine)
     seal(model)
-    with pytest.raises(
-        DataError, match=rf"^{model} was trained with other vocabularies .*; put back the tokenizer/ of "
-    ):
+    with pytest.raises(DataError, match=rf"^{model} and .* have different vocabularies; restore the tokenizer/ of "):
         Translator.load(model, "cpu", engine=engine)
 
 
@@ -191,7 +189,7 @@ def test_a_vocabulary_that_the_arrays_do_not_fit_ends_commands_with_one_line(wor
     give_vocabulary(model, words)
     seal(model)
     last = refused("generate", "--path", model, "--cpu", status=65)
-    assert f"{model} was trained with other vocabularies" in last and "put back the tokenizer/ of its run" in last
+    assert f"{model} and " in last and "have different vocabularies; restore the tokenizer/ of its run" in last
 
 
 @ENGINES
@@ -250,8 +248,8 @@ PICKLES = {
         checkpoint(b"}" + ARCH + inside(doubled(15)) + b"s"),
         "has fairseq's architecture",
     ),
-    "a list for a tensor": (checkpoint(tensors=b"}" + NAME + b"]s"), "holds 'a', which is not a tensor"),
-    "an integer for a name": (checkpoint(tensors=b"}K\x01]s"), "holds 1, which is not a tensor under a name"),
+    "a list for a tensor": (checkpoint(tensors=b"}" + NAME + b"]s"), "holds 'a', which is not a named tensor"),
+    "an integer for a name": (checkpoint(tensors=b"}K\x01]s"), "holds 1, which is not a named tensor"),
     "a million nested tuples": (checkpoint(b")" + b"\x85" * 1_000_000), "nested more than 100 levels deep"),
     "an integer of 5,000 digits": (checkpoint(b"}" + ARCH + inside(pickle.dumps(10**5000, 2)) + b"s"), "at most 128"),
     "integer keys": (checkpoint(b"}K\x01K\x02s"), "has no tensor"),

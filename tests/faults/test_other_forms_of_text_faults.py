@@ -114,13 +114,19 @@ def replaced(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
 
 SKIP, REPLACE = ("--on-invalid-utf8", "skip"), ("--on-invalid-utf8", "replace")
 FAULTS = [
-    Fault(1, "no pair on a line", replaced(b"one red house", b"x"), 65, r"NAME:2: (no column 2 in 1|.* is not JSON)"),
+    Fault(
+        1,
+        "no pair on a line",
+        replaced(b"one red house", b"x"),
+        65,
+        r"NAME:2: (no column 2, only 1 tab-separated column|.* is not JSON)",
+    ),
     Fault(2, "invalid utf-8", replaced(b"red", b"r\xffd"), 65, r"NAME:2:\d+: byte 0xff is not UTF-8 \(byte \d+ of"),
     Fault(2, "skipped", replaced(b"red", b"r\xffd"), 0, r"1 dropped: bytes that are not text", SKIP),
-    Fault(2, "replaced", replaced(b"red", b"r\xffd"), 0, r"NAME: bytes .* replaced by U\+FFFD in 1 line", REPLACE),
+    Fault(2, "replaced", replaced(b"red", b"r\xffd"), 0, r"NAME: replaced bytes .* with U\+FFFD in 1 line", REPLACE),
     Fault(3, "nul", replaced(b"red", b"r\0d"), 65, r"NAME:2:\d+: byte 0x00 is NUL"),
     Fault(4, "crlf", lambda content: content.replace(b"\n", b"\r\n"), 0, r"NAME: line 1 ends in CR LF"),
-    Fault(7, "byte-order mark", lambda content: b"\xef\xbb\xbf" + content, 0, r"NAME: the byte-order mark"),
+    Fault(7, "byte-order mark", lambda content: b"\xef\xbb\xbf" + content, 0, r"NAME: removed the byte-order mark"),
     Fault(7, "utf-16", lambda content: content.decode().encode("utf-16"), 65, r"NAME looks like UTF-16"),
     Fault(10, "no line feed at the end", lambda content: content[:-1], 0, WHOLE),
     Fault(11, "empty", lambda content: b"", 65, r"NAME is empty"),
@@ -165,7 +171,11 @@ def assert_no_pair_has_shifted(task: Task) -> None:
     [
         (3, b'{"en": "a\\u0000b", "de": "A"}', r"train\.jsonl:19: field 'en' holds NUL, which is not text"),
         (16, b'{"en": "a", "de": "\\udcff"}', r"train\.jsonl:19: field 'de' holds U\+DCFF, which is not a character"),
-        (1, b'{"en": "a"}', r"train\.jsonl:19: no field 'de'; there is en \(--fields names those of both sides\)"),
+        (
+            1,
+            b'{"en": "a"}',
+            r"train\.jsonl:19: no field 'de'; there is en \(set the fields of both sides with --fields\)",
+        ),
     ],
 )
 def test_faults_1_3_and_16_what_json_can_spell_is_refused_by_its_line(
@@ -179,7 +189,7 @@ def test_fault_1_line_counts_of_the_second_of_several_pairs_of_files(task: Task)
     task.write("more.en", SOURCE)
     task.write("more.de", TARGET[:-1])
     status, said = task.run("--trainpref", f"{task.folder}/train,{task.folder}/more")
-    assert status == 65 and re.search(r"more\.en has 18 lines, but .*more\.de has 17; .*cut short", said), said
+    assert status == 65 and re.search(r"more\.en has 18 lines, but .*more\.de has 17; .*seems truncated", said), said
     assert not (task.folder / "corpus").exists()
 
 

@@ -36,7 +36,7 @@ def arguments(task: Task) -> list[str]:
 @pytest.mark.parametrize(
     ("spoil", "status", "says"),
     [
-        (surplus_line, 65, "has 19; judging by"),
+        (surplus_line, 65, "has 19; by line lengths, they diverge"),
         (lambda task: (task.folder / "train.en").unlink(), 66, "neither "),
         (lambda task: task.make(), 73, "is not empty"),
     ],

@@ -173,12 +173,13 @@ def test_fault_66_a_batch_without_memory_is_done_in_halves_or_named(copy_corpus:
     """Torch's error is raised where there is no GPU to run out of memory."""
     said = nmt_train(copy_corpus, tmp_path / "run", "--max-update", "2", before=SHORTAGE.format(sentences=9))
     assert re.search(
-        r"out of memory at update 1 in a batch of \d+ sentences of up to .* pieces; doing it in halves", said
+        r"out of memory at update 1 in a batch of \d+ sentences of up to .* tokens; from now on .* are split in halves",
+        said,
     )
     said = nmt_train(
         copy_corpus, tmp_path / "none", "--max-update", "2", before=SHORTAGE.format(sentences=0), status=69
     )
-    batch = r"a batch of 1 sentence of up to \d+ source and \d+ target pieces"
+    batch = r"a batch of 1 sentence of up to \d+ source and \d+ target tokens"
     assert re.search(f"out of memory at update 1, in {batch}; lower --max-tokens", said.splitlines()[-1])
 
 
@@ -196,12 +197,12 @@ def test_fault_68_a_worker_that_is_killed_ends_its_command_with_a_sentence(sound
     task = Task(tmp_path)
     before = kill.format(module="nmt.preprocessing.encoding", name="module._encode_side")
     status, said = task.run("--workers", "2", before=before)
-    assert status == 74 and "has ended (SIGKILL); if memory was short, try fewer than workers=2 (--workers)" in said
+    assert status == 74 and "ended unexpectedly (SIGKILL); if memory was short, lower workers=2 (--workers)" in said
     assert not list(tmp_path.glob(".corpus*")) and not (tmp_path / "corpus").exists()
     before = kill.format(module="nmt.workers", name="module._outcome")
     line = ("--path", sound, "--cpu", "--workers", "2", "--max-tokens", "9", "--output", tmp_path / "out")
     said = refused("generate", *line, status=69, stdin=b"a b\n" * 20, before=before)
-    assert "a process that translated has ended (SIGKILL); if memory was short, lower --max-tokens or --workers" in said
+    assert "a worker process ended (SIGKILL); if memory ran out, lower --max-tokens or --workers" in said
     assert not list(tmp_path.glob("*out*"))
 
 
@@ -242,15 +243,13 @@ def test_faults_30_and_91_no_run_goes_on_with_another_tokenizer(copy_corpus: Pat
     other = task.make(joined_dictionary=True).folder
     run = shutil.copytree(sound, tmp_path / "run")
     said = nmt_train(other, run, "--max-update", "8", status=65).splitlines()[-1]
-    assert (
-        "was trained with other vocabularies than those of the corpus; give the corpus that it was trained on" in said
-    )
+    assert "and the corpus have different vocabularies; name the corpus that the run was trained on" in said
     said = refused("generate", other, "--path", run, "--gen-subset", "valid", "--cpu", status=65)
-    assert f"{other} was made with another source vocabulary than {run}" in said
+    assert f"{other} has a different source vocabulary than {run}" in said
     shutil.rmtree(run / "tokenizer")
     shutil.copytree(other / "tokenizer", run / "tokenizer")
     said = nmt_train(copy_corpus, run, "--max-update", "8", status=65).splitlines()[-1]
-    assert f"{run}/tokenizer has other vocabularies than the corpus" in said and "put the run's own back" in said
+    assert f"{run}/tokenizer and the corpus have different vocabularies; restore the tokenizer of the run" in said
     said = refused("generate", "--path", run, "--cpu", status=65, stdin=b"a\n")
     assert "tokenizer" in said
     shutil.rmtree(run / "tokenizer")

@@ -121,7 +121,7 @@ WHEN_PREPROCESSING = [
         "invalid utf-8 replaced",
         lambda t: t.change("train.de", b"TREE", b"TR\xff"),
         0,
-        r"replaced by U\+FFFD in 1 line",
+        r"replaced bytes that are not text with U\+FFFD in 1 line",
         REPLACE,
     ),
     Fault(3, "nul", lambda t: t.change("train.en", b"red", b"r\0d"), 65, r"train\.en:1:5: byte 0x00 is NUL"),

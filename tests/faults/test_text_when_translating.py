@@ -45,7 +45,7 @@ def test_fault_13_a_line_of_100000_words_is_translated_in_parts_and_named(model:
     long = "rot " * 100_000
     lines, said = translated(model, f"rot\n{long}\nein mann\n", "--max-len-a", "0", "--max-len-b", "3", "--beam", "1")
     assert len(lines) == 3 and (lines[0], lines[2]) == ("red", "a man") and lines[1].startswith("red")
-    assert "line 2 has 100000 pieces; it is translated in 98 parts" in said
+    assert "line 2 has 100000 tokens; it is translated in 98 parts" in said
 
 
 def test_fault_15_words_that_spell_a_special_are_words(model: Path) -> None:

@@ -146,7 +146,7 @@ def test_going_on_with_other_sentences_is_refused_and_possible(
     """Of the same vocabulary: nothing else would notice."""
     train(tiny_run(training=TrainingConfig(max_update=4)))
     other = {"data": [str(make_copy_corpus(train=601, valid=40, test=40))]}
-    with pytest.raises(UsageError, match="data: the corpus or its vocabulary is another one.*--reset-dataloader"):
+    with pytest.raises(UsageError, match="data: the corpus or its vocabulary changed.*--reset-dataloader"):
         train(tiny_run(**other))
     assert train(changed(tiny_run(**other), {"checkpoint.reset_dataloader": True})).update == 12
     assert train(tiny_run(**other)).update == 12, "from then on it is the run's own"

@@ -136,7 +136,7 @@ def test_other_text_is_another_run_unless_the_epoch_begins_anew(corpus: Path, tm
         ("--augment uper_case=0.1", 2, "unknown augmentation 'uper_case' (did you mean 'upper_case'?)"),
         ("--augment typos", 2, "such as typos=0.05"),
         ("--augment typos=0.1:word=1", 2, "typos has no option 'word' (did you mean 'words'?)"),
-        ("--unigram-alpha 0.2", 2, "variation.unigram_alpha (--unigram-alpha) needs pieces of a unigram model"),
+        ("--unigram-alpha 0.2", 2, "variation.unigram_alpha (--unigram-alpha) needs tokens of a unigram model"),
         ("--bpe-dropout 2", 2, "variation.bpe_dropout=2.0 must be at least 0 and less than 1"),
         ("--bpe-dropout 0.1 --unigram-alpha 1", 2, "exclude each other; set one of --bpe-dropout and --unigram-alpha"),
         ("--sampled-sides left", 2, "sampled_sides"),
@@ -168,6 +168,4 @@ def test_alignments_and_varied_text_exclude_each_other(make_corpus: Any, corpus:
     assert done.returncode == 0, done.stderr
     guided = ("--criterion", "guided_alignment", "--bpe-dropout", "0.1", *UNVALIDATED)
     said = nmt_train(tmp_path / "aligned", tmp_path / "run", *guided, status=2)
-    assert (
-        "word alignments, which are known for the stored pieces only; leave out --bpe-dropout" in said.splitlines()[-1]
-    )
+    assert "word alignments, which exist only for the stored tokens; leave out --bpe-dropout" in said.splitlines()[-1]

@@ -10,46 +10,8 @@ import string
 import subprocess
 from pathlib import Path
 
-from tests.documents import write_files
+from tests.documents import ROOT, prepared_names, write_files
 from tests.literally.shims import Shims
-
-# What stands in a document's folder before its first command: what its commands read and none of them makes.
-GIVEN: dict[str, str] = {
-    "README.md": "multi30k",
-    "docs/adding-a-component.md": "data-bin/x runs/x text",
-    "docs/adding-a-model.md": "data-bin/x source.txt",
-    "docs/aligning.md": "runs/de-en runs/en-de text",
-    "docs/benchmarks.md": "CORPUS",
-    "docs/coming-from-fairseq.md": "data-bin/iwslt14.tokenized.de-en",
-    "docs/comparing.md": "text systems",
-    "docs/configuration.md": "data-bin/x data-bin/multi30k data-bin/other runs/first runs/general runs/x source.txt",
-    "docs/corpora.md": "text",
-    "docs/getting-started.md": "text cut runs/other source.txt source.txt.gz",
-    "docs/mac.md": "data-bin/x",
-    "docs/models.md": "corpus",
-    "docs/objectives.md": "data-bin/x data-bin/medical runs/general runs/likelihood runs/big runs/x text",
-    "docs/one-gpu.md": "data-bin/x",
-    "docs/other-toolkits.md": "runs/x",
-    "docs/performance.md": "data-bin/en-de",
-    "docs/scoring.md": "text systems parses alignments",
-    "docs/several-gpus.md": "data-bin/en-de",
-    "docs/training.md": "data-bin/x data-bin/en-de data-bin/clean data-bin/back-translated runs/en-de runs/de-en text",
-    "docs/translating.md": "data-bin/en-de checkpoints source.txt",
-    "docs/visualizing.md": "runs/en-de runs/other runs/x text source.txt",
-    "examples/addition/README.md": "addition.txt.gz",
-    "examples/characters/README.md": "data",
-    "examples/date/README.md": "date.txt.gz",
-    "examples/figures/README.md": "data",
-    "examples/finetuning/README.md": "data",
-    "examples/multilingual/README.md": "data",
-    "examples/multi30k/README.md": "data",
-    "examples/parsing/README.md": "nltk_data data",
-    "examples/plugin/README.md": "data-bin/x source.txt",
-    "examples/r_drop/README.md": "data",
-    "examples/student/README.md": "data data/train.fr data/train.en data/valid.fr data/valid.en data/test.fr data/test.en "
-    "data/news.fr data/news.en",
-    "examples/table3/README.md": "data runs/wmt14/en-de/corpus",
-}
 
 # The same thing under several names.
 SAME = {
@@ -67,6 +29,9 @@ SAME = {
     "runs/big": "runs/x",
     "runs/de-en": "runs/x",
     "runs/other": "runs/en-de",
+    "models/en-de": "runs/en-de/averaged",
+    "data-bin/large": "data-bin/en-de",
+    "runs/base": "runs/en-de",
     "checkpoints": "runs/en-de",
 } | {
     f"data/{part}.{language}": f"text/{part.replace('news', 'train')}.{language.replace('fr', 'de')}"
@@ -103,7 +68,7 @@ def prepare(folder: Path, shims: Shims) -> None:
 
 def furnish(document: str, folder: Path, prepared: Path) -> None:
     """What the document's commands find: a copy of what was prepared, the files that it shows, and the examples."""
-    for name in GIVEN.get(document, "").split():
+    for name in prepared_names((ROOT / document).read_text(encoding="utf-8")):
         source = prepared / SAME.get(name, name)
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)

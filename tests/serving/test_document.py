@@ -1,4 +1,5 @@
-"""docs/serving.md: its requests are sent as they stand to a server with the models that it names, and answered so."""
+"""docs/reference/http.md and docs/how-to/deploy.md: their requests are sent as they stand to a server with the models that
+they name, and answered so."""
 
 from __future__ import annotations
 
@@ -18,12 +19,13 @@ from nmt.serving.config import ServeConfig
 from tests.documents import ROOT, fenced_blocks
 from tests.serving.servers import Server
 
-PAGE = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
+REFERENCE = (ROOT / "docs/reference/http.md").read_text(encoding="utf-8")
+PAGES = REFERENCE + (ROOT / "docs/how-to/deploy.md").read_text(encoding="utf-8")
 
 
 def examples() -> Iterator[tuple[list[str], list[Any]]]:
     """The requests of each block, and the answers that the block after it shows, if it does."""
-    blocks = list(fenced_blocks(PAGE))
+    blocks = list(fenced_blocks(PAGES))
     for (language, block), (other, after) in zip(blocks, [*blocks[1:], ("", "")]):
         requests = [line for line in block.splitlines() if line.startswith("curl ")]
         if language == "bash" and requests:
@@ -52,7 +54,7 @@ def without_figures(tree: Any) -> Any:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the examples need curl, which is not installed")
-def test_every_request_of_the_document_is_answered_as_it_says(server: Server, tmp_path: Path) -> None:
+def test_every_request_of_the_documents_is_answered_as_they_say(server: Server, tmp_path: Path) -> None:
     shown = 0
     for requests, answers in examples():
         found = []
@@ -64,18 +66,18 @@ def test_every_request_of_the_document_is_answered_as_it_says(server: Server, tm
         if answers:
             assert [without_figures(json.loads(text)) for text in found] == without_figures(answers)
             shown += 1
-    assert shown == 3
+    assert shown == 4
 
 
 def test_every_key_of_a_request_is_explained() -> None:
-    (table,) = re.findall(r"^\| key \| \|\n\|[-|]+\|\n(.*?)\n\n", PAGE, flags=re.DOTALL | re.MULTILINE)
+    (table,) = re.findall(r"^\| key \| value \|\n\|[-|]+\|\n(.*?)\n\n", REFERENCE, flags=re.DOTALL | re.MULTILINE)
     explained = {name for row in table.split("\n") for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert explained == set(request_forms._KEYS)
 
 
-def test_the_flags_that_the_document_names_exist() -> None:
+def test_the_flags_that_the_documents_name_exist() -> None:
     known = {flag.name for flag in flags_of(ServeConfig)}
-    named = set(re.findall(r"`(--[\w-]+)", PAGE))
+    named = set(re.findall(r"`(--[\w-]+)", PAGES))
     assert named - {"--no-web-page"} <= known
     assert {flag for flag in known if flag.startswith(("--max-", "--read-")) and "tokens" not in flag} - named == {
         "--max-source-length"

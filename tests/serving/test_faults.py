@@ -106,7 +106,7 @@ def test_a_client_that_is_slow_to_send_is_left(model: Path) -> None:
             head.sendall(b"POST /v1/translate HTTP/1.1\r\nHo")
             assert server.translate("rot") == ["red"]
             answer = b"".join(iter(lambda: body.recv(1000), b""))
-            assert answer.startswith(b"HTTP/1.1 408 ") and b'did not come within 1 second"' in answer
+            assert answer.startswith(b"HTTP/1.1 408 ") and b'was not received within 1 second"' in answer
             assert head.recv(1000) == silent.recv(1000) == b""
 
 
@@ -134,14 +134,17 @@ def test_a_full_queue_and_too_many_requests_are_told_with_when_to_come_again(mod
         assert first.result() == ["red"] * 3
         some = [threads.submit(server.translate, "rot") for _ in range(2)]
         until(lambda: server.metric("nmt_active_requests") == 2)
-        assert "2 requests are being answered" in server.post("/v1/translate", {"text": "rot"}).json["error"]
+        assert "2 requests in progress" in server.post("/v1/translate", {"text": "rot"}).json["error"]
         assert [one.result() for one in some] == [["red"]] * 2
 
 
 def test_what_takes_too_long_is_told(model: Path) -> None:
     with running("--path", model, "--workers", "1", "--timeout", "0.1", *SLOW) as server:
         answer = server.post("/v1/translate", {"text": "rot"})
-        assert (answer.status, answer.json) == (504, {"error": "not translated within 0.1 seconds"})
+        assert (answer.status, answer.json) == (
+            504,
+            {"error": "the request was not translated within 0.1 seconds; send fewer lines, or try again later"},
+        )
         assert server.metric("nmt_dropped_lines_total") == 1
 
 
@@ -153,7 +156,7 @@ def test_what_was_accepted_is_answered_after_a_signal(model: Path, expected: Tra
         until(lambda: server.metric("nmt_active_requests") == 20)
         assert server.stop(number) == 0
         assert [text for one in asked for text in one.result()] == expected(lines)
-        assert server.log[-1].endswith("stopped; every request that was accepted has been answered")
+        assert server.log[-1].endswith("stopped; all accepted requests were answered")
         with pytest.raises(ConnectionRefusedError):
             server.connect()
 
@@ -212,7 +215,7 @@ def test_lines_of_a_process_that_was_killed_are_translated_by_another(model: Pat
         os.kill(worker, signal.SIGKILL)
         assert [text for one in asked for text in one.result()] == expected(lines)
         assert server.metric("nmt_ended_workers_total") == server.metric("nmt_workers") == 1
-        assert any("has ended (SIGKILL); another one replaces it" in line for line in server.log)
+        assert any("ended (SIGKILL); starting another one" in line for line in server.log)
 
 
 def test_a_process_that_ends_while_nobody_asks_is_replaced(model: Path) -> None:
@@ -241,7 +244,9 @@ def test_a_model_without_attention_says_so(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "plain", updates=1, attention=AttentionKind.none)
     with running("--path", model, "--workers", "1") as server:
         answer = server.post("/v1/translate", {"text": "rot", "alignment": "soft"})
-        assert answer.status == 422 and "the model has no attention" in answer.json["error"]
+        assert (
+            answer.status == 422 and "alignment needs attention, which the model does not have" in answer.json["error"]
+        )
         assert server.post("/v1/translate", {"text": "rot"}).status == 200
 
 

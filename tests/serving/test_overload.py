@@ -195,7 +195,7 @@ def test_an_answer_above_the_limit_is_refused(model: Path) -> None:
     with running("--path", model, "--workers", "1", "--max-answer-bytes", "2000") as server:
         lines = {"text": ["rot schnee"] * 20, "nbest": 5, "alignment": "soft"}
         answer = server.post("/v1/translate", lines)
-        assert answer.status == 413 and answer.json["error"].startswith("the answer has more than 2,000 bytes")
+        assert answer.status == 413 and answer.json["error"].startswith("the response has more than 2,000 bytes")
         assert server.translate("rot") == ["red"]
 
 

@@ -157,7 +157,7 @@ def test_without_the_corpus_of_the_run_a_line_says_how_to_get_the_scores(
     result = average(tmp_path / "run")
     assert result.scores == [] and read_info(result.folder).scores == {}
     (line,) = warned(caplog)
-    assert "score of the average is not computed" in line and f"{tmp_path / 'corpus'} is not a folder" in line
+    assert "skipped the validation of the average" in line and f"{tmp_path / 'corpus'} is not a folder" in line
     assert "--data" in line and "\n" not in line
     named = average(tmp_path / "run", data=[str(copy_corpus)], overwrite=True)
     assert len(named.scores) == len(checkpoints_in(tmp_path / "run")) + 1
@@ -170,7 +170,7 @@ def test_a_corpus_that_was_named_must_be_there(run: Path) -> None:
 
 
 def test_a_corpus_of_other_vocabularies_is_refused(run: Path, make_copy_corpus: Callable[..., Path]) -> None:
-    with pytest.raises(NMTError, match="other vocabularies than the model"):
+    with pytest.raises(NMTError, match="and the model have different vocabularies"):
         average(run, data=[str(make_copy_corpus(train=2, valid=2))])
 
 
@@ -184,7 +184,7 @@ def test_a_precision_that_the_device_lacks_is_named(run: Path, caplog: pytest.Lo
     config = {**stored.config, "device": {"name": "cuda", "precision": "fp16", "threads": None}}
     write_checkpoint(run / "fp16", model=stored.model, config=config, info=stored.info)
     assert average(run, inputs=[str(run / "fp16")]).scores == []
-    assert "the run computes in fp16, which device cpu cannot" in warned(caplog)[1]
+    assert "the run computes in fp16, which device cpu does not support" in warned(caplog)[1]
 
 
 def test_an_unknown_device_is_refused_before_anything_is_averaged(run: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_failing_device_costs_the_scores_and_not_the_average(
     monkeypatch.setattr(Judge, "__call__", exhausted)
     result = average(run)
     assert result.scores == [] and read_checkpoint(result.folder).model
-    assert "not computed: out of memory" in warned(caplog)[0]
+    assert "skipped the validation of the average: out of memory" in warned(caplog)[0]
 
 
 def test_the_table_is_aligned_and_shows_what_is_missing() -> None:

@@ -162,7 +162,7 @@ def test_an_option_that_only_the_newer_of_two_checkpoints_knows_does_not_part_th
         ({"weight": torch.tensor([1.0, float("nan")])}, 3, "NaN"),
         ({"weight": torch.ones(3)}, 3, "shape"),
         ({"weight": torch.ones(2), "extra": torch.ones(1)}, 3, "extra"),
-        ({"weight": torch.ones(2)}, 4, r"another architecture than .*1 \(model.width: 3 -> 4\); they cannot"),
+        ({"weight": torch.ones(2)}, 4, r"and .*1 have different architectures \(model.width: 3 -> 4\) and cannot"),
         ({"weight": torch.tensor([1, 2])}, 3, "integers"),
     ],
 )
@@ -182,14 +182,14 @@ def test_the_same_checkpoint_twice_is_refused(run: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"inputs": []}, "say what to average"),
-        ({"output": ""}, "say where to write"),
+        ({"inputs": []}, "no checkpoints are given; set --inputs RUN_FOLDER"),
+        ({"output": ""}, "no folder for the average is given; set --output"),
         (
             {"num_update_checkpoints": 1, "num_epoch_checkpoints": 1},
             "--num-update-checkpoints and --num-epoch-checkpoints",
         ),
         ({"num_best_checkpoints": 1, "num_epoch_checkpoints": 1}, "--num-epoch-checkpoints and --num-best-checkpoints"),
-        ({"metric": "loss"}, "metric=loss chooses among the best; say how many: --num-best-checkpoints"),
+        ({"metric": "loss"}, "metric=loss selects the best checkpoints; set their number with --num-best-checkpoints"),
         (
             {"num_best_checkpoints": 1, "metric": "blue"},
             r"metric=blue .*did you mean 'bleu'.* loss, nll, ppl, .*bleu, .*chrf",
@@ -257,7 +257,7 @@ def test_checkpoints_without_any_score_are_named(run: Path) -> None:
 
 def test_runs_of_several_metrics_need_one_to_be_chosen(scored: Path) -> None:
     save(scored, 6, loss=1.0)
-    with pytest.raises(UsageError, match=r"several best-checkpoint metrics \(bleu, loss\)"):
+    with pytest.raises(UsageError, match=r"different best-checkpoint metrics \(bleu, loss\)"):
         best(scored, 2)
     assert best(scored, 2, metric="loss") == [2, 6]
 
@@ -312,7 +312,7 @@ def test_an_average_of_one_is_a_notice(run: Path, caplog: pytest.LogCaptureFixtu
     save(run, 1)
     with caplog.at_level(logging.WARNING, logger="nmt"):
         average(run)
-    assert "one checkpoint" in caplog.text
+    assert "averaging a single checkpoint" in caplog.text
 
 
 def test_checkpoints_of_runs_with_the_same_vocabularies_are_averaged(tmp_path: Path) -> None:
@@ -323,6 +323,6 @@ def test_checkpoints_of_runs_with_the_same_vocabularies_are_averaged(tmp_path: P
 def test_checkpoints_of_runs_with_other_vocabularies_of_the_same_size_are_refused(tmp_path: Path) -> None:
     words = {"one": WORDS, "two": WORDS[::-1]}
     runs = [write_tiny_model(tmp_path / name, updates=1, words=words[name]) for name in words]
-    with pytest.raises(DataError, match="other vocabularies"):
+    with pytest.raises(DataError, match="have different vocabularies and cannot be averaged"):
         average(tmp_path, inputs=[str(run) for run in runs], output=str(tmp_path / "mean"))
     assert not (tmp_path / "mean").exists()

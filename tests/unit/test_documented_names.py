@@ -13,8 +13,8 @@ import pytest
 import nmt
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "python.md"
-DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
+PAGE = ROOT / "docs" / "how-to" / "python.md"
+DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 EXAMPLES = sorted(ROOT.glob("examples/**/*.py"))
 BLOCK = re.compile(r"^ *```python\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 ROW = re.compile(r"^\| `(nmt[a-z_.]*)` \| (.*) \|$", re.MULTILINE)
@@ -38,7 +38,7 @@ def exists(module: str, name: str) -> bool:
 
 
 def listed() -> set[tuple[str, str]]:
-    """Return the modules and names in the table of docs/python.md."""
+    """Return the modules and names in the table of docs/how-to/python.md."""
     _, _, section = PAGE.read_text(encoding="utf-8").partition("\n## Import paths\n")
     return {(module, name) for module, names in ROW.findall(section) for name in re.findall(r"`(\w+)`", names)}
 

@@ -81,15 +81,15 @@ def test_work_in_one_piece_has_a_line_each_half_minute(caplog: pytest.LogCapture
         done.set()
         return True
 
-    with caplog.at_level(logging.INFO, "nmt"), going_on("learning pieces", wait=wait):
+    with caplog.at_level(logging.INFO, "nmt"), going_on("learning tokens", wait=wait):
         assert done.wait(60)
     assert waited == [30.0] * 3
-    assert caplog.messages == ["learning pieces: 30 seconds so far", "learning pieces: 60 seconds so far"]
+    assert caplog.messages == ["learning tokens: 30 seconds so far", "learning tokens: 60 seconds so far"]
 
 
 def test_the_thread_that_says_so_ends_with_the_work() -> None:
     before = threading.active_count()
-    with pytest.raises(KeyError), going_on("learning pieces"):
+    with pytest.raises(KeyError), going_on("learning tokens"):
         assert threading.active_count() == before + 1
         raise KeyError
     assert threading.active_count() == before
@@ -98,6 +98,6 @@ def test_the_thread_that_says_so_ends_with_the_work() -> None:
 def test_nothing_is_said_where_no_progress_is_wanted(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "nmt"):
         watched(ProgressStyle.none)("validated", "sentences", 10)(10)
-        with going_on("learning pieces", ProgressStyle.none, wait=lambda seconds: pytest.fail("it waits")):
+        with going_on("learning tokens", ProgressStyle.none, wait=lambda seconds: pytest.fail("it waits")):
             pass
     assert not caplog.messages

@@ -104,7 +104,7 @@ def test_a_configuration_must_be_a_dataclass(boxes: Registry[tuple[object, ...]]
 
 def test_an_unknown_name_lists_what_exists_and_the_nearest(boxes: Registry[tuple[object, ...]]) -> None:
     with pytest.raises(
-        UsageError, match=r"unknown box 'smal' \(did you mean 'small'\?\); there are: small\..*--user-dir"
+        UsageError, match=r"unknown box 'smal' \(did you mean 'small'\?\); there are: small; .*--user-dir"
     ):
         boxes.config_class("smal")
 

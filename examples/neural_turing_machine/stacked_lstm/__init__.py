@@ -1,7 +1,8 @@
-"""The baseline of Graves, Wayne and Danihelka 2014, arXiv:1410.5401, section 4: an LSTM that reads, and then answers.
+"""The LSTM baseline of Graves, Wayne and Danihelka 2014, arXiv:1410.5401, section 4.
 
-One stack of layers reads the source and goes on to answer, with no input but the end of the source and bos. Symbols are bits
-in and out, as they are for the Neural Turing Machine beside it. Importing this package registers the model `stacked_lstm`.
+One stack of layers reads the source and then writes the answer. Its only inputs for the answer are the end of the source and
+bos. Symbols are bits in the input and the output, as in nmt's Neural Turing Machine. Importing this package registers the
+model `stacked_lstm`.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
 E input channels, H hidden size, P layers, D = P H.
@@ -43,7 +44,7 @@ class StackedLSTMConfig:
 
     num_layers: int = option(3, help="layers of the LSTM")
     hidden_size: int = option(256, help="hidden size of each layer")
-    symbol_bits: int | None = option(None, help="bits of a symbol; null: as few as hold the vocabulary")
+    symbol_bits: int | None = option(None, help="bits per symbol; null: the fewest that hold the vocabulary")
 
     def __post_init__(self) -> None:
         require_positive("model", num_layers=self.num_layers, hidden_size=self.hidden_size)
@@ -69,7 +70,7 @@ class StackState(DecoderState):
 
 
 class TrainedStart(LSTMLayer):
-    """An LSTM whose state before the first step is learned."""
+    """An LSTM layer with a learned initial state."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size)
@@ -116,14 +117,14 @@ class StackedLSTM(EncoderDecoder):
         return StepOutput(memory.output.logits(outputs[:, 0]), False, StackState(states))
 
     def _answer(self, tokens: Tensor, states: States) -> tuple[Tensor, States]:
-        """[N, T] -> [N, T, D], from these states on: bos is an input, what was answered is none."""
+        """Run the layers on target tokens from these states. [N, T] -> [N, T, D]. The only input is bos, not the answer."""
         inputs = self.target_embedding(tokens) * (tokens == BOS)[..., None]
         return self._stack(inputs, lambda layer, x, number: layer(x, states[number]))
 
     def _stack(
         self, inputs: Tensor, run: Callable[[RecurrentLayer, Tensor, int], tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, States]:
-        """[N, T, E] -> [N, T, D], and the state of each layer after it."""
+        """Run all layers. [N, T, E] -> [N, T, D], and the last state of each layer."""
         outputs: list[Tensor] = []
         states = []
         for number, layer in enumerate(self.layers):

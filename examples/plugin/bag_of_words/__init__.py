@@ -1,7 +1,7 @@
-"""A plugin in one file: an encoder that forgets the order of words, and a GRU decoder.
+"""A plugin in one file: an encoder that ignores word order, and a GRU decoder.
 
-The encoder is the mean of the source embeddings, so it cannot tell "dog bites man" from "man bites dog"; a baseline
-that shows how much a task needs word order. Importing this package registers the model `bag_of_words`.
+The encoder is the mean of the source embeddings, so it cannot tell "dog bites man" from "man bites dog". As a baseline, it
+shows how much a task needs word order. Importing this package registers the model `bag_of_words`.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
 D model width, L layers of the decoder, V vocabulary.
@@ -59,14 +59,14 @@ class Bag(Memory):
 
 @dataclass
 class GRUState(DecoderState):
-    """What one step hands to the next."""
+    """The state between two steps of the decoder."""
 
     hidden: Tensor  # [N, L, D]
 
 
 @models.register("bag_of_words", BagOfWordsConfig)
 class BagOfWords(EncoderDecoder):
-    """Mean of embeddings -> GRU that reads it at every step."""
+    """A GRU decoder that reads the mean of the source embeddings at every step."""
 
     def __init__(self, config: BagOfWordsConfig, sizes: VocabularySizes) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Table 3 in miniature: a plugin that brings recipes, and nothing else."""
+"""Table 3 in miniature: a plugin that only has recipes."""

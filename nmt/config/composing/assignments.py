@@ -46,7 +46,7 @@ def read(overrides: Sequence[str]) -> list[Assignment]:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     except OverrideParseException as error:
         advice = "put quotes around special characters: \"key='a, b'\""
-        raise UsageError(f"cannot read {error.override}  ({advice})") from None
+        raise UsageError(f"cannot read {error.override} ({advice})") from None
     return [_assignment(override) for override in parsed]
 
 

@@ -27,7 +27,7 @@ NAMES_OF_FAIRSEQ: dict[str, dict[str, str]] = {
     },
     "scheduler": {
         "reduce_lr_on_plateau": "use plateau; its --lr-shrink is 0.5 unless given (fairseq's is 0.1)",
-        "fixed": "use constant; where --force-anneal N was given, halving with --halve-after N-1",
+        "fixed": "use constant, or for --force-anneal N halving with --halve-after N-1",
         "tri_stage": "use wsd",
     },
 }
@@ -63,16 +63,16 @@ def component_names(group: str) -> list[str]:
 def unknown_preset(group: str, name: str, plugin_folders: Sequence[Path] = ()) -> UsageError:
     """Return the error for a name that a group does not have."""
     if not name:
-        return UsageError(f"{group}= names nothing; {group}=NAME chooses, and --help lists the names")
+        return UsageError(f"{group}= has no value; give {group}=NAME (--help presets lists the names)")
     counterpart = NAMES_OF_FAIRSEQ.get(group, {}).get(name)
     if counterpart is not None:
-        return UsageError(f"{group} '{name}' of fairseq has another name here: {counterpart}")
+        return UsageError(f"fairseq's {group} '{name}' does not exist here: {counterpart}")
     choices = [*preset_names(group, plugin_folders), *component_names(group)]
     listed = f"there are: {', '.join(choices) or 'none'}"
     if len(choices) > MOST_LISTED:
-        listed = f"--help lists all {len(choices)}"
+        listed = f"--help presets lists all {len(choices)}"
     return UsageError(
-        f"unknown {group} '{name}'{did_you_mean(name, choices)}; {listed}. A plugin's presets need it: --user-dir PATH"
+        f"unknown {group} '{name}'{did_you_mean(name, choices)}; {listed}; for a preset of a plugin, add --user-dir PATH"
     )
 
 
@@ -86,4 +86,6 @@ def refuse_clashes(plugin_folders: Sequence[Path]) -> None:
                 raise UsageError(f"{file}: '{name}' is already a preset of nmt; rename the file")
             with contextlib.suppress(KeyError):  # this command does not use the group
                 if name in component_names(group):
-                    raise UsageError(f"{file}: '{name}' is a {group} itself; call its preset {name}_base, say")
+                    raise UsageError(
+                        f"{file}: '{name}' is a {group} itself; rename its preset, for example to {name}_base"
+                    )

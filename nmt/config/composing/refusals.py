@@ -28,7 +28,7 @@ def unknown_key(key: str, config_class: type) -> str:
     sections = {flag.key.rpartition(".")[0] for flag in options} - {""}
     known = sorted({*(flag.key for flag in options), *sections, *default_presets(config_class)})
     if key not in known and (programs := _programs_with(key)):
-        return f"unknown option {key}; it is chosen with {' and '.join(programs)}"
+        return f"unknown option {key}; it is an option of {' and '.join(programs)}"
     last = key.rpartition(".")[2]
     elsewhere = [other for other in known if other.rpartition(".")[2] == last and other != key]
     if key in known:
@@ -49,7 +49,9 @@ def unknown_key(key: str, config_class: type) -> str:
     if not siblings:
         return f"unknown option {key}{did_you_mean(key, known)}"
     if len(siblings) > MOST_LISTED:
-        return f"unknown option {key}; --help lists those of the {section} chosen"
+        topic = section.partition(".")[0] or "all"
+        listed = f"the options of the chosen {section}" if section else "all options"
+        return f"unknown option {key}; --help {topic} lists {listed}"
     return f"unknown option {key}; there are: {', '.join(siblings.values())}"
 
 
@@ -77,7 +79,7 @@ def wrong_value(key: str, shown: str, value: Any, hint: Any, config_class: type 
     refusal = f"{key}={shown} must be one of {', '.join(choices)}{flag}"
     meant = _NUMBERS_MEANT_FOR.get(key.rpartition(".")[2])
     if meant is not None and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return f"{refusal}; the number is {meant} {value}"
+        return f"{refusal}; for a number, use {meant} {value}"
     match = closest(str(value), choices)
     return f"{refusal}; did you mean {match}?" if match else refusal
 

@@ -49,7 +49,7 @@ def _chosen(item: str) -> Augment:
         share = float(number)
     if not 0.0 < share <= 1.0:
         raise UsageError(
-            f"{OPTION}: '{item}' needs the share of the pairs that are changed, above 0 and at most 1, such as {name}=0.05"
+            f"{OPTION}: '{item}' needs the fraction of pairs to change, above 0 and at most 1, such as {name}=0.05"
         )
     options = dict(_option(item, part, name, config_class) for part in others)
     return Augment(name, share, augmentations.build(config_class(**options)))
@@ -65,7 +65,7 @@ def _option(item: str, part: str, name: str, config_class: type) -> tuple[str, A
     try:
         return key, {"true": True, "false": False}[value] if kind is bool else kind(value)
     except (KeyError, ValueError):
-        raise UsageError(f"{OPTION}: '{item}': {key}={value} should be of type {kind.__name__}") from None
+        raise UsageError(f"{OPTION}: '{item}': {key}={value} must be of type {kind.__name__}") from None
 
 
 import_all(__name__, __path__)

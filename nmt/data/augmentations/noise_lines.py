@@ -14,8 +14,8 @@ from nmt.data.augmentations import augmentations
 class NoiseLinesConfig:
     """Both sides become the same meaningless words."""
 
-    words: int = option(6, help="most words of a line")
-    letters: int = option(5, help="most letters of a word")
+    words: int = option(6, help="Maximum number of words per line")
+    letters: int = option(5, help="Maximum number of letters per word")
 
     def __post_init__(self) -> None:
         require_positive("noise_lines", words=self.words, letters=self.letters)

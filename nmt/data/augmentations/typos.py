@@ -14,10 +14,10 @@ from nmt.data.augmentations import augmentations
 class TyposConfig:
     """Words of the source are mistyped."""
 
-    words: float = option(0.1, help="share of the words that are mistyped; one of them always is")
+    words: float = option(0.1, help="Fraction of words with a typo; at least one word per sentence")
 
     def __post_init__(self) -> None:
-        refuse((not 0.0 <= self.words <= 1.0, f"words={self.words} of typos must lie between 0 and 1"))
+        refuse((not 0.0 <= self.words <= 1.0, f"words={self.words} of typos must be at least 0 and at most 1"))
 
 
 @augmentations.register("typos", TyposConfig)

@@ -136,15 +136,15 @@ def _fitting(sides: Sequence[Lengths], options: BatchingConfig, chosen: Order | 
         return np.concatenate([numbers[~too_long] for numbers, too_long in _against_limits(sides, limits, chosen)])
     long = (numbers[too_long] for numbers, too_long in _against_limits(sides, limits, chosen))
     first = int(next(sentences[0] for sentences in long if len(sentences)))
-    lengths = " and ".join(f"{name} {int(side[first])}" for name, side in zip(("source", "target"), sides))
+    lengths = " and ".join(f"{int(side[first])} {name}" for name, side in zip(("source", "target"), sides))
     needed = options.exceeded([longest(side) for side in sides])
     raise DataError(
-        f"sentence {first} (counted from 0) has {lengths} pieces, more than a batch of "
-        f"{' and '.join(f'{option}={limit}' for option, (limit, _) in needed.items())}; {left_out} of {count} do not fit: "
+        f"sentence {first} (counted from 0) has {lengths} tokens, over the limit of a batch "
+        f"({' and '.join(f'{option}={limit}' for option, (limit, _) in needed.items())}); {left_out} of {count} do not fit: "
         + " and ".join(
             f"raise {option} (--{option.replace('_', '-')}) to {least}" for option, (_, least) in needed.items()
         )
-        + ("" if options.skip_long else ", or leave them out (--skip-long)")
+        + ("" if options.skip_long else ", or drop them (--skip-long)")
     )
 
 

@@ -271,8 +271,8 @@ def refuse_cut_text(pair: LanguagePair) -> None:
     for tokenizer in (pair.source, pair.target):
         if tokenizer.marks is not PieceMarks.none:
             raise UsageError(
-                f"variation.augment (--augment) changes raw text, and that of the corpus was cut into pieces of "
-                f"{tokenizer.marks.value} before; make the corpus of raw text, or leave --augment out"
+                f"variation.augment (--augment) needs raw text, but the text of the corpus was segmented by "
+                f"{tokenizer.marks.value} before; make the corpus from raw text, or leave --augment out"
             )
 
 

@@ -67,7 +67,7 @@ class Split:
 
     def target(self, index: int) -> Ids:
         if self.targets is None:
-            raise DataError(f"split '{self.name}' has no target side: it was made with only_source")
+            raise DataError(f"split '{self.name}' has no target side: it was made with --only-source")
         return self.targets[index]
 
 
@@ -162,7 +162,9 @@ class ShardedCorpus(Corpus):
         first = shards[0]
         for shard in shards[1:]:
             if shard.pair.digest() != first.pair.digest() or shard.pair.tag != first.pair.tag:
-                raise DataError(f"{shard.folder} and {first.folder} have different vocabularies; prepare one again")
+                raise DataError(
+                    f"{shard.folder} and {first.folder} have different vocabularies; prepare one of these shards again"
+                )
         splits = list(dict.fromkeys(split for shard in shards for split in shard.splits))
         return cls(folder, first.pair, {"splits": splits, "only_source": first.only_source}, tuple(shards))
 
@@ -189,8 +191,8 @@ def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) ->
     for first, second in itertools.combinations(corpora, 2):
         if second.pair.is_reverse_of(first.pair) and None in (first.pair.tag, second.pair.tag):
             raise DataError(
-                f"{first.folder} goes from {first.pair.source_lang} to {first.pair.target_lang}, and {second.folder} the "
-                f"other way; a model learns one direction: leave one of them out, or make each with a language tag (--tag)"
+                f"{first.folder} goes from {first.pair.source_lang} to {first.pair.target_lang}, {second.folder} in "
+                f"the opposite direction; leave one of them out, or make each with a language tag (--tag)"
             )
     for corpus in corpora[1:]:
         if corpus.pair.digest() != corpora[0].pair.digest():

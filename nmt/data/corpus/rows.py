@@ -36,7 +36,7 @@ class RaggedArray:
         self.is_large = len(self.values) > LARGE  # then each row is checked when it is read
         if not whole or any(bool(np.any(self.lengths[block] < least)) for block in blocks(len(self.lengths))):
             raise DataError(
-                f"{offsets} is damaged: its offsets do not cut the {len(self.values)} numbers beside it into sentences"
+                f"{offsets} is damaged: its offsets do not divide the {len(self.values)} stored numbers into sentences"
             )
 
     def __getitem__(self, index: int) -> Ids:
@@ -142,7 +142,7 @@ class StoredSentences(RaggedArray):
         highest = int(ids.max())
         if highest >= self._pieces or int(ids.min()) < 0:
             sentence = int(np.searchsorted(self.offsets, first + int(np.argmax(ids)), side="right"))
-            beyond = f"sentence {sentence} holds id {highest}, beyond {self._pieces} pieces"
+            beyond = f"sentence {sentence} holds id {highest}, but the vocabulary has {self._pieces} tokens"
             raise DataError(f"{self._path} is damaged: {beyond}")
         if bool(np.any(self.values[ends - 1] != EOS)):
             raise DataError(f"{self._path} is damaged: a sentence does not end in eos")
@@ -170,9 +170,7 @@ class StoredAlignments(RaggedArray):
         self._path, self._sides = positions, (source_lengths, target_lengths)
         odd = (bool(np.any(self.lengths[block] % 2)) for block in blocks(len(self.lengths)))
         if len(self.lengths) != len(source_lengths) or any(odd):
-            raise DataError(
-                f"{offsets} is damaged: it does not hold pairs of positions of {len(source_lengths)} sentences"
-            )
+            raise DataError(f"{offsets} is damaged: it does not hold alignments of {len(source_lengths)} sentences")
         if not self.is_large:
             for block in blocks(len(self.lengths)):
                 self._check(block)
@@ -194,5 +192,5 @@ class StoredAlignments(RaggedArray):
                 sentence = sentences.start + int(np.searchsorted(np.cumsum(counts), first, side="right"))
                 raise DataError(
                     f"{self._path} is damaged: sentence {sentence} has a pair with position {int(positions[first])}, but "
-                    f"only {int(side[sentence]) - 1} pieces"
+                    f"only {int(side[sentence]) - 1} tokens"
                 )

@@ -26,6 +26,6 @@ def shard_folders(folder: Path) -> list[Path]:
     paths = [folder / name_of(number, count) for number in range(1, count + 1)]
     if missing := [number for number, path in enumerate(paths, start=1) if not path.is_dir()]:
         raise MissingInputError(
-            f"{folder} lacks {len(missing)} of {count} shards, first {missing[0]}/{count} (--shard)"
+            f"{folder} lacks {len(missing)} of {count} shards; prepare the first with --shard {missing[0]}/{count}"
         )
     return paths

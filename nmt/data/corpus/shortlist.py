@@ -56,30 +56,32 @@ class Shortlist:
     @classmethod
     def load(cls, path: Path, pair: LanguagePair) -> Shortlist:
         if not path.is_file():
-            raise MissingInputError(f"{path} is no shortlist; nmt-shortlist makes one from a corpus folder")
+            raise MissingInputError(
+                f"{path} is not a vocabulary shortlist; make one from a corpus folder with nmt-shortlist"
+            )
         try:
             with safetensors.safe_open(path, "numpy") as file:
                 facts = file.metadata() or {}
                 arrays = {name: file.get_tensor(name) for name in ("offsets", "pieces", "always")}
         except (safetensors.SafetensorError, OSError) as error:
             raise DataError(
-                f"{path} is no shortlist, or is damaged ({error}); make it again with nmt-shortlist"
+                f"{path} is not a vocabulary shortlist, or is damaged ({error}); make it again with nmt-shortlist"
             ) from None
         if facts.get("format") != str(_FORMAT):
             raise DataError(f"{path} is a shortlist of format {facts.get('format')}; this version reads {_FORMAT}")
         if facts.get("vocabularies") != pair.digest():
             raise UsageError(
-                f"{path} was made for other vocabularies than the model's; make one from its corpus folder"
+                f"{path} was made for other vocabularies than the model's; make one from the corpus folder of the model"
             )
         languages = facts.get("source_lang", ""), facts.get("target_lang", "")
         if pair.is_reverse_of(replace(pair, source_lang=languages[0], target_lang=languages[1])):
             raise UsageError(
-                f"{path} was made for translating from {languages[0]} to {languages[1]}, and the model translates the other "
-                f"way; make one from a corpus folder of its direction"
+                f"{path} was made for translating from {languages[0]} to {languages[1]}, but the model translates in the "
+                f"opposite direction; make one from a corpus folder of its direction"
             )
         if facts.get("sha256") != _checksum(arrays):
             raise DataError(
-                f"{path} is damaged: its numbers are not those that were written; make it again with nmt-shortlist"
+                f"{path} is damaged: its checksum does not match its content; make it again with nmt-shortlist"
             )
         return cls(**arrays, digest=facts["vocabularies"], languages=languages)
 
@@ -94,7 +96,7 @@ def learn(split: Split, pair: LanguagePair, per_piece: int, frequent: int, max_p
     targets = [np.unique(split.target(number)[:-1]) for number in range(count)]
     both = [sides for sides in zip(sources, targets) if len(sides[0])]
     if not both:
-        raise DataError("the pairs of the corpus have no source pieces; there is nothing to learn a shortlist from")
+        raise DataError("the sources of the corpus have no tokens to learn a shortlist from")
     codes, groups = _pairs(both, width)
     different, index = np.unique(codes, return_inverse=True)
     probabilities = _lexicon(different // width, index, groups)

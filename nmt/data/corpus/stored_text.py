@@ -43,7 +43,7 @@ class StoredLines:
         self._offsets = map_integers(offsets)
         size = self._path.stat().st_size
         if len(self._offsets) == 0 or self._offsets[0] != 0 or self._offsets[-1] != size:
-            raise DataError(f"{offsets} is damaged: its offsets do not cut the {size} bytes beside it into lines")
+            raise DataError(f"{offsets} is damaged: its offsets do not divide the {size} bytes of text into lines")
         self._bytes = np.memmap(self._path, np.uint8, "r") if size else np.zeros(0, dtype=np.uint8)
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class StoredLines:
         begin, end = self._offsets[index : index + 2].tolist()
         line = self._bytes[begin:end].tobytes()
         if line.find(b"\n") != len(line) - 1 or not line:
-            raise DataError(f"{self._path} is damaged: no line ends where that from byte {begin} on should")
+            raise DataError(f"{self._path} is damaged: the line from byte {begin} on does not end where it should")
         try:
             return line[:-1].decode("utf-8")
         except UnicodeDecodeError as error:
@@ -72,7 +72,7 @@ class StoredPairs:
         if without:
             folders = ", ".join(str(corpus.folder) for corpus in without)
             raise DataError(
-                f"variation.augment (--augment) changes text, and of split '{split}' {folders} holds the pieces alone; "
+                f"variation.augment (--augment) needs the text of split '{split}', but {folders} stores only its tokens; "
                 f"make the corpus again with nmt-preprocess --keep-text"
             )
         self._parts = [

@@ -43,14 +43,14 @@ def stored_pair(folder: Path, options: ImportConfig) -> LanguagePair:
 def tokenizer_of(options: ImportConfig | PreprocessConfig, pieces: Sequence[str], *, target: bool = False) -> Tokenizer:
     """Return the tokenizer of ``--bpe`` and its file; ``target``: that of the targets, which may have another file."""
     if options.moses and options.bpe not in (Segmentation.subword_nmt, Segmentation.fastbpe):
-        raise UsageError(f"--moses is for --bpe subword_nmt or fastbpe, and here is {options.bpe.value}; leave it out")
+        raise UsageError(f"--moses is for --bpe subword_nmt or fastbpe, not {options.bpe.value}; leave it out")
     if options.bpe is Segmentation.none:
         if options.bpe_model is not None:
-            raise UsageError(f"say what {options.bpe_model} is: --bpe sentencepiece, subword_nmt or fastbpe")
+            raise UsageError(f"give the kind of {options.bpe_model}: --bpe sentencepiece, subword_nmt or fastbpe")
         return WordTokenizer(WordsConfig(), pieces)
     chosen = options.target_bpe_model if target and options.target_bpe_model is not None else options.bpe_model
     if chosen is None:
-        raise UsageError(f"--bpe {options.bpe.value} needs the file that cut the text: --bpe-model FILE")
+        raise UsageError(f"--bpe {options.bpe.value} needs the file that segmented the text: --bpe-model FILE")
     path = Path(chosen)
     if options.bpe is Segmentation.sentencepiece:
         return sentencepiece_of(path, pieces)

@@ -35,13 +35,12 @@ def read_fairseq_dictionary(path: Path) -> list[str]:
     for number, line in enumerate(_lines(path), start=1):
         match = _COUNTED.fullmatch(line.rstrip())
         if match is None:
-            raise DataError(f"{path}:{number}: {line[:60]!r} is not a piece and its count, as fairseq writes them")
+            raise DataError(f"{path}:{number}: {line[:60]!r} is not a token and its count, as fairseq writes them")
         piece = match["piece"]
         if piece in lines and not match["overwrite"]:
-            before = f"in line {lines[piece]}" if lines[piece] else "as a special symbol"
+            before = f"is also in line {lines[piece]}" if lines[piece] else "is a special symbol"
             raise DataError(
-                f"{path}:{number}: {piece!r} is there already, {before}; fairseq allows that only where the line ends in "
-                f"#fairseq:overwrite"
+                f"{path}:{number}: {piece!r} {before}; fairseq allows that only if the line ends in #fairseq:overwrite"
             )
         symbols.append(piece)
         lines[piece] = number
@@ -70,7 +69,7 @@ def read_marian_vocabulary(path: Path) -> list[str]:
         return _in_order(path, _mapping(path))
     lines = _lines(path)
     if "" in lines:
-        raise DataError(f"{path}:{lines.index('') + 1} is empty; a vocabulary of Marian has a piece on each line")
+        raise DataError(f"{path}:{lines.index('') + 1} is empty; a Marian vocabulary has a token on each line")
     return _checked(path, lines)
 
 
@@ -88,7 +87,7 @@ def read_ctranslate2_vocabulary(path: Path) -> list[str]:
     """Read a ..._vocabulary.json: a list of tokens."""
     pieces = read_json(path)
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-        raise DataError(f"{path} is damaged: it is no list of pieces")
+        raise DataError(f"{path} is damaged: it is not a list of tokens")
     return _checked(path, pieces)
 
 
@@ -105,19 +104,19 @@ def _mapping(path: Path) -> Any:
         tree = parse_yaml(text.encode(), _SAFE_LOADER)  # builds lists, dicts and text only
         return {piece: int(number) for piece, number in tree.items()}
     except (ValueError, TypeError, AttributeError):
-        raise DataError(f"{path} is damaged: it is no mapping of pieces to ids") from None
+        raise DataError(f"{path} is damaged: it is not a mapping of tokens to ids") from None
 
 
 def _in_order(path: Path, ids: Any) -> list[str]:
     """Sort tokens by their ids, which must be 0, 1, 2, ..."""
     whole = isinstance(ids, Mapping) and all(isinstance(piece, str) for piece in ids)
     if not whole or not all(type(number) is int for number in ids.values()):
-        raise DataError(f"{path} is damaged: it is no mapping of pieces to ids, each piece once")
+        raise DataError(f"{path} is damaged: it is not a mapping of tokens to ids, each token once")
     pieces = sorted(ids, key=ids.__getitem__)
     for expected, piece in enumerate(pieces):
         if ids[piece] != expected:
             raise DataError(
-                f"{path} has no piece with id {expected}, or two with id {ids[piece]}; ids must have no gaps"
+                f"{path} has no token with id {expected}, or two with id {ids[piece]}; ids must have no gaps"
             )
     return _checked(path, pieces)
 
@@ -127,12 +126,12 @@ def _checked(path: Path, pieces: list[str]) -> list[str]:
         raise DataError(f"{path} is empty")
     twice, count = Counter(pieces).most_common(1)[0]
     if count > 1:
-        raise DataError(f"{path} holds {twice!r} twice; each piece once")
+        raise DataError(f"{path} holds {twice!r} twice; delete one of them")
     try:
         "".join(pieces).encode("utf-8")
     except UnicodeEncodeError as error:
         raise DataError(
-            f"{path} is damaged: a piece holds {error.object[error.start]!r}, which is not a character"
+            f"{path} is damaged: a token holds {error.object[error.start]!r}, which is not a character"
         ) from None
     return pieces
 

@@ -139,11 +139,11 @@ class _LineReader:
                 yield [self._text(raw)]
                 self._offset += len(raw) + 1
         if self._invalid_lines:
-            done = "replaced by U+FFFD in" if self._invalid is InvalidText.replace else "the reason to skip"
-            logger.log(
-                self._notices,
-                f"{self._name}: bytes that are not text were {done} {quantity(self._invalid_lines, 'line')}",
-            )
+            count = quantity(self._invalid_lines, "line")
+            skipped = f"skipped {count} with bytes that are not text"
+            replaced = f"replaced bytes that are not text with U+FFFD in {count}"
+            done = replaced if self._invalid is InvalidText.replace else skipped
+            logger.log(self._notices, f"{self._name}: {done}")
 
     def _runs(self, pauses: bool) -> Iterator[bytes | Pause]:
         """Yield blocks of whole lines without the last line feed."""
@@ -203,7 +203,7 @@ class _LineReader:
         body = raw.removesuffix(b"\r")
         if body != raw and not self._carriage_returns_seen:
             self._carriage_returns_seen = True
-            notice = f"{self._name}: line {self._number} ends in CR LF; the carriage returns are left out"
+            notice = f"{self._name}: line {self._number} ends in CR LF; carriage returns are removed"
             logger.log(self._notices, notice)
         bad = _first_bad_byte(body)
         if bad is None:
@@ -221,7 +221,7 @@ class _LineReader:
             if run.startswith(signature):
                 raise DataError(f"{self._name} {advice}")
         if run.startswith(_UTF8_MARK):
-            logger.log(self._notices, f"{self._name}: the byte-order mark at the beginning is left out")
+            logger.log(self._notices, f"{self._name}: removed the byte-order mark at the beginning")
             self._offset = len(_UTF8_MARK)
         return run.removeprefix(_UTF8_MARK)
 
@@ -231,7 +231,7 @@ class _LineReader:
         in_line = in_file if self._number == 1 else bad  # the first line includes the byte-order mark
         return (
             f"{self._name}:{self._number}:{in_line}: byte 0x{body[bad]:02x} {what} (byte {in_file} of the file); "
-            f"mend it, or set on_invalid_utf8=replace or skip (--on-invalid-utf8)"
+            f"correct it, or set on_invalid_utf8=replace or skip (--on-invalid-utf8)"
         )
 
 

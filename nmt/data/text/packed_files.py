@@ -104,7 +104,7 @@ class _Guarded:
         self._size += len(block)
         if self._size > _BOMB_BYTES and self._packed.seekable() and self._size > _BOMB_RATIO * self._packed.tell():
             raise DataError(
-                f"{self._path} decompresses to more than {_BOMB_RATIO} times its size, which text does not; "
-                f"stopped after {self._size} bytes. Decompress it first if it is what you want"
+                f"{self._path} decompresses to more than {_BOMB_RATIO} times its size, which is unusual for text; "
+                f"stopped after {self._size} bytes: if the file is right, decompress it first"
             )
         return block

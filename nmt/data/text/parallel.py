@@ -132,7 +132,7 @@ class TabSeparated(OneFile):
         cells, needed = line.split("\t"), max(self.columns) + 1
         if len(cells) < needed:
             raise DataError(
-                f"{place}: no column {needed} in {len(cells)}, which tabs separate ({line[:_SHOWN]!r}); "
+                f"{place}: no column {needed}, only {quantity(len(cells), 'tab-separated column')} ({line[:_SHOWN]!r}); "
                 f"set the columns of source and target with --columns"
             )
         return [cells[column] for column in self.columns]
@@ -159,7 +159,7 @@ def _field(tree: Any, field: str, place: str) -> str:
         if not isinstance(node, dict) or name not in node:
             names = ", ".join(map(str, itertools.islice(node, 10))) if isinstance(node, dict) else type(node).__name__
             raise DataError(
-                f"{place}: no field '{field}'; there is {names or 'nothing'} (--fields names those of both sides)"
+                f"{place}: no field '{field}'; there is {names or 'nothing'} (set the fields of both sides with --fields)"
             )
         node = node[name]
     if not isinstance(node, str):
@@ -281,8 +281,8 @@ def misalignment(source: Iterable[str | None], target: Iterable[str | None]) -> 
     lengths = _characters(source), _characters(target)
     line = first_misaligned(*lengths)
     if line > min(map(len, lengths)):
-        return "they look aligned up to the end of the shorter one, which seems cut short"
-    return f"judging by the lengths of the lines they come apart near line {line}: compare them there"
+        return "they look aligned up to the end of the shorter one, which seems truncated"
+    return f"by line lengths, they diverge near line {line}: compare them there"
 
 
 def first_misaligned(source: npt.NDArray[np.float64], target: npt.NDArray[np.float64]) -> int:

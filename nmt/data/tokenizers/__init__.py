@@ -86,9 +86,9 @@ class Tokenizer(ABC):
         raise self._cannot("variation.unigram_alpha (--unigram-alpha)", "a unigram model", "unigram")
 
     def _cannot(self, option: str, kind: str, example: str) -> UsageError:
-        has = f"the corpus has others (tokenizer={tokenizers.name_of(type(self.config))})"
+        has = f"the corpus has tokenizer={tokenizers.name_of(type(self.config))}"
         return UsageError(
-            f"{option} needs pieces of {kind}, and {has}; leave it out, or make the corpus with tokenizer={example}"
+            f"{option} needs tokens of {kind}, but {has}; leave it out, or make the corpus with tokenizer={example}"
         )
 
     @abstractmethod

@@ -64,18 +64,19 @@ class BpeCodesConfig:
 
     word_ends: WordEnds = option(
         WordEnds.at_signs,
-        help="at_signs: pieces that go on end in @@; end_of_word: the last one of a word ends in </w>",
+        help="Word boundary marks: at_signs (@@ on all tokens of a word but the last) or end_of_word "
+        "(</w> on the last)",
     )
-    moses: bool = option(False, help="cut into words by the Moses rules first, and undo it in what is decoded")
-    language: str = option("", help="whose Moses rules, such as de")
-    normalize_punctuation: bool = option(False, help="with moses: quotes, dashes and the like as Moses normalizes them")
+    moses: bool = option(False, help="Split text into words by the Moses rules before BPE, and join them when decoding")
+    language: str = option("", help="Language of the Moses rules, such as de")
+    normalize_punctuation: bool = option(False, help="Normalize punctuation as Moses does; only with moses")
 
     def __post_init__(self) -> None:
         refuse(
             (self.moses and not self.language, "tokenizer.moses=true needs tokenizer.language, such as de"),
             (
                 self.normalize_punctuation and not self.moses,
-                "tokenizer.normalize_punctuation=true is a part of tokenizer.moses=true: set both",
+                "tokenizer.normalize_punctuation=true needs tokenizer.moses=true: set both",
             ),
         )
 
@@ -154,8 +155,8 @@ class BpeCodes(Tokenizer):
     def bpe_dropout(self, dropout: float) -> Sampler:
         if self._end_apart:
             raise UsageError(
-                "variation.bpe_dropout (--bpe-dropout) does not know merge operations of version 0.1, where the end of a "
-                "word is a part of its own; leave it out"
+                "variation.bpe_dropout (--bpe-dropout) does not support merge operations of version 0.1, which treat the "
+                "end of a word as a separate symbol; leave it out"
             )
         spelled = [self._spelled(piece) for piece in self.vocabulary.pieces]
         texts = {text for pair in self._ranks for text in (*pair, "".join(pair))}.union(*spelled)
@@ -221,7 +222,7 @@ def read_codes(codes: bytes) -> tuple[Ranks, bool]:
         raise DataError(f"byte {error.start} of the merge operations is not UTF-8") from None
     version = _VERSION.fullmatch(lines[0].strip())
     if version is not None and version[1] not in ("0.1", "0.2"):
-        raise DataError(f"the merge operations are of version {version[1]}; versions 0.1 and 0.2 are known")
+        raise DataError(f"the merge operations are of version {version[1]}; versions 0.1 and 0.2 are supported")
     ranks: Ranks = {}
     counted = False
     for number, line in enumerate(lines[version is not None :], start=1 + (version is not None)):
@@ -232,7 +233,7 @@ def read_codes(codes: bytes) -> tuple[Ranks, bool]:
                 ranks.setdefault((left, right), number)
                 counted = True
             case _:
-                raise DataError(f"line {number} of the merge operations is not two parts of a word: {line[:60]!r}")
+                raise DataError(f"line {number} of the merge operations is not two symbols: {line[:60]!r}")
     if version is not None:
         return ranks, version[1] == "0.1"
     # Without a version line: a separate end of a word shows the old rule.
@@ -295,8 +296,7 @@ class _Moses:
             import sacremoses
         except ImportError:
             raise UsageError(
-                "this tokenizer cuts text into words by the rules of Moses, which needs a package that is not installed: "
-                "pip install 'nmt-toolkit[moses]'"
+                "this tokenizer needs the Moses rules, whose package is not installed: pip install 'nmt-toolkit[moses]'"
             ) from None
         self._tokenizer: Any = sacremoses.MosesTokenizer(lang=language)
         self._detokenizer: Any = sacremoses.MosesDetokenizer(lang=language)

@@ -19,13 +19,13 @@ class ImportedBuilder(TokenizerBuilder):
         self._config = config
 
     def train(self, lines: Iterable[str], seed: int) -> Tokenizer:
-        raise self._refusal()
+        raise self._refusal("learned from text")
 
     def from_file(self, path: Path) -> Tokenizer:
-        raise self._refusal(f"not of {path} alone: ")
+        raise self._refusal(f"made from {path} alone")
 
-    def _refusal(self, why: str = "") -> UsageError:
+    def _refusal(self, origin: str) -> UsageError:
         return UsageError(
-            f"tokenizer={tokenizers.name_of(type(self._config))} is not made here, {why}it comes with an imported model; "
-            f"to cut text as that model does, give its folder: --srcdict FOLDER --tgtdict FOLDER"
+            f"tokenizer={tokenizers.name_of(type(self._config))} cannot be {origin}: it comes with an imported model; "
+            f"give the folder of that model as --srcdict FOLDER --tgtdict FOLDER"
         )

@@ -43,7 +43,7 @@ def read_pieces(path: Path) -> list[str]:
     """Read the file of ``write_pieces``."""
     pieces = read_json(path)
     if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
-        raise DataError(f"{path} is damaged: it should be a list of pieces")
+        raise DataError(f"{path} is damaged: it should be a list of tokens")
     if len(set(pieces)) != len(pieces):
         raise DataError(f"{path} is damaged: '{Counter(pieces).most_common(1)[0][0]}' occurs twice")
     return pieces
@@ -53,13 +53,11 @@ def read_pieces(path: Path) -> list[str]:
 class PieceListConfig:
     """Selection of the tokens of the training text."""
 
-    vocab_size: int | None = flag(
-        None, help="size of the vocabulary, the four special entries included; null: no limit"
-    )
-    min_count: int = flag(1, help="how often a piece must occur to be known")
+    vocab_size: int | None = flag(None, help="Vocabulary size including the four special tokens; null: no limit")
+    min_count: int = flag(1, help="Minimum number of occurrences of a token in the training text")
     multiple: int = option(
         1,
-        help="the size of the vocabulary is raised to a multiple of this by pieces that no text has",
+        help="Required divisor of the vocabulary size; unused tokens pad it",
         flag="--vocab-multiple",
     )
 
@@ -67,7 +65,7 @@ class PieceListConfig:
         require_positive("tokenizer", vocab_size=self.vocab_size, min_count=self.min_count, multiple=self.multiple)
         if self.vocab_size is not None and self.vocab_size <= len(SPECIALS):
             raise UsageError(
-                f"tokenizer.vocab_size={self.vocab_size} leaves no room beside the {len(SPECIALS)} special entries"
+                f"tokenizer.vocab_size={self.vocab_size} leaves no room after the {len(SPECIALS)} special tokens; raise it"
             )
 
 
@@ -126,7 +124,7 @@ class PieceListBuilder(TokenizerBuilder):
         if not frequent:
             raise UsageError(
                 f"no {self.what} of the training text occurs tokenizer.min_count={self._config.min_count} times; "
-                f"lower --min-count, or look into the training files"
+                f"lower --min-count, or check the training files"
             )
         frequent.sort(key=lambda piece: (-counts[piece], piece))
         room = None if self._config.vocab_size is None else self._config.vocab_size - len(SPECIALS)
@@ -147,20 +145,18 @@ class PieceListBuilder(TokenizerBuilder):
                 )
             match = self.listed.fullmatch(line)
             if match is None and line not in SPECIALS:
-                raise DataError(f"{path}:{number}: {line!r} is not one {self.what}, or one {self.what} and its count")
+                raise DataError(f"{path}:{number}: {line!r} must be one {self.what}, or one {self.what} and its count")
             piece = line if match is None or line in SPECIALS else match[1]
             if piece in lines:
-                raise DataError(f"{path}:{number}: {piece!r} stands in line {lines[piece]} already; each piece once")
+                raise DataError(f"{path}:{number}: {piece!r} is already in line {lines[piece]}; delete one of them")
             lines[piece] = number
         if not lines:
             raise DataError(f"{path} is empty")
         if is_dictionary_of_fairseq(path):
-            logger.info(
-                f"{path} is a dictionary as fairseq writes it: its pieces are taken in its order, its counts are not"
-            )
+            logger.info(f"{path} is a fairseq dictionary: its tokens keep their order, its counts are ignored")
         specials = [special for special in SPECIALS if lines.pop(special, 0)]
         if specials:
-            logger.warning(f"{path}: {' '.join(specials)} left out of the list; specials have ids of their own")
+            logger.warning(f"{path}: {' '.join(specials)} dropped from the list; special tokens have fixed ids")
         return self.tokenizer(self._config, lines)
 
 

@@ -58,32 +58,36 @@ class SentencePieceConfig:
 
     model_type: ClassVar[str]  # by sentencepiece's name
 
-    vocab_size: int = flag(8000, help="size of the vocabulary, the four special entries included")
+    vocab_size: int = flag(8000, help="Vocabulary size including the four special tokens")
     character_coverage: float = flag(
-        1.0, help="share of the characters that get a piece; 0.9995 for languages with thousands of characters"
+        1.0,
+        help="Fraction of characters in the training text that tokens cover; 0.9995 for languages with "
+        "thousands of characters",
     )
     normalization: Normalization = flag(
         Normalization.nmt_nfkc,
-        help="rewriting of characters: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf (fold case) or identity",
+        help="Unicode normalization: nmt_nfkc, nfkc, nmt_nfkc_cf, nfkc_cf (cf: case folding) or identity",
     )
-    byte_fallback: bool = flag(False, help="spell unknown characters in bytes: nothing is unknown")
-    user_defined_symbols: list[str] = flag([], help="texts that are always one piece, such as placeholders or tags")
-    hard_vocab_limit: bool = option(True, help="false: accept a smaller vocabulary where the text supports no more")
-    max_training_lines: int = flag(10_000_000, help="learn from a sample of at most this many lines")
+    byte_fallback: bool = flag(False, help="Spell unknown characters as bytes, so that no token is unknown")
+    user_defined_symbols: list[str] = flag([], help="Strings that are always one token, such as placeholders or tags")
+    hard_vocab_limit: bool = option(
+        True, help="Require the exact vocabulary size; otherwise accept a smaller one if the text supports no more"
+    )
+    max_training_lines: int = flag(10_000_000, help="Maximum number of lines sampled for learning the vocabulary")
 
     def __post_init__(self) -> None:
         require_positive("tokenizer", vocab_size=self.vocab_size)
         for symbol in self.user_defined_symbols:
             if not symbol or len(symbol.split()) != 1 or symbol.strip() != symbol:
                 raise UsageError(
-                    f"tokenizer.user_defined_symbols: {symbol!r} holds a space, or nothing; symbols are words"
+                    f"tokenizer.user_defined_symbols: {symbol!r} is empty or contains a space; each symbol must be one word"
                 )
         if self.max_training_lines <= _FEWEST_LINES:
             raise UsageError(
                 f"tokenizer.max_training_lines={self.max_training_lines} must be more than {_FEWEST_LINES}"
             )
         if not 0.9 <= self.character_coverage <= 1.0:
-            raise UsageError(f"tokenizer.character_coverage={self.character_coverage} must lie between 0.9 and 1")
+            raise UsageError(f"tokenizer.character_coverage={self.character_coverage} must be between 0.9 and 1")
 
 
 def _explained(config: SentencePieceConfig, message: str) -> str:
@@ -92,14 +96,14 @@ def _explained(config: SentencePieceConfig, message: str) -> str:
     if match := re.search(r"Vocabulary size too high .*<= (\d+)", message):
         return (
             f"tokenizer.vocab_size={size} is more than this text supports: set --vocab-size {match[1]} or less, "
-            f"or tokenizer.hard_vocab_limit=false to take what there is"
+            f"or tokenizer.hard_vocab_limit=false to accept fewer tokens"
         )
     if match := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
         return (
-            f"tokenizer.vocab_size={size} is less than the {match[1]} entries that the characters of this text need: "
+            f"tokenizer.vocab_size={size} is less than the {match[1]} tokens that the characters of this text need: "
             f"raise --vocab-size, or lower tokenizer.character_coverage={config.character_coverage}"
         )
-    return f"learning {size} pieces failed (tokenizer.vocab_size, --vocab-size): {message.strip()}"
+    return f"learning {size} tokens failed (tokenizer.vocab_size, --vocab-size): {message.strip()}"
 
 
 def sampled(lines: Iterable[str], most: int, seed: int) -> Iterator[str]:
@@ -345,7 +349,7 @@ class SentencePieceBuilder(TokenizerBuilder):
                     has_text = has_text or bool(line.strip())
                     yield from _parts(line)
                 if not has_text:
-                    raise DataError("there is no text to learn pieces from: every training line is empty")
+                    raise DataError("there is no text to learn tokens from: every training line is empty")
             except BaseException as error:  # Ctrl-C, too
                 errors.append(error)
                 raise
@@ -387,8 +391,8 @@ class SentencePieceBuilder(TokenizerBuilder):
     def from_file(self, path: Path) -> Tokenizer:
         if is_dictionary_of_fairseq(path):
             raise DataError(
-                f"{path} is a dictionary of fairseq (a piece and its count on each line), which does not say how text is "
-                f"cut; give the sentencepiece model that cut it, or take tokenizer=words for text that is cut already"
+                f"{path} is a fairseq dictionary (a token and its count on each line), which cannot segment text; "
+                f"give the sentencepiece model, or use tokenizer=words for text that is segmented already"
             )
         with damage_named(path):
             return SentencePieceTokenizer(self._config, read_foreign_model(path))

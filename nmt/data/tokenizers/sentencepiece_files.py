@@ -30,7 +30,7 @@ def read_foreign_model(path: Path) -> bytes:
     model = read_model(path)
     if not _survives(path):
         raise DataError(
-            f"tokenizer file {path} is damaged, or no sentencepiece model; a list of pieces needs tokenizer=words "
+            f"tokenizer file {path} is damaged, or not a sentencepiece model; a token list needs tokenizer=words "
             f"or tokenizer=char"
         )
     return model
@@ -43,7 +43,7 @@ def damage_named(path: Path) -> Iterator[None]:
         yield
     except (RuntimeError, AssertionError, UnicodeDecodeError) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise DataError(f"{path} is damaged: it is no sentencepiece model ({reason})") from None
+        raise DataError(f"{path} is damaged: it is not a sentencepiece model ({reason})") from None
 
 
 def read_model(path: Path) -> bytes:

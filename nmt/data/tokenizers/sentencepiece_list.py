@@ -33,7 +33,7 @@ class SentencePieceListConfig:
     """A sentencepiece model with a separate list of tokens, of an imported model."""
 
     language_tokens: bool = option(
-        False, help="a token such as >>deu<< that the list has is one piece at the beginning of a line"
+        False, help="Read a known language token such as >>deu<< at the beginning of a line as one token"
     )
 
 

@@ -14,27 +14,27 @@ from nmt.formats.ctranslate2.weights import write_specification
 from nmt.formats.model_card import TEXT, about_length_penalty, cut_by_sentencepiece, example, pieces_for
 from nmt.storage.run_folder import split_paths
 
-_OF_TEXT = """sentencepiece cuts text into them and joins them (`pip install ctranslate2 sentencepiece`).
+_OF_TEXT = """sentencepiece tokenizes and detokenizes text (`pip install ctranslate2 sentencepiece`).
 
 import ctranslate2
 import sentencepiece
 
-folder = "."  # where this file stands
+folder = "."  # the folder of this file
 source = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/tokenizer/$source.model")
 target = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/tokenizer/$target.model")
 translator = ctranslate2.Translator(folder)
-pieces = source.encode(["$text"], out_type=str)
-for found in translator.translate_batch(pieces, beam_size=5, suppress_sequences=[["<pad>"], ["<s>"]]):
-    print(target.decode(found.hypotheses[0]))
+tokens = source.encode(["$text"], out_type=str)
+for result in translator.translate_batch(tokens, beam_size=5, suppress_sequences=[["<pad>"], ["<s>"]]):
+    print(target.decode(result.hypotheses[0]))
 """
-_OF_PIECES = """Text has to be cut as it was for training; what nmt cuts it with is in `tokenizer/`.
+_OF_PIECES = """Tokenize text as for training; `tokenizer/` holds nmt's tokenizer.
 
 import ctranslate2
 
-folder = "."  # where this file stands
+folder = "."  # the folder of this file
 translator = ctranslate2.Translator(folder)
-for found in translator.translate_batch([$pieces], beam_size=5, suppress_sequences=[["<pad>"], ["<s>"]]):
-    print(" ".join(found.hypotheses[0]))
+for result in translator.translate_batch([$tokens], beam_size=5, suppress_sequences=[["<pad>"], ["<s>"]]):
+    print(" ".join(result.hypotheses[0]))
 """
 
 
@@ -71,8 +71,8 @@ class CTranslate2(Format):
         stems = ["joint"] * 2 if model.pair.one_tokenizer else ["source", "target"]
         how = example(_OF_TEXT, text=TEXT, source=stems[0], target=stems[1])
         if not cut_by_sentencepiece(model):
-            how = example(_OF_PIECES, pieces=pieces_for(model))
-        return f"It translates pieces, not text. {how}\n\n{about_length_penalty(model, 'CTranslate2')}"
+            how = example(_OF_PIECES, tokens=pieces_for(model))
+        return f"The model translates tokens, not text. {how}\n\n{about_length_penalty(model, 'CTranslate2')}"
 
 
 class CTranslate2Export(ComparedModel):

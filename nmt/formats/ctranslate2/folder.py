@@ -38,8 +38,8 @@ class CTranslate2Folder:
         file = read_model_file(self.path / "model.bin")
         if (file.kind, file.revision) != (_KIND, _REVISION):
             raise DataError(
-                f"{self.path / 'model.bin'} holds a {file.kind} of revision {file.revision}; of CTranslate2's models a "
-                f"{_KIND} of revision {_REVISION} can be read, which translates"
+                f"{self.path / 'model.bin'} holds a {file.kind} of revision {file.revision}; nmt reads only "
+                f"translation models: {_KIND}, revision {_REVISION}"
             )
         symbols = self._symbols()
         specials = [_specials(config, some, self.path) for some in symbols]
@@ -55,17 +55,17 @@ class CTranslate2Folder:
         config = read_mapping(path)
         for name in ("unk_token", "bos_token", "eos_token", "decoder_start_token"):
             if not isinstance(config.get(name), str):
-                raise DataError(f"{path}: {name}={shown(config.get(name))} should be a piece of the vocabulary")
+                raise DataError(f"{path}: {name}={shown(config.get(name))} must be a token of the vocabulary")
         if config.get("add_source_bos"):
-            raise DataError(f"{path}: add_source_bos is true, and a source of ours begins with its first piece")
+            raise DataError(f"{path}: add_source_bos is true, but nmt puts no token before a source")
         if not config.get("add_source_eos"):
             raise DataError(
-                f"{path}: add_source_eos is not true, and a source of ours ends in {config['eos_token']}; if what cuts text "
-                f"for this model adds it, as tokenizers of Hugging Face do, set it to true there"
+                f"{path}: add_source_eos is not true, but nmt ends each source with {config['eos_token']}; if the "
+                f"model's tokenizer adds it, as those of Hugging Face do, set it to true"
             )
         epsilon = config.get("layer_norm_epsilon")
         if epsilon is not None and (type(epsilon) is not float or not 0 < epsilon < 1):
-            raise DataError(f"{path}: layer_norm_epsilon={shown(epsilon)} should be a number between 0 and 1")
+            raise DataError(f"{path}: layer_norm_epsilon={shown(epsilon)} must be a number between 0 and 1")
         return config
 
     def _symbols(self) -> list[list[str]]:
@@ -87,7 +87,8 @@ class CTranslate2Folder:
         if weights.start == PAD:  # an embedding of zeros, as Marian's; padding has the same
             if pad is not None and weights.target.embedding[pad].any():
                 raise DataError(
-                    f"{self.path} begins translations with an embedding of zeros, and that of {symbols[pad]} is not"
+                    f"{self.path} begins translations with a zero embedding, but the embedding of {symbols[pad]} is "
+                    "not zero"
                 )
             return PAD
         if token not in symbols:
@@ -106,8 +107,8 @@ class CTranslate2Folder:
         for order, side in ((source, pair.source), (target, pair.target)):
             if side.vocabulary.pieces[len(SPECIALS) :] != order.pieces:
                 raise DataError(
-                    f"{stored} has other pieces than the vocabulary of {self.path}; move it away, and say what cuts the "
-                    f"text: --bpe"
+                    f"{stored} does not match the vocabulary of {self.path}; move it away, and name the tokenizer "
+                    f"with --bpe"
                 )
         return pair
 

@@ -44,8 +44,8 @@ def read_model_file(path: Path) -> ModelFile:
     version = cursor.number(4)
     if version != _VERSION:
         raise DataError(
-            f"{path} is not a model of CTranslate2 in version {_VERSION} of its layout (it begins with {version}); convert "
-            f"the original model with CTranslate2 3 or 4"
+            f"{path} is not a CTranslate2 model of file version {_VERSION} (it begins with {version}); convert the "
+            f"original model with CTranslate2 3 or 4"
         )
     kind, revision = cursor.text(), cursor.number(4)
     stored: dict[str, Numbers] = {}
@@ -64,7 +64,7 @@ def read_model_file(path: Path) -> ModelFile:
         if name in scales:
             continue
         if name not in values or alias in values:
-            raise cursor.damage(f"'{alias}' is to be the same as '{name}', which cannot be")
+            raise cursor.damage(f"'{alias}' is an invalid alias of '{name}'")
         values[alias] = values[name]
     cursor.require_end()
     dotted = {name.replace("/", "."): value for name, value in values.items()}
@@ -79,7 +79,7 @@ def _dequantized(name: str, stored: dict[str, Numbers], cursor: _Cursor) -> Numb
     if scale is None or array.dtype.kind != "i":
         return array
     if scale.dtype != np.float32 or scale.shape not in ((), array.shape[:1]) or not bool((scale > 0).all()):
-        raise cursor.damage(f"the variable '{name}_scale' holds no scale of '{name}'")
+        raise cursor.damage(f"the variable '{name}_scale' is not a valid scale of '{name}'")
     values: Array = array.astype(np.float32) / scale.reshape(scale.shape + (1,) * (array.ndim - scale.ndim))
     return values
 
@@ -117,7 +117,7 @@ class _Cursor:
 
     def require_end(self) -> None:
         if self._at != len(self._data):
-            raise self.damage(f"{len(self._data) - self._at:,} bytes are left after its end")
+            raise self.damage(f"{len(self._data) - self._at:,} bytes follow its end")
 
     def damage(self, what: str) -> DataError:
         return DataError(f"{self._path} is damaged: {what}")
@@ -125,7 +125,7 @@ class _Cursor:
     def _take(self, count: int) -> Numbers:
         end = self._at + count
         if end > len(self._data):
-            raise self.damage(f"it ends after {len(self._data):,} bytes, in the middle of what should be there")
+            raise self.damage(f"it ends too early, after {len(self._data):,} bytes")
         content = self._data[self._at : end]
         self._at = end
         return content

@@ -105,13 +105,13 @@ def write_specification(weights: TransformerWeights, longest: int) -> Any:
 
 def _require_supported(weights: TransformerWeights) -> None:
     if weights.is_recurrent:
-        raise UsageError("CTranslate2 knows no SSRUs (model.decoder=ssru); export to safetensors")
+        raise UsageError("CTranslate2 does not support SSRU decoders (model.decoder=ssru); export to safetensors")
     if weights.source.positions is PositionsInHeads.alibi:
-        raise UsageError("CTranslate2 knows positions by slopes (alibi) in decoders alone; export to another format")
+        raise UsageError("CTranslate2 supports ALiBi positions only in decoders; export to another format")
     if (head_size := unusual_head_size(weights)) is not None:
         raise UsageError(
-            f"CTranslate2 has heads of d_model / num_heads = {weights.width // weights.num_heads} numbers, and the model's "
-            f"have {head_size}; export to another format"
+            f"CTranslate2 needs heads of size d_model / num_heads = {weights.width // weights.num_heads}, but the "
+            f"model's have size {head_size}; export to another format"
         )
 
 
@@ -135,8 +135,8 @@ def _for_all_heads(vectors: Array, rows: int) -> Array:
     """[H, R, d] -> [rows, d], filled up with zeros."""
     if bool((vectors != vectors[:1]).any()):
         raise UsageError(
-            "CTranslate2 has the vectors of relative positions once for all heads, and the model has them for each; use "
-            "another format"
+            "CTranslate2 shares the vectors of relative positions among heads, but the model has separate ones; "
+            "export to another format"
         )
     filled = np.zeros((rows, vectors.shape[2]), dtype=np.float32)
     filled[: vectors.shape[1]] = vectors[0]
@@ -165,8 +165,8 @@ def read_weights(file: ModelFile, origin: str, epsilon: float | None) -> Transfo
     decoder_heads = settings.integer("decoder.num_heads")
     if decoder_heads != heads or heads < 1 or width % heads:
         raise DataError(
-            f"{origin} has the width {width} and {heads} and {decoder_heads} heads; in ours both sides have the same "
-            f"number, and the width is a multiple of it"
+            f"{origin} has the width {width}, {heads} encoder heads and {decoder_heads} decoder heads; nmt needs "
+            f"equal numbers of heads that divide the width"
         )
     target = same_if_equal(tensors.take(LAYOUT.embeddings[1], None, width), source)
     output = tensors.linear(LAYOUT.output, len(target), width)
@@ -198,20 +198,20 @@ class _Settings:
     def number(self, name: str, *default: Any) -> Any:
         self.read.add(name)
         if name not in self.numbers and not default:
-            raise DataError(f"{self.origin} does not say {name}: it is damaged, or a model of another kind")
+            raise DataError(f"{self.origin} has no {name}; it is damaged or holds another kind of model")
         return self.numbers.get(name, *default)
 
     def integer(self, name: str) -> int:
         value = self.number(name, 0)
         if not np.isfinite(value):
-            raise DataError(f"{self.origin} has {name}={value}, which should be a whole number")
+            raise DataError(f"{self.origin} has {name}={value}, which must be a whole number")
         return int(value)
 
     def require_all_read(self) -> None:
         """Refuse a setting that was not read, unless it is zero: CTranslate2 writes zeros for features that are off."""
         for name, value in self.numbers.items():
             if value and name not in self.read and name not in _UNUSED_SETTINGS:
-                raise DataError(f"{self.origin} has {name}={value:g}, which no model of ours has")
+                raise DataError(f"{self.origin} has {name}={value:g}, which nmt does not support")
 
 
 @dataclass
@@ -266,7 +266,7 @@ class _CTranslate2Layers(LayoutReader):
         if math.isclose(scale, attention.scale, rel_tol=1e-6):
             return attention
         if scale != 1.0:
-            raise DataError(f"{self.tensors.origin} has {name}={scale:g}; ours are {attention.scale:g} or 1")
+            raise DataError(f"{self.tensors.origin} has {name}={scale:g}; nmt supports only {attention.scale:g} and 1")
         return replace(attention, scale=scale)
 
     def _require_our_rotation(self, name: str) -> None:
@@ -277,8 +277,8 @@ class _CTranslate2Layers(LayoutReader):
         if size is not None and (size not in (0, head_size) or not in_pairs or base != _ROTARY_BASE):
             order = "in pairs" if in_pairs else "in halves"
             raise DataError(
-                f"{self.tensors.origin} turns {size} of {head_size} numbers of a head, {order} and with base "
-                f"{base:g}; ours turn all, in pairs and with base {_ROTARY_BASE:g}"
+                f"{self.tensors.origin} rotates {size} of {head_size} head dimensions, {order} and with base "
+                f"{base:g}; nmt rotates all, in pairs and with base {_ROTARY_BASE:g}"
             )
 
     def _distances(self, layer: str, *, is_decoder: bool) -> Distances | None:
@@ -295,7 +295,7 @@ class _CTranslate2Layers(LayoutReader):
         number = self.settings.integer(f"{side}.activation")
         if number not in ACTIVATIONS:
             raise DataError(
-                f"{self.tensors.origin} has {side}.activation={number}, an approximation of gelu or tanh; ours are relu, "
-                f"gelu by the error function, swish and sigmoid"
+                f"{self.tensors.origin} has {side}.activation={number}, an approximation of gelu, or tanh; nmt "
+                f"supports relu, exact gelu, swish and sigmoid"
             )
         return ACTIVATIONS[number]

@@ -20,28 +20,28 @@ _OF_TEXT = """With transformers and sentencepiece (`pip install torch transforme
 
 from transformers import AutoModelForSeq2SeqLM, MarianTokenizer
 
-folder = "."  # where this file stands
+folder = "."  # the folder of this file
 tokenizer = MarianTokenizer.from_pretrained(folder)
 model = AutoModelForSeq2SeqLM.from_pretrained(folder)
 inputs = tokenizer(["$text"], return_tensors="pt", padding=True)
-for found in model.generate(**inputs):
-    print(tokenizer.decode(found, skip_special_tokens=True))
+for output in model.generate(**inputs):
+    print(tokenizer.decode(output, skip_special_tokens=True))
 """
-_OF_PIECES = """With transformers (`pip install torch transformers`). Text has to be cut into pieces as it was for training.
+_OF_PIECES = """With transformers (`pip install torch transformers`). Tokenize text as for training.
 
 import json
 import torch
 from transformers import AutoModelForSeq2SeqLM
 
-folder = "."  # where this file stands
+folder = "."  # the folder of this file
 model = AutoModelForSeq2SeqLM.from_pretrained(folder)
 with open(f"{folder}/vocab.json", encoding="utf-8") as file:
     ids = json.load(file)
-inputs = [*(ids[piece] for piece in $pieces), model.config.eos_token_id]
-found = model.generate(input_ids=torch.tensor([inputs]))
+inputs = [*(ids[token] for token in $tokens), model.config.eos_token_id]
+outputs = model.generate(input_ids=torch.tensor([inputs]))
 with open(f"{folder}/$vocabulary", encoding="utf-8") as file:
-    pieces = list(json.load(file))  # in the order of their ids
-print(" ".join(pieces[number] for number in found[0]))
+    tokens = list(json.load(file))  # in the order of their ids
+print(" ".join(tokens[number] for number in outputs[0]))
 """
 
 
@@ -68,5 +68,5 @@ class HuggingFace(Format):
             how = example(_OF_TEXT, text=TEXT)
         else:
             vocabulary = "vocab.json" if model.pair.shared else "target_vocab.json"
-            how = example(_OF_PIECES, pieces=pieces_for(model), vocabulary=vocabulary)
+            how = example(_OF_PIECES, tokens=pieces_for(model), vocabulary=vocabulary)
         return f"{how}\n\n{about_length_penalty(model, 'transformers')}"

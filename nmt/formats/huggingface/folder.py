@@ -30,11 +30,11 @@ from nmt.storage.torch_file import read_torch_file
 _BEAM, _HIGHEST_PENALTY = 5, 10.0
 # Why similar models cannot be imported.
 _MISSING = {
-    "m2m_100": "its sentences begin with tokens of their languages, and a model of ours has one direction",
-    "nllb-moe": "its sentences begin with tokens of their languages, and a model of ours has one direction",
-    "mbart": "it has a norm of its embeddings, which no model of ours has",
-    "bart": "it has a norm of its embeddings, which no model of ours has",
-    "t5": "its relative positions are of a kind that no model of ours has",
+    "m2m_100": "its sentences begin with language tokens, which nmt does not support",
+    "nllb-moe": "its sentences begin with language tokens, which nmt does not support",
+    "mbart": "it normalizes its embeddings, which nmt does not support",
+    "bart": "it normalizes its embeddings, which nmt does not support",
+    "t5": "it has another kind of relative positions than nmt supports",
 }
 
 
@@ -49,7 +49,7 @@ class HuggingFaceFolder:
         config = read_mapping(self.path / "config.json")
         kind = str(config.get("model_type"))
         if kind not in NORM_FIRST:
-            what = _MISSING.get(kind, f"of these models {', '.join(NORM_FIRST)} can be read")
+            what = _MISSING.get(kind, f"nmt reads only {', '.join(NORM_FIRST)}")
             raise DataError(f"{self.path} is a model of the type {unquoted(kind)}: {what}")
         _require(config, self.path)
         symbols = self._symbols(kind, config)
@@ -110,7 +110,7 @@ class HuggingFaceFolder:
         if kind == "fsmt":
             codes = self.path / "merges.txt"
             if not codes.is_file():
-                raise MissingInputError(f"{codes} is missing: it says how words are cut")
+                raise MissingInputError(f"{codes} is missing; it holds the BPE merges")
             config = BpeCodesConfig(WordEnds.end_of_word, moses=True, language=language, normalize_punctuation=True)
             return BpeCodes(config, read_file(codes), order.pieces)
         model = self.path / f"{side}.spm"
@@ -139,7 +139,7 @@ def _require(config: Mapping[str, Any], path: Path) -> None:
     require_same_sides(config, ("attention_heads", "ffn_dim"), origin)
     for name in ("d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads"):
         if count_of(config, name, origin) is None:
-            raise DataError(f"{origin} does not say {name}")
+            raise DataError(f"{origin} has no {name}")
 
 
 def _start_of(config: Mapping[str, Any], specials: Sequence[int | None]) -> int:

@@ -69,7 +69,7 @@ def read_weights(tensors: Tensors, config: Mapping[str, Any], start: int) -> Tra
     if config.get(ORIGINAL_LAYOUT) != SinusoidLayout.interleaved.value:
         return weights
     if not all(isinstance(stack.positions, Sinusoids) for stack in stacks):
-        raise DataError(f"{tensors.origin} has learned positions, but {ORIGINAL_LAYOUT} says that they are sinusoids")
+        raise DataError(f"{tensors.origin} has learned positions, but {ORIGINAL_LAYOUT} requires sinusoidal ones")
     return interleaved(weights)
 
 

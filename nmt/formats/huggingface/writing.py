@@ -46,32 +46,33 @@ def _require(weights: TransformerWeights) -> None:
     complaints = [
         (
             weights.is_recurrent,
-            f"{family} have self-attention in the decoder, and the model has SSRUs; export it to safetensors",
+            f"{family} have self-attention in the decoder, but the model has SSRUs; export it to safetensors",
         ),
         (
             not isinstance(positions, Sinusoids),
-            f"{family} have sinusoidal positions, and the model has others; export it to ctranslate2",
+            f"{family} have sinusoidal positions, but the model has others; export it to ctranslate2",
         ),
         (
             isinstance(positions, Sinusoids)
             and (positions.wavelengths is not Wavelengths.paper or positions.offset != 0 or positions.base != 10000.0),
-            f"{family} have the paper's sinusoids from position 0 on, and the model has others; export it to ctranslate2",
+            f"{family} have the paper's sinusoids from position 0 on, but the model has others; export it to "
+            "ctranslate2",
         ),
         (
             weights.source.norm_first is not weights.target.norm_first,
-            f"{family} have one order of norms for encoder and decoder, and the model has two",
+            f"{family} have one order of norms for encoder and decoder, but the model has two",
         ),
         (
             first.self_norm.bias is None or first.self_norm.epsilon != EPSILON,
-            f"{family} have layer normalisation with an epsilon of {EPSILON:g}, and the model has another norm",
+            f"{family} have layer normalization with an epsilon of {EPSILON:g}, but the model has another norm",
         ),
         (
             first.feed_forward.gate is not None or first.feed_forward.activation not in _ACTIVATIONS,
-            f"{family} have feed-forward networks without gates, and the model has gates",
+            f"{family} have feed-forward networks without gates, but the model has gates",
         ),
         (
             unusual_head_size(weights) is not None,
-            f"{family} have heads of d_model / num_heads numbers, and the model's have {unusual_head_size(weights)}",
+            f"{family} have heads of size d_model / num_heads, but the model's have size {unusual_head_size(weights)}",
         ),
     ]
     for broken, complaint in complaints:
@@ -113,7 +114,7 @@ def _configuration(model: PortableModel, longest: int) -> dict[str, Any]:
         config |= {"decoder_vocab_size": len(pair.target.vocabulary), "share_encoder_decoder_embeddings": shared}
     elif not shared or not config["tie_word_embeddings"]:
         raise UsageError(
-            "Hugging Face's Pegasus shares all embeddings, and the model has several; export it to ctranslate2"
+            "Hugging Face's Pegasus shares all embeddings, but the model has several; export it to ctranslate2"
         )
     return config
 

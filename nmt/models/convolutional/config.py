@@ -25,18 +25,18 @@ class CombinationKind(Enum):
 class ByteNetConfig:
     """Sizes; the defaults are the paper's model for translation (section 6)."""
 
-    hidden_size: int = option(800, help="hidden units d of a residual block; the stream between blocks has 2 d")
-    encoder_sets: int = option(6, help="sets of the encoder; a set has a residual block for each dilation")
-    decoder_sets: int = option(6, help="sets of the decoder; a set has a residual block for each dilation")
-    dilations: list[int] = option([1, 2, 4, 8, 16], help="dilation of each residual block of a set")
-    encoder_kernel: int = option(3, help="kernel width of the encoder's convolutions")
-    decoder_kernel: int = option(3, help="kernel width of the decoder's masked convolutions")
-    unfold_a: float = option(1.2, help="length of the encoder output: unfold_a * source length + unfold_b")
-    unfold_b: float = option(0.0, help="see unfold_a")
+    hidden_size: int = option(800, help="Hidden width d of a residual block; the residual stream has width 2 d")
+    encoder_sets: int = option(6, help="Number of encoder sets, each with one residual block per dilation")
+    decoder_sets: int = option(6, help="Number of decoder sets, each with one residual block per dilation")
+    dilations: list[int] = option([1, 2, 4, 8, 16], help="Dilation of each residual block of a set")
+    encoder_kernel: int = option(3, help="Kernel width of the encoder's convolutions")
+    decoder_kernel: int = option(3, help="Kernel width of the decoder's masked convolutions")
+    unfold_a: float = option(1.2, help="Factor in the encoder output length: unfold_a * source length + unfold_b")
+    unfold_b: float = option(0.0, help="Constant in the encoder output length, in tokens; see unfold_a")
     combination: CombinationKind = option(
-        CombinationKind.add, help="combination of encoder output and target embedding: add or concat"
+        CombinationKind.add, help="Combination of encoder output and target embedding: add or concat"
     )
-    dropout: float = flag(0.0, help="dropout of the embeddings and of each block's output")
+    dropout: float = flag(0.0, help="Dropout of the embeddings and of each block's output")
     share_all_embeddings: bool | None = share_all_option(False)
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class ByteNetConfig:
         require_at_most("model", MOST_PARTS, unfold_b=self.unfold_b)
         if not self.dilations or min(self.dilations) < 1:
             raise UsageError(
-                f"model.dilations={self.dilations} should be whole numbers from 1 up, such as [1,2,4,8,16]"
+                f"model.dilations={self.dilations} must be whole numbers of at least 1, such as [1,2,4,8,16]"
             )
         if self.encoder_kernel % 2 == 0:
             raise UsageError(
@@ -73,8 +73,8 @@ class Group:
         """Parse ``9x512x3``: nine layers of 512 channels with kernel width 3."""
         if not re.fullmatch(r"[1-9]\d{0,6}x[1-9]\d{0,6}x[1-9]\d{0,6}", text):
             raise UsageError(
-                f"{where} has {text!r}, which should be layers x channels x kernel width, as in 9x512x3: nine layers "
-                f"of 512 channels with kernel width 3"
+                f"{where} has {text!r}; write layers x channels x kernel width, such as 9x512x3 for nine layers of 512 "
+                f"channels with kernel width 3"
             )
         group = Group(*map(int, text.split("x")))
         if group.count > MOST_PARTS:
@@ -90,16 +90,16 @@ class Group:
 class ConvS2SConfig:
     """Sizes; the defaults are the paper's model for English-Romanian (section 5.1)."""
 
-    embedding_size: int = option(512, help="width of the embeddings, and of the queries and keys of attention")
+    embedding_size: int = option(512, help="Width of the embeddings and of the attention's queries and keys")
     encoder_convolutions: list[str] = option(
-        ["20x512x3"], help="groups of encoder layers: layers x channels x kernel width"
+        ["20x512x3"], help="Groups of encoder layers, as layers x channels x kernel width"
     )
     decoder_convolutions: list[str] = option(
-        ["20x512x3"], help="groups of decoder layers: layers x channels x kernel width"
+        ["20x512x3"], help="Groups of decoder layers, as layers x channels x kernel width"
     )
-    output_size: int = option(512, help="width before the output layer")
-    dropout: float = flag(0.2, help="dropout of embeddings, of each convolution's input and before the output layer")
-    max_positions: int = option(1024, help="maximum sentence length of learned positions, in tokens")
+    output_size: int = option(512, help="Width before the output layer")
+    dropout: float = flag(0.2, help="Dropout of embeddings, of each convolution's input and before the output layer")
+    max_positions: int = option(1024, help="Maximum sentence length in tokens, for learned positions")
     share_all_embeddings: bool | None = share_all_option(False)
 
     def __post_init__(self) -> None:
@@ -113,8 +113,8 @@ class ConvS2SConfig:
         self.decoder_groups()
         if self.share_all_embeddings is not False and self.output_size != self.embedding_size:
             raise UsageError(
-                f"model.output_size={self.output_size} is not model.embedding_size={self.embedding_size}, so one matrix "
-                f"cannot serve both; make them equal or set model.share_all_embeddings=false"
+                f"model.output_size={self.output_size} differs from model.embedding_size={self.embedding_size}, so one "
+                f"matrix cannot serve both; make them equal or set model.share_all_embeddings=false"
             )
 
     def encoder_groups(self) -> list[Group]:

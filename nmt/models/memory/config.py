@@ -26,22 +26,22 @@ class SlotPositions(Enum):
 class MemoryNetworkConfig:
     """Sizes and variants of the memory network."""
 
-    num_hops: int = option(3, help="reads of the memory for each output", flag="--hops")
-    slot_size: int = option(256, help="width of a memory slot")
-    places: SlotPositions = option(
-        SlotPositions.end, help="count slot positions from the end (the paper), the start or both"
-    )
+    num_hops: int = option(3, help="Number of memory reads (hops) per output token", flag="--hops")
+    slot_size: int = option(256, help="Width of a memory slot")
+    places: SlotPositions = option(SlotPositions.end, help="Origin of slot positions: end (the paper), start or both")
     max_positions: int = option(
-        1024, help="maximum source length in tokens, eos included; each slot position has a vector"
+        1024, help="Maximum source length in tokens including eos; each slot position has a vector"
     )
-    embedding_size: int = option(256, help="width of the target embeddings")
-    hidden_size: int = option(256, help="hidden size of the decoder LSTM, whose state is the query")
-    num_layers: int = option(1, help="layers of the decoder LSTM")
+    embedding_size: int = option(256, help="Width of the target embeddings")
+    hidden_size: int = option(256, help="Hidden size of the decoder LSTM, whose state is the query")
+    num_layers: int = option(1, help="Number of decoder LSTM layers")
     init_std: float = option(
         0.1,
-        help="standard deviation of the initial slots, slot positions and output layer",
+        help="Standard deviation of the initial slots, slot positions and output layer",
     )
-    dropout: float = flag(0.1, help="dropout of the embeddings, between layers, of the query and before the output")
+    dropout: float = flag(
+        0.1, help="Dropout of the embeddings, between layers, of the query and before the output layer"
+    )
 
     def __post_init__(self) -> None:
         check_sizes(self, MemoryNetworkConfig)
@@ -61,13 +61,15 @@ LARGEST_DROPOUT = 1 / 3  # the rate for a sentence of one token is three times t
 class NeuralGPUConfig:
     """Sizes; the defaults are those of the authors' published code, where it has them."""
 
-    num_maps: int = option(64, help="maps of an image: components of each cell")
-    height: int = option(4, help="height of an image; its width follows the sentence")
-    num_convs: int = option(2, help="gated convolutions in a step")
-    embedding_size: int = option(64, help="width of the source embeddings")
-    width_a: float = option(1.2, help="width of an image: width_a * source length (eos included) + width_b")
-    width_b: float = option(10, help="see width_a; a target (eos included) cannot be longer than the width")
-    dropout: float = flag(0.1, help="dropout of an image before each step; its rate is 3 * dropout / sqrt(length)")
+    num_maps: int = option(64, help="Number of maps of an image (components of each cell)")
+    height: int = option(4, help="Height of an image; its width depends on the source length")
+    num_convs: int = option(2, help="Number of gated convolutions per step")
+    embedding_size: int = option(64, help="Width of the source embeddings")
+    width_a: float = option(1.2, help="Factor in the image width: width_a * source length (eos included) + width_b")
+    width_b: float = option(
+        10, help="Constant in the image width, which is also the maximum target length (eos included); see width_a"
+    )
+    dropout: float = flag(0.1, help="Dropout of an image before each step, at a rate of 3 * dropout / sqrt(length)")
 
     def __post_init__(self) -> None:
         check_sizes(self, NeuralGPUConfig)
@@ -114,26 +116,27 @@ class SymbolKind(Enum):
 class NeuralTuringMachineConfig:
     """Sizes and variants; the defaults are the paper's machine for copying, with learned symbols."""
 
-    controller: ControllerKind = option(ControllerKind.lstm, help="lstm or feed_forward")
-    controller_size: int = option(100, help="hidden size of the controller")
-    memory_slots: int = option(128, help="slots of the memory (rows; the paper's N)")
-    memory_width: int = option(20, help="components of a slot (the paper's M)")
-    read_heads: int = option(1, help="heads that read")
-    write_heads: int = option(1, help="heads that write")
-    shift_range: int = option(1, help="maximum shift of a head in either direction, in slots")
+    controller: ControllerKind = option(ControllerKind.lstm, help="Controller: lstm or feed_forward")
+    controller_size: int = option(100, help="Hidden size of the controller")
+    memory_slots: int = option(128, help="Number of memory slots (rows; the paper's N)")
+    memory_width: int = option(20, help="Number of components per slot (the paper's M)")
+    read_heads: int = option(1, help="Number of read heads")
+    write_heads: int = option(1, help="Number of write heads")
+    shift_range: int = option(1, help="Maximum shift of a head in either direction, in slots")
     memory_start: MemoryStart = option(
-        MemoryStart.learned, help="memory before the first step: learned, random, constant"
+        MemoryStart.learned, help="Memory before the first step: learned, random or constant"
     )
     symbols: SymbolKind = option(
-        SymbolKind.learned, help="learned embeddings, or binary: bit vectors as input and output"
+        SymbolKind.learned, help="Symbols: learned (embeddings) or binary (bit vectors as input and output)"
     )
     symbol_bits: int | None = option(
         None,
-        help="bits of a binary symbol; ids beyond 4 + 2^bits are delimiters; null: the fewest that hold the vocabulary",
+        help="Number of bits per binary symbol; ids beyond 4 + 2^bits are delimiters; null: the fewest "
+        "that hold the vocabulary",
     )
-    embedding_size: int = option(64, help="width of learned embeddings")
-    feed_output: bool = option(True, help="feed the last symbol as the next input; false: no input while answering")
-    dropout: float = flag(0.0, help="dropout of the inputs and before the output layer")
+    embedding_size: int = option(64, help="Width of the learned embeddings")
+    feed_output: bool = option(True, help="Feed the last symbol as the next input; otherwise no input while answering")
+    dropout: float = flag(0.0, help="Dropout of the inputs and before the output layer")
 
     def __post_init__(self) -> None:
         check_symbol_bits(self.symbol_bits)

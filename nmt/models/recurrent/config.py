@@ -67,42 +67,40 @@ class BridgeKind(Enum):
 class LSTMConfig:
     """Sizes and variants of the recurrent model."""
 
-    cell: CellKind = option(CellKind.lstm, help="lstm or gru")
-    embedding_size: int = option(512, help="width of the embeddings")
-    hidden_size: int = option(512, help="hidden size of the decoder, and of the encoder's states")
-    encoder_size: int | None = option(None, help="width of the encoder's states; null: hidden_size")
-    num_layers: int = option(1, help="layers of the encoder, and of the decoder")
-    residual_from: int | None = option(
-        None, help="first layer, counted from 1, whose input is added to its output; null: no skip connections"
-    )
-    bidirectional: bool = option(False, help="read the source in both directions", flag="--encoder-bidirectional")
-    merge: Merge = option(Merge.concat, help="merge of both directions: concat, sum or mean")
-    reverse_source: bool = option(False, help="read the source backwards, from the end of each sentence")
+    cell: CellKind = option(CellKind.lstm, help="Recurrent cell: lstm or gru")
+    embedding_size: int = option(512, help="Width of the embeddings")
+    hidden_size: int = option(512, help="Hidden size of the decoder and of the encoder's states")
+    encoder_size: int | None = option(None, help="Width of the encoder's states; null: hidden_size")
+    num_layers: int = option(1, help="Number of layers in the encoder and in the decoder")
+    residual_from: int | None = option(None, help="First layer with a residual connection, counted from 1; null: none")
+    bidirectional: bool = option(False, help="Read the source in both directions", flag="--encoder-bidirectional")
+    merge: Merge = option(Merge.concat, help="Merge of both directions: concat, sum or mean")
+    reverse_source: bool = option(False, help="Read the source backwards, from the end of each sentence")
     bridge: BridgeKind = option(
         BridgeKind.copy,
-        help="initial states of the decoder: copy, dense, backward (dense, from the backward direction) or zero",
+        help="Initial states of the decoder: copy, dense, backward (dense, from the backward direction) or zero",
     )
-    attention: AttentionKind = option(AttentionKind.dot, help="dot, general, additive or none")
+    attention: AttentionKind = option(AttentionKind.dot, help="Attention score: dot, general, additive or none")
     attention_window: int | None = option(
-        None, help="distance from a predicted center that attention covers (Luong's local-p); null: the whole source"
+        None, help="Distance from a predicted center that attention covers (Luong's local-p); null: the whole source"
     )
     context: ContextPath = option(
-        ContextPath.readout, help="use of the attention's context: readout, input, both or feeding"
+        ContextPath.readout, help="Use of the attention context: readout, input, both or feeding"
     )
-    peeky: bool = option(False, help="feed the encoder's last state to every decoder step and to the readout")
-    readout: ReadoutKind = option(ReadoutKind.plain, help="readout of context and state: plain, tanh or maxout")
-    readout_size: int | None = option(None, help="width of the tanh or maxout readout; null: hidden_size")
-    readout_embedding: bool = option(False, help="feed the last token's embedding to the readout")
+    peeky: bool = option(False, help="Feed the encoder's last state to every decoder step and to the readout")
+    readout: ReadoutKind = option(ReadoutKind.plain, help="Readout of context and state: plain, tanh or maxout")
+    readout_size: int | None = option(None, help="Width of the tanh or maxout readout; null: hidden_size")
+    readout_embedding: bool = option(False, help="Feed the last token's embedding to the readout")
     share_all_embeddings: bool = flag(
-        False, help="one matrix for source, target and output; needs a joint vocabulary", kind=FlagKind.switch
+        False, help="Share one matrix between source, target and output; needs a joint vocabulary", kind=FlagKind.switch
     )
     share_decoder_embeddings: bool = option(
-        False, help="one matrix for target and output", flag="--share-decoder-input-output-embed"
+        False, help="Share one matrix between target and output", flag="--share-decoder-input-output-embed"
     )
     init_range: float | None = option(
-        None, help="initialize parameters uniformly within plus and minus this; null: torch's defaults"
+        None, help="Bound of the uniform initialization of parameters, from minus to plus this; null: torch's defaults"
     )
-    dropout: float = flag(0.1, help="dropout of the embeddings, between layers and before the output layer")
+    dropout: float = flag(0.1, help="Dropout of the embeddings, between layers and before the output layer")
 
     def __post_init__(self) -> None:
         check_sizes(self, LSTMConfig)
@@ -142,13 +140,13 @@ def _conflicts(config: LSTMConfig) -> Refusals:
     )
     yield (
         config.attention is AttentionKind.dot and encoder_size != size,
-        f"attention=dot compares states of {encoder_size} with states of {size}; use model.attention=general or "
+        f"attention=dot compares states of width {encoder_size} and {size}; use model.attention=general or "
         f"additive, or leave model.encoder_size out",
     )
     yield (
         config.bridge is BridgeKind.copy and encoder_size != size,
-        f"bridge=copy cannot start a decoder of {size} from states of {encoder_size}; use model.bridge=dense, or "
-        f"leave model.encoder_size out",
+        f"bridge=copy cannot start a decoder of width {size} from states of width {encoder_size}; use model.bridge=dense, "
+        f"or leave model.encoder_size out",
     )
     yield (
         config.bridge is BridgeKind.backward and not concatenated,
@@ -175,8 +173,8 @@ def _conflicts(config: LSTMConfig) -> Refusals:
     )
     yield (
         first_residual and (config.embedding_size != size or encoder_size != size),
-        f"residual_from=1 adds embeddings of {config.embedding_size} to states of {encoder_size} in the encoder and of "
-        f"{size} in the decoder; make them equal, or use model.residual_from=2",
+        f"residual_from=1 adds embeddings of width {config.embedding_size} to states of width {encoder_size} in the "
+        f"encoder and {size} in the decoder; make them equal, or use model.residual_from=2",
     )
     yield (
         first_residual and (config.peeky or config.context is not ContextPath.readout),
@@ -190,13 +188,13 @@ def _conflicts(config: LSTMConfig) -> Refusals:
 class GNMTConfig:
     """Sizes; the defaults are those of the paper."""
 
-    encoder_layers: int = option(8, help="LSTM layers of the encoder; the first reads in both directions")
-    decoder_layers: int = option(8, help="LSTM layers of the decoder")
-    embedding_size: int = option(1024, help="width of the embeddings")
-    hidden_size: int = option(1024, help="width of every layer, and of each direction of the first one")
-    residual_from: int = option(3, help="first layer, counted from 1, whose input is added to its output")
-    init_range: float = option(0.04, help="initialize parameters uniformly within plus and minus this")
-    dropout: float = flag(0.2, help="dropout of every layer's input and before the output layer")
+    encoder_layers: int = option(8, help="Number of encoder LSTM layers; the first reads in both directions")
+    decoder_layers: int = option(8, help="Number of decoder LSTM layers")
+    embedding_size: int = option(1024, help="Width of the embeddings")
+    hidden_size: int = option(1024, help="Width of every layer, and of each direction of the first one")
+    residual_from: int = option(3, help="First layer with a residual connection, counted from 1")
+    init_range: float = option(0.04, help="Bound of the uniform initialization of parameters, from minus to plus this")
+    dropout: float = flag(0.2, help="Dropout of every layer's input and before the output layer")
 
     def __post_init__(self) -> None:
         check_sizes(self, GNMTConfig)
@@ -221,11 +219,11 @@ class GNMTConfig:
 class DeepAttConfig:
     """Sizes; the defaults are those of the paper."""
 
-    encoder_layers: int = option(9, help="layers of each of the encoder's two columns")
-    decoder_layers: int = option(7, help="layers of the decoder")
-    embedding_size: int = option(256, help="width of the embeddings")
-    hidden_size: int = option(512, help="width of every layer")
-    dropout: float = flag(0.1, help="dropout of the states between layers")
+    encoder_layers: int = option(9, help="Number of layers in each of the encoder's two columns")
+    decoder_layers: int = option(7, help="Number of decoder layers")
+    embedding_size: int = option(256, help="Width of the embeddings")
+    hidden_size: int = option(512, help="Width of every layer")
+    dropout: float = flag(0.1, help="Dropout of the states between layers")
 
     def __post_init__(self) -> None:
         check_sizes(self, DeepAttConfig)
@@ -250,14 +248,14 @@ class DeepAttConfig:
 class LSTMMoEConfig:
     """Sizes; the defaults are the paper's flat mixture."""
 
-    width: int = option(512, help="width of embeddings, outputs of layers, experts and attention")
-    cell_size: int = option(2048, help="width of the cells, projected to `width`")
-    num_experts: int = option(32, help="experts in each of the two mixtures")
-    experts_per_token: int = option(4, help="experts that read each token")
-    expert_size: int = option(2048, help="inner width of an expert")
-    importance_weight: float = option(0.01, help="weight of the loss that balances the importance of experts")
-    load_weight: float = option(0.01, help="weight of the loss that balances the load of experts")
-    dropout: float = flag(0.4, help="dropout of every layer's output and of the embeddings")
+    width: int = option(512, help="Width of embeddings, layer outputs, experts and attention")
+    cell_size: int = option(2048, help="Width of the cells, projected to `width`")
+    num_experts: int = option(32, help="Number of experts in each of the two mixtures")
+    experts_per_token: int = option(4, help="Number of experts that read each token")
+    expert_size: int = option(2048, help="Inner width of an expert")
+    importance_weight: float = option(0.01, help="Weight of the loss that balances the experts' importance")
+    load_weight: float = option(0.01, help="Weight of the loss that balances the experts' load")
+    dropout: float = flag(0.4, help="Dropout of every layer's output and of the embeddings")
 
     def __post_init__(self) -> None:
         check_sizes(self, LSTMMoEConfig)

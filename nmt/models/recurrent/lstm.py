@@ -276,7 +276,7 @@ def build_output(config: LSTMConfig, readout_size: int, target: Embedding, sizes
         return LinearOutput.with_bias(readout_size, sizes.target)
     if readout_size != config.embedding_size:
         raise UsageError(
-            f"shared embeddings of {config.embedding_size} cannot read a readout of {readout_size}; set "
+            f"shared embeddings of width {config.embedding_size} cannot read a readout of width {readout_size}; set "
             f"model.readout=tanh and model.readout_size={config.embedding_size}"
         )
     return TiedOutput(target)

@@ -116,61 +116,62 @@ Self = TypeVar("Self", bound="TransformerConfig")
 class TransformerConfig:
     """The options of the paper's Table 3 and of later variants; the defaults are the paper's base model."""
 
-    encoder_layers: int = flag(6, help="encoder layers")
-    decoder_layers: int = flag(6, help="decoder layers")
-    d_model: int = option(512, help="width of the residual stream")
-    d_ff: int = option(2048, help="inner width of the feed-forward networks")
-    num_heads: int = option(8, help="attention heads")
-    d_k: int | None = option(None, help="width of a head's queries and keys; null: d_model / num_heads")
-    d_v: int | None = option(None, help="width of a head's values; null: d_model / num_heads")
-    dropout: float = flag(0.1, help="dropout of each sublayer's output and of the embeddings")
-    attention_dropout: float = flag(0.0, help="dropout of the attention weights")
-    activation_dropout: float = flag(0.0, help="dropout inside the feed-forward networks")
+    encoder_layers: int = flag(6, help="Number of encoder layers")
+    decoder_layers: int = flag(6, help="Number of decoder layers")
+    d_model: int = option(512, help="Width of the residual stream")
+    d_ff: int = option(2048, help="Inner width of the feed-forward networks")
+    num_heads: int = option(8, help="Number of attention heads")
+    d_k: int | None = option(None, help="Width of a head's queries and keys; null: d_model / num_heads")
+    d_v: int | None = option(None, help="Width of a head's values; null: d_model / num_heads")
+    dropout: float = flag(0.1, help="Dropout of sublayer outputs and embeddings")
+    attention_dropout: float = flag(0.0, help="Dropout of the attention weights")
+    activation_dropout: float = flag(0.0, help="Dropout inside the feed-forward networks")
     positions: PositionKind = option(
-        PositionKind.sinusoidal, help="sinusoidal or learned (added to the embeddings), relative, rotary or alibi"
+        PositionKind.sinusoidal, help="Positions: sinusoidal or learned (both added), relative, rotary or alibi"
     )
-    max_positions: int = option(1024, help="maximum sentence length of learned positions, in tokens")
+    max_positions: int = option(1024, help="Maximum sentence length in tokens, for learned positions")
     sinusoid_layout: SinusoidLayout = option(
         SinusoidLayout.interleaved,
-        help="sines and cosines of positions interleaved (the paper) or in halves (fairseq, Marian)",
+        help="Order of sines and cosines: interleaved (the paper) or halves (fairseq, Marian)",
     )
     sinusoid_wavelengths: Wavelengths = option(
-        Wavelengths.paper, help="wavelengths of the sinusoids as in the paper or in tensor2tensor (fairseq too)"
+        Wavelengths.paper, help="Wavelengths of the sinusoids: paper or tensor2tensor (also fairseq)"
     )
-    sinusoid_base: float = option(10000.0, help="longest wavelength of the sinusoids, in multiples of 2 pi")
-    position_offset: int = option(0, help="number of a sentence's first position in the sinusoids (fairseq: 2)")
+    sinusoid_base: float = option(10000.0, help="Longest wavelength of the sinusoids, in multiples of 2 pi")
+    position_offset: int = option(0, help="Number of the first position of a sentence in the sinusoids (fairseq: 2)")
     share_all_embeddings: bool | None = share_all_option(None)
     share_decoder_embeddings: bool = option(
-        True, help="one matrix for target and output", flag="--share-decoder-input-output-embed"
+        True, help="Share one matrix between target and output", flag="--share-decoder-input-output-embed"
     )
-    embedding_scale: bool = option(True, help="multiply embeddings by sqrt(d_model), as in the paper")
-    output_bias: bool = option(False, help="bias for each token in the output layer (the paper has none)")
+    embedding_scale: bool = option(True, help="Multiply embeddings by sqrt(d_model), as in the paper")
+    output_bias: bool = option(False, help="Add a bias for each token in the output layer (the paper has none)")
     start_symbol: StartSymbol = option(
-        StartSymbol.bos, help="first input token of the decoder: bos, eos (as fairseq) or pad (as Marian)"
+        StartSymbol.bos, help="First input token of the decoder: bos, eos (as fairseq) or pad (as Marian)"
     )
-    norm: NormOrder = option(NormOrder.post, help="norm after (post, the paper) or before (pre) each sublayer")
-    encoder_norm: NormOrder | None = option(None, help="norm order of the encoder alone; null: as model.norm")
-    decoder_norm: NormOrder | None = option(None, help="norm order of the decoder alone; null: as model.norm")
-    attention_bias: bool = option(False, help="biases in the attention projections (the paper has none)")
-    norm_kind: NormKind = option(NormKind.layer_norm, help="layer_norm or rms_norm")
+    norm: NormOrder = option(NormOrder.post, help="Norm after (post, the paper) or before (pre) each sublayer")
+    encoder_norm: NormOrder | None = option(None, help="Norm order of the encoder; null: model.norm")
+    decoder_norm: NormOrder | None = option(None, help="Norm order of the decoder; null: model.norm")
+    attention_bias: bool = option(False, help="Add biases to the attention projections (the paper has none)")
+    norm_kind: NormKind = option(NormKind.layer_norm, help="Norm: layer_norm or rms_norm")
     norm_epsilon: float | None = option(
-        None, help="constant added to the variance in norms; null: 1e-5 for layer_norm, 1e-6 for rms_norm"
+        None, help="Constant added to the variance in norms; null: 1e-5 for layer_norm, 1e-6 for rms_norm"
     )
     feed_forward: FeedForwardKind = option(
-        FeedForwardKind.relu, help="relu (the paper), gelu, swish, glu, geglu or swiglu"
+        FeedForwardKind.relu, help="Feed-forward networks: relu (the paper), gelu, swish, glu, geglu or swiglu"
     )
-    attention_score: ScoreKind = option(ScoreKind.scaled_dot, help="scaled_dot (the paper), dot or additive")
-    relative_distance: int = option(16, help="maximum distance that relative positions distinguish")
+    attention_score: ScoreKind = option(ScoreKind.scaled_dot, help="Score: scaled_dot (the paper), dot or additive")
+    relative_distance: int = option(16, help="Maximum distance between positions that relative positions distinguish")
     encoder_neighbourhood: int | None = option(
-        None, help="positions to each side that the encoder's self-attention covers; null: all"
+        None, help="Number of positions on each side that the encoder's self-attention covers; null: all"
     )
     decoder_neighbourhood: int | None = option(
-        None, help="earlier positions that the decoder's self-attention covers; null: all"
+        None, help="Number of earlier positions that the decoder's self-attention covers; null: all"
     )
     decoder: DecoderKind = option(
-        DecoderKind.self_attention, help="self_attention (the paper), average_attention or ssru in the decoder"
+        DecoderKind.self_attention,
+        help="First sublayer of the decoder: self_attention (the paper), average_attention or ssru",
     )
-    layers: LayerKind = option(LayerKind.separate, help="separate layers, or one layer applied repeatedly (universal)")
+    layers: LayerKind = option(LayerKind.separate, help="Layers: separate, or universal (one layer applied repeatedly)")
 
     def __post_init__(self) -> None:
         check_sizes(self, TransformerConfig, except_for=["position_offset"])
@@ -207,7 +208,7 @@ class TransformerConfig:
         )
         yield (
             rotary and self.attention_score is ScoreKind.additive,
-            f"{positions} and {score}: rotary positions need dot products, and additive scores have none; "
+            f"{positions} and {score}: rotary positions need dot products, but additive scores have none; "
             f"use model.attention_score=scaled_dot, or positions that are added to the embeddings",
         )
         yield (
@@ -217,13 +218,13 @@ class TransformerConfig:
         )
         yield (
             not attends and self.positions.is_inside_attention,
-            f"{positions} and {decoder}: self-attention applies these positions, and this decoder has none; use "
+            f"{positions} and {decoder}: self-attention applies these positions, but this decoder has none; use "
             f"model.positions=sinusoidal or learned",
         )
         yield (
             not attends and self.decoder_neighbourhood is not None,
             f"model.decoder_neighbourhood={self.decoder_neighbourhood} and {decoder}: the option restricts "
-            f"self-attention, and this decoder has none; leave model.decoder_neighbourhood out",
+            f"self-attention, but this decoder has none; leave model.decoder_neighbourhood out",
         )
         changed = next(other_than(_OF_SINUSOIDS, self), None)
         yield (
@@ -310,18 +311,19 @@ WITHOUT_SELF_ATTENTION = {
 class LightConvConfig(TransformerConfig):
     """A Transformer with convolutions instead of self-attention; the defaults are the paper's base sizes."""
 
-    encoder_layers: int = flag(7, help="encoder layers")
+    encoder_layers: int = flag(7, help="Number of encoder layers")
     convolution: ConvolutionKind = option(
-        ConvolutionKind.lightweight, help="lightweight (learned kernels) or dynamic (predicted from each position)"
+        ConvolutionKind.lightweight,
+        help="Convolution: lightweight (learned kernels) or dynamic (kernels predicted from each position)",
     )
     encoder_kernels: list[int] = option(
-        [3, 7, 15, 31], help="kernel widths of the encoder's layers, odd; the last one repeats"
+        [3, 7, 15, 31], help="Odd kernel widths of the encoder layers; the last one repeats"
     )
     decoder_kernels: list[int] = option(
-        [3, 7, 15, 31], help="kernel widths of the decoder's layers; the last one repeats"
+        [3, 7, 15, 31], help="Kernel widths of the decoder layers; the last one repeats"
     )
-    weight_dropout: float = flag(0.0, help="dropout of the weights of normalized kernels")
-    gated: bool = option(True, help="use a gated linear unit before each convolution")
+    weight_dropout: float = flag(0.0, help="Dropout of the normalized kernel weights")
+    gated: bool = option(True, help="Use a gated linear unit before each convolution")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -365,14 +367,14 @@ class LightConvConfig(TransformerConfig):
 class TransformerMoEConfig(TransformerConfig):
     """A Transformer with experts; the defaults are the base model with eight of them."""
 
-    num_experts: int = option(8, help="experts in each mixture")
-    experts_per_token: int = option(2, help="experts that read each token")
-    expert_size: int | None = option(None, help="inner width of an expert; null: d_ff")
+    num_experts: int = option(8, help="Number of experts in each mixture")
+    experts_per_token: int = option(2, help="Number of experts that read each token")
+    expert_size: int | None = option(None, help="Inner width of an expert; null: d_ff")
     experts_every: int = option(
-        2, help="distance between layers with experts, counted from the top; 2: every second layer, 1: all"
+        2, help="Distance between layers with experts, counted from the top; 1: all layers, 2: every second layer"
     )
-    importance_weight: float = option(0.01, help="weight of the loss that balances the importance of experts")
-    load_weight: float = option(0.01, help="weight of the loss that balances the load of experts")
+    importance_weight: float = option(0.01, help="Weight of the loss that balances the experts' importance")
+    load_weight: float = option(0.01, help="Weight of the loss that balances the experts' load")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -388,7 +390,7 @@ class TransformerMoEConfig(TransformerConfig):
         )
         yield (
             self.layers is LayerKind.universal,
-            "model.layers=universal has one layer, and experts need several; use model.layers=separate",
+            "model.layers=universal has one layer, but experts need several; use model.layers=separate",
         )
 
     def shrink(self) -> TransformerMoEConfig:

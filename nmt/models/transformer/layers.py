@@ -61,7 +61,7 @@ class FeedForward(nn.Module):
     """max(0, x W1 + b1) W2 + b2: Vaswani et al. 2017, equation 2, or with another activation. [..., D] -> [..., D]
 
     The paper does not specify the initialization. torch's default, uniform within 1 / sqrt(inputs), is smaller than
-    Xavier's and learns faster with post-norm (docs/benchmarks.md).
+    Xavier's and learns faster with post-norm (benchmarks/history/multi30k.md).
     """
 
     def __init__(

@@ -109,12 +109,14 @@ def parameters(config: TransformerConfig, sizes: VocabularySizes, weights: Trans
         if array is None and path.endswith(".bias"):
             continue
         if array is None:
-            raise DataError(f"the model has no {path}; all layers need the parts of the first layer")
+            raise DataError(f"the model has no {path}; all layers need the parameters of the first layer")
         if array.shape != rows.of(whole).shape:
-            raise DataError(f"{path} of the model has the shape {array.shape}, not {rows.of(whole).shape}")
+            raise DataError(f"{path} of the model has shape {array.shape}, not {rows.of(whole).shape}")
         rows.of(whole)[...] = array
     if arrays:
-        raise DataError(f"the model has {next(iter(arrays))}, which is not supported together with its other parts")
+        raise DataError(
+            f"the model has {next(iter(arrays))}, which is not supported together with its other parameters"
+        )
     return state
 
 

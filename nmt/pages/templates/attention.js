@@ -131,7 +131,7 @@ function say() {
   const words = left ? columns : rows, own = (left ? rows : columns)[now.word.place];
   const shares = words.map((text, place) => [mean(between(place)), text]).sort((a, b) => b[0] - a[0]);
   const list = shares.slice(0, FEW).filter(([share]) => share >= 0.0005);
-  const line = [element("bdi", own), left ? " looks at " : " is seen by "];
+  const line = [element("bdi", own), left ? " attends to " : " is attended to by "];
   list.forEach(([share, text], number) => line.push(number ? ", " : "", element("bdi", text), ` ${percent(share)}`));
   find("reading").replaceChildren(...line);
 }

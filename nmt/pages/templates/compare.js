@@ -14,10 +14,10 @@ function system(place) {
 
 function choose() {
   const {first, second, better, worse, equal} = pairs[now.pair];
-  fill(find("sorting"), [["gains", `biggest gains of ${systems[second]}`], ["losses", `biggest losses of ${systems[second]}`],
-    ["file", "as in the file"]], now.sorting);
+  fill(find("sorting"), [["gains", `largest gains of ${systems[second]}`], ["losses", `largest losses of ${systems[second]}`],
+    ["file", "order of the file"]], now.sorting);
   find("better").replaceChildren(system(second), ` is better than `, system(first), ` in ${count(better, "line", "lines")}, `,
-    `worse in ${worse.toLocaleString("en")}, and as good in ${equal.toLocaleString("en")}, by ${metrics[0]} of single lines.`);
+    `worse in ${worse.toLocaleString("en")}, and equal in ${equal.toLocaleString("en")}, by ${metrics[0]} of single lines.`);
   showNGrams();
   start();
 }
@@ -36,7 +36,7 @@ function showNGrams() {
 
 function table(kind, own, pair, rows) {
   const figure = element("figure"), title = element("figcaption"), made = element("table", "", "ngrams"), head = element("tr");
-  title.append(system(own), ` has more often ${kind}`);
+  title.append(system(own), `: more often ${kind}`);
   const sides = [pair.first, pair.second].map((place) => {
     const cell = element("th");
     const swatch = element("i", "", `swatch k${place % COLOURS}`);
@@ -79,9 +79,9 @@ function show() {
   const numbers = chosen(), drawn = numbers.slice(0, now.drawn), {better, worse, gains, losses} = pairs[now.pair];
   const all = {gains: better, losses: worse, file: better + worse}[now.sorting];
   const held = {gains: gains.length, losses: losses.length, file: gains.length + losses.length}[now.sorting];
-  const filtered = now.text ? `, ${numbers.length.toLocaleString("en")} of them with this text` : "";
+  const filtered = now.text ? `, ${numbers.length.toLocaleString("en")} of them contain this text` : "";
   find("shown").textContent = held < all
-    ? `${count(all, "line", "lines")}; this page has the ${held.toLocaleString("en")} that differ most${filtered}.`
+    ? `${count(all, "line", "lines")}; this page shows the ${held.toLocaleString("en")} that differ most${filtered}.`
     : `${count(all, "line", "lines")}${filtered}.`;
   find("sentences").replaceChildren(...drawn.map(sentence));
   find("more").hidden = drawn.length === numbers.length;

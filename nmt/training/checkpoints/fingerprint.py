@@ -26,9 +26,9 @@ _WITHOUT_EFFECT = ("metrics", "samples", "patience")
 
 # Messages for options whose values are checksums.
 _CHECKSUMS = {
-    "data": "the corpus or its vocabulary is another one",
-    "validation.data": "the validation data is another one",
-    "criterion.teacher": "it has other parameters, or the run folder another best checkpoint",
+    "data": "the corpus or its vocabulary changed",
+    "validation.data": "the validation data changed",
+    "criterion.teacher": "its parameters changed, or its run folder has a new best checkpoint",
 }
 
 

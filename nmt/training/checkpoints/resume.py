@@ -55,7 +55,7 @@ class ResumePoint:
         values = stored.training.values
         missing = [key for key in VALUES if key not in values]
         if missing:
-            raise DataError(f"{stored.path} cannot be trained on: its training.json has no {', no '.join(missing)}")
+            raise DataError(f"{stored.path} cannot be resumed: its training.json lacks {', '.join(missing)}")
         settings = RunSettings(**{name: values[name] for name in _SETTINGS if name in values})
         return cls(stored, stored.training, settings)
 
@@ -80,7 +80,7 @@ def with_first_update_rule(config: TrainConfig, stored: StoredCheckpoint) -> Tra
         return config
     optimizer = config.optimizer.resumed(stored.config["optimizer"])
     if optimizer != config.optimizer:
-        logger.info("Kept the update rule that the run began with; --reset-optimizer changes it.")
+        logger.info("kept the update rule that the run began with; --reset-optimizer changes it")
     return replace(config, optimizer=optimizer)
 
 
@@ -101,8 +101,8 @@ def resume_point(
     settings = point.settings
     if settings.vocabularies != vocabularies:
         raise DataError(
-            f"{stored.path} was trained with other vocabularies than those of the corpus; give the corpus that it was "
-            f"trained on, or choose another --save-dir"
+            f"{stored.path} and the corpus have different vocabularies; name the corpus that the run was trained on, or "
+            f"choose another --save-dir"
         )
     changed = differences(settings.fingerprint, current)
     if not all(any(key.startswith(VALIDATION) for key in names) for names in (settings.fingerprint, current)):
@@ -114,7 +114,7 @@ def resume_point(
     refused = {key: change for key, change in changed.items() if not (options.reset or key.startswith(allowed))}
     if refused:
         raise UsageError(
-            f"{stored.path} was trained with other settings ({_listed(refused)}); choose another --save-dir, or resume "
+            f"{stored.path} was trained with other options ({_listed(refused)}); choose another --save-dir, or resume "
             f"with {' '.join(_flags_for(refused))}"
         )
     for key, change in changed.items():
@@ -123,9 +123,9 @@ def resume_point(
     if settings.batches_in_update != batches_in_update:
         stays = "" if options.reset_dataloader or point.restarts_epoch else "the order of batches stays, but "
         logger.warning(
-            f"an update was made of {quantity(settings.batches_in_update, 'batch', 'batches')} and now is of "
-            f"{batches_in_update}: {stays}the course of training changes; as many processes with the same "
-            f"--max-tokens and --update-freq or --tokens-per-update would keep it"
+            f"an update had {quantity(settings.batches_in_update, 'batch', 'batches')} and now has "
+            f"{batches_in_update}: {stays}the course of training changes; to keep it, use as many processes as before, with "
+            f"the same --max-tokens and --update-freq or --tokens-per-update"
         )
     return point
 
@@ -145,7 +145,8 @@ def due_resets(options: CheckpointConfig, point: ResumePoint, other_scores: Mapp
     due = {name for name in flags if name in needed or not before[name]}
     if other_scores and "reset_meters" not in due:
         logger.warning(
-            "scores so far are of another validation (%s): what is best may not be; --reset-meters forgets them",
+            "earlier scores are from a different validation (%s): the best checkpoint may be wrong; --reset-meters discards "
+            "these scores",
             "; ".join(f"{key}: {change}" for key, change in other_scores.items()),
         )
     return due
@@ -164,8 +165,8 @@ def origin(options: CheckpointConfig, point: ResumePoint) -> str | None:
     named, stored = options.finetune_from_model, point.stored.config["checkpoint"].get("finetune_from_model")
     if named is not None and (stored is None or Path(named).resolve() != Path(stored).resolve()):
         raise UsageError(
-            f"{point.stored.path.parent} holds a run that did not begin with {named}: --finetune-from-model is for new "
-            f"runs; choose another --save-dir, or leave it out to resume"
+            f"the run in {point.stored.path.parent} did not start from {named}; leave out --finetune-from-model to resume "
+            f"it, or choose another --save-dir"
         )
     return None if stored is None else str(stored)
 
@@ -180,8 +181,8 @@ def compare_length(point: ResumePoint, config: TrainConfig, now: int | None) -> 
     planned, warmup = point.settings.max_update, config.scheduler.warmup_of_run(horizon(now))
     if now is not None and warmup > now:  # a default one: a longer `warmup_updates` was refused
         logger.warning(
-            f"the run began with a warmup of {quantity(warmup, 'update')}, which stays, and now ends after {now}: the "
-            f"learning rate does not reach its peak; --warmup-updates N --reset-lr-scheduler shortens the warmup"
+            f"the run keeps its warmup of {quantity(warmup, 'update')} but now ends after {now}: the learning rate does not "
+            f"reach its peak; --warmup-updates N --reset-lr-scheduler shortens the warmup"
         )
     if planned is None or now is None or planned == now:
         return
@@ -191,7 +192,7 @@ def compare_length(point: ResumePoint, config: TrainConfig, now: int | None) -> 
     if before(made) != after(made):
         logger.warning(
             f"the run was planned with {quantity(planned, 'update')} and now has {now}: its learning rates follow the new "
-            f"length, and differ from those of a run that had this length from the start"
+            f"length, so they differ from those of an uninterrupted run of this length"
         )
 
 
@@ -204,8 +205,8 @@ def compare_validations(point: ResumePoint, config: TrainConfig) -> None:
     decides = config.validation.patience is not None or config.scheduler.uses_validation
     if decides and not config.validation.is_due(state.update, ended_epoch):
         logger.warning(
-            f"the run had ended at update {state.update} with a validation that a longer run would not have had there: "
-            f"patience, and learning rates that depend on validations, differ from those of a run of this length"
+            f"the run ended at update {state.update} with an extra validation: patience, and learning rates that depend on "
+            f"validations, differ from those of an uninterrupted run of this length"
         )
 
 

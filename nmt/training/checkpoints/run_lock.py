@@ -50,5 +50,5 @@ class RunLock:
         self._held.enter_context(one_writer(self._folder))
         self._is_locked = True
         for name in remove_leftovers(self._folder):
-            logger.info("removed %s, which an interrupted process left", name)
+            logger.info("removed %s, left by an interrupted process", name)
         record_start(self._folder)

@@ -88,7 +88,7 @@ class CheckpointStore:
         of_a_run = {"model", "training", "checkpoint"} <= config.keys()
         if there and not run_folder.checkpoints_in(self.folder) and not of_a_run:
             raise OutputError(
-                f"{self.folder} holds {there[0]}, which is of no training run; choose another --save-dir, or move it away"
+                f"{self.folder} holds {there[0]}, which no training run wrote; choose another --save-dir, or move it away"
             )
 
     def _require_own_tokenizer(self) -> None:
@@ -99,12 +99,12 @@ class CheckpointStore:
         try:
             digests = {LanguagePair.load(path).digest() for path in (folder, self.tokenizer)}
         except NMTError as error:
-            logger.warning("%s; the tokenizer of the corpus takes its place", error)
+            logger.warning("%s; replacing it with the tokenizer of the corpus", error)
             return
         if len(digests) > 1:
             raise DataError(
-                f"{folder} has other vocabularies than the corpus, which the checkpoints beside it were trained on; put the "
-                f"run's own back, or delete it: then that of the corpus is taken"
+                f"{folder} and the corpus have different vocabularies; restore the tokenizer of the run, or delete it if "
+                f"the run was trained on this corpus"
             )
 
     def restore(self) -> StoredCheckpoint | None:
@@ -135,8 +135,8 @@ class CheckpointStore:
             return stored
         if readable:
             raise DataError(
-                f"no checkpoint in {self.folder} holds what resuming needs (see "
-                f"--keep-training-states); choose another --save-dir, perhaps with --finetune-from-model {readable[0]}"
+                f"no checkpoint in {self.folder} has a training state to resume from (see --keep-training-states); choose "
+                f"another --save-dir, perhaps with --finetune-from-model {readable[0]}"
             )
         if damaged:
             raise DataError(f"no checkpoint in {self.folder} can be read: {damaged[0]}; delete them to start again")
@@ -168,12 +168,12 @@ class CheckpointStore:
                 return self.fallback.save(snapshot, best=best, required=required)
             if required:
                 raise StorageError(str(error)) from error
-            logger.warning("no checkpoint at update %d, training continues: %s", update, error)
+            logger.warning("could not write the checkpoint at update %d, training continues: %s", update, error)
             return None
         try:
             self._retire(path, snapshot)
         except (NMTError, OSError) as error:
-            logger.warning("old checkpoints could not be looked through: %s", error)
+            logger.warning("could not check which old checkpoints to delete: %s", error)
         return path
 
     def _write_with_room(self, path: Path, snapshot: Snapshot, *, best: bool) -> None:
@@ -321,7 +321,7 @@ def _without_state(path: Path) -> bool:
     try:
         drop_training_state(path)
     except (NMTError, OSError) as error:
-        logger.warning("could not delete the state of training in %s: %s", path, error)
+        logger.warning("could not delete the training state in %s: %s", path, error)
         return False
     return True
 

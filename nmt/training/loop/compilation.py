@@ -39,7 +39,7 @@ def compile_step(step: Step, what: Compilation, batch: Batch, arithmetic: Arithm
     logger.info("compiling %s; this takes a minute or two", name)
     if arithmetic.device.type == "cpu":
         logger.warning(
-            "compiled layers were slower on a CPU, and the whole step was not measured (docs/performance.md); leave "
+            "on a CPU, compiled layers were slower, and a compiled step was not measured (docs/explanation/speed.md); leave "
             "--compile out"
         )
     graphs, there = _Graphs(), batch.to(arithmetic.device)

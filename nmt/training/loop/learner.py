@@ -27,7 +27,7 @@ from nmt.interface import Batch, EncoderDecoder, LossReport
 from nmt.training.loop.optimizer_state import evaluation_mode
 
 SMALLER_BATCHES = (
-    "lower --max-tokens and raise --update-freq by the same factor (--tokens-per-update does it by itself)"
+    "lower --max-tokens and raise --update-freq by the same factor (--tokens-per-update does so automatically)"
 )
 WIDE = 256  # from this width on a CPU computes the whole model in bf16,
 WIDE_FOR_TILES = 128  # or from this one if it has tiles for it
@@ -77,7 +77,7 @@ def explained_shortage(where: str, advice: str) -> Iterator[None]:
 
 def described(batch: Batch) -> str:
     longest_source, longest_target = batch.source.size(1), batch.target_in.size(1)
-    return f"{quantity(batch.num_sentences, 'sentence')} of up to {longest_source} source and {longest_target} target pieces"
+    return f"{quantity(batch.num_sentences, 'sentence')} of up to {longest_source} source and {longest_target} target tokens"
 
 
 def choose_precision(
@@ -145,7 +145,7 @@ class Arithmetic:
     def reason(self) -> str:
         """Return why an update was skipped although nothing is wrong."""
         assert self._scale is not None
-        return f"its gradient overflowed in fp16, the loss is now multiplied by {self._scale.value:g}"
+        return f"its gradient overflowed in fp16, the loss scale is now {self._scale.value:g}"
 
     def state(self) -> dict[str, float]:
         return {} if self._scale is None else asdict(self._scale)

@@ -51,7 +51,7 @@ def restore_learner(learner: Learner, point: ResumePoint, *, fresh_optimizer: bo
     learner.arithmetic.restore(values["arithmetic"])
     same_options = not point.changes("optimizer.", "parameters.")
     if fresh_optimizer:
-        logger.info("the optimizer begins afresh, from the weights of the checkpoint's model")
+        logger.info("reset the optimizer; it starts from the parameters of the checkpoint's model")
     elif same_options or "optimizer.name" not in point.changed:
         place, entries = learner.world.scattered, _under("optimizer.", tensors)
         numbers = optimizer_state.unpack(
@@ -76,8 +76,8 @@ def require_agreement(learner: Learner, update: int) -> None:
     digests = learner.world.gather(digest(learner.world.replicas(learner.step.parameters())))
     if len(set(digests)) > 1:
         raise NMTError(
-            f"after update {update} the ranks have different parameters (sums {digests}); start again from the "
-            f"last checkpoint, and look for a faulty device if it happens again"
+            f"after update {update} the ranks have different parameters (checksums {digests}); resume from the last "
+            f"checkpoint, and look for a faulty device if it happens again"
         )
 
 

@@ -56,12 +56,12 @@ def unpack(
     rank holds. Return the present number of each stored parameter, or None if the optimizer starts afresh.
     """
     if not groups and isinstance(optimizer, SupportsModes) and not isinstance(optimizer, MovingAverage):
-        logger.info("the optimizer begins afresh from the averaged weights, because its options or parameters changed")
+        logger.info("reset the optimizer to the averaged weights, because its options or parameters changed")
         return None
     tree = optimizer.state_dict()
     same = _owners(values["groups"]) == _owners(tree["param_groups"])
     if groups and not same:
-        raise DataError("the checkpoint's optimizer state belongs to other parameters")
+        raise DataError("the checkpoint's optimizer state is for other parameters; resume with --reset-optimizer")
     parameters = _parameters(optimizer)
     numbers = {n: n for n in range(len(parameters))} if same else _by_name(values["groups"], tree["param_groups"])
     state: dict[int, dict[str, Any]] = {}
@@ -88,11 +88,14 @@ def _owners(groups: Sequence[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
 def _by_name(stored: Sequence[Mapping[str, Any]], current: Sequence[Mapping[str, Any]]) -> dict[int, int]:
     """Return the present number of each stored parameter; torch numbers them through all groups."""
     if any("param_names" not in group for group in (*stored, *current)):
-        raise DataError("the checkpoint's optimizer state belongs to other parameters, and one of them has no names")
+        raise DataError(
+            "the checkpoint's optimizer state is for other parameters and has no names to match them; resume with "
+            "--reset-optimizer"
+        )
     now, before = _numbered(current), _numbered(stored)
     fresh, gone = len(now.keys() - before.keys()), len(before.keys() - now.keys())
     if fresh or gone:
-        logger.info("the optimizer begins afresh with %d parameter tensors and forgets %d", fresh, gone)
+        logger.info("the optimizer starts without a state for %d parameter tensors and drops that of %d", fresh, gone)
     return {before[owned]: now[owned] for owned in before if owned in now}
 
 
@@ -137,7 +140,7 @@ def resume_training(
     parameters = _parameters(optimizer)
     weights = {numbers[int(name)]: tensor for name, tensor in kept.items() if int(name) in numbers}
     if any(parameters[number].shape != tensor.shape for number, tensor in weights.items()):
-        raise DataError("the checkpoint's training weights belong to other parameters")
+        raise DataError("the checkpoint's training weights are for other parameters; resume with --reset-optimizer")
     _put(optimizer, {str(number): place(tensor, parameters[number]) for number, tensor in weights.items()})
 
 

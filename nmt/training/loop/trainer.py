@@ -142,7 +142,7 @@ class Trainer:
         self.checkpoints.newest = point.stored.info
         restore_learner(self.learner, point, fresh_optimizer="reset_optimizer" in resets)
         if "reset_meters" in resets:
-            logger.info("the best score so far is forgotten")
+            logger.info("discarded the best score so far")
         else:
             best.restore(point.training.values["best"])
             self.reporter.restore(point.training.values["report"])
@@ -155,7 +155,7 @@ class Trainer:
         known = len(best.history)  # none if it was forgotten, or is of another metric
         self.state.validations_before = known if is_new_schedule else min(known, self.state.validations_before)
         if "reset_dataloader" in resets or point.restarts_epoch:
-            logger.info("epoch %d begins again with its first batch", self.state.position.epoch)
+            logger.info("restarting epoch %d from its first batch", self.state.position.epoch)
             self.state.position = self.batches.start_of_epoch(self.state.position.epoch, self.state.update + 1)
 
     def require_learned(self) -> None:

@@ -49,7 +49,7 @@ from nmt.training.loop.learner import (
 
 logger = logging.getLogger("nmt.training")
 
-COLLECTIVE_PASS = "the ranks make this pass together, so none can compute its batch in halves"
+COLLECTIVE_PASS = "all ranks make this pass together, so none can split its batch in halves"
 MOST = 20  # files of bad updates; further ones would tell nothing new
 
 
@@ -125,7 +125,7 @@ class Updater:
         self._settled = 0.0  # when the report of the last update was known
         if "backward" in meets(last=True):
             passes = "any pass" if "backward" in meets(last=False) else "the last backward pass of an update"
-            logger.info("should memory run short in %s, training ends: %s", passes, COLLECTIVE_PASS)
+            logger.info("a shortage of memory in %s will end training: %s", passes, COLLECTIVE_PASS)
 
     @property
     def memory(self) -> str:
@@ -266,7 +266,7 @@ class Updater:
         size = places(self.reader.read(share.item))
         self.too_large = size if self.too_large is None else min(size, self.too_large)
         logger.warning(
-            "out of memory at update %d in a batch of %s; doing it in halves, and all as large from now on",
+            "out of memory at update %d in a batch of %s; from now on batches of this size or larger are split in halves",
             update,
             self._size(share),
         )

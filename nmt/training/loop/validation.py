@@ -37,8 +37,8 @@ from nmt.training.loop.learner import Arithmetic, Learner, Step, described, expl
 logger = logging.getLogger("nmt.training")
 
 VALIDATION_SEED = 2**32 - 1  # instead of the index of a micro-batch
-SMALLER_BATCHES = "lower --max-tokens (a sentence longer than it is still a batch of its own)"
-FEWER_HYPOTHESES = "lower --max-tokens or the beam of the search"
+SMALLER_BATCHES = "lower --max-tokens (a longer sentence still forms a batch by itself)"
+FEWER_HYPOTHESES = "lower --max-tokens or the beam width"
 
 Stop = Callable[[], bool]  # called between batches: True raises ``ValidationStopped``
 Validator = Callable[[Stop], dict[str, float]]  # scores of the present model, by name
@@ -216,7 +216,7 @@ class TranslationValidator:
     def _translate(self, indices: Ints) -> list[str]:
         batch = Sentences([self.split.source(i) for i in indices.tolist()])
         engine = ModelEngine(self.model, self.arithmetic.device)
-        where = f"in a batch of {quantity(len(batch.sources), 'sentence')} of up to {batch.lengths.max()} pieces"
+        where = f"in a batch of {quantity(len(batch.sources), 'sentence')} of up to {batch.lengths.max()} tokens"
         explained = explained_shortage(where, FEWER_HYPOTHESES)
         with explained, torch.no_grad(), self.arithmetic.forward_pass():
             results = self.search.find(engine, batch)

@@ -34,7 +34,7 @@ def tell_sizes(config: TrainConfig, datasets: Datasets, batches: TrainingBatches
     name, size = models.name_of(type(config.model)), sum(parameter.numel() for parameter in model.parameters())
     pair, pairs, updates = datasets.pair, len(datasets.train), batches.updates_in_epoch(1)
     source, target = len(pair.source.vocabulary), len(pair.target.vocabulary)
-    logger.info(f"{name} with {size:,} parameters, vocabularies of {source} and {target} pieces")
+    logger.info(f"{name} with {size:,} parameters, vocabularies of {source} and {target} tokens")
     logger.info(
         f"{quantity(pairs, 'training pair')} from {pair.source_lang} to {pair.target_lang}, "
         f"{quantity(updates, 'update')} an epoch"
@@ -44,7 +44,7 @@ def tell_sizes(config: TrainConfig, datasets: Datasets, batches: TrainingBatches
             logger.info("stage %d of training, from %s on: %s", number, facts["from"], _mixed(facts))
     if datasets.variation is not None:
         by = quantity(count, "reader") if (count := batches.readers.count) else "the training process"
-        logger.info(f"their text differs from epoch to epoch, drawn by {by}")
+        logger.info(f"the text of training pairs varies from epoch to epoch, drawn by {by}")
 
 
 def update_in_words(batching: BatchingConfig, processes: int) -> str:
@@ -58,7 +58,7 @@ def update_in_words(batching: BatchingConfig, processes: int) -> str:
     if best in (0, size):  # 0: the processes make more already
         return made_of
     return (
-        f"{made_of}, the nearest to --tokens-per-update {target}; with batches of up to {best:,} tokens it would be "
+        f"{made_of}, the closest to --tokens-per-update {target}; with batches of up to {best:,} tokens it would be "
         f"{best * count * processes:,}"
     )
 
@@ -77,10 +77,10 @@ def tell_limits(config: TrainConfig) -> None:
     limits = config.training
     patience = config.validation.patience
     if limits.takes_default_limit:
-        earlier = "" if patience is None else f", or before that by --patience {patience}"
+        earlier = "" if patience is None else f", or earlier by --patience {patience}"
         logger.info(
-            f"no limit given: training ends after {DEFAULT_MAX_UPDATE:,} updates{earlier}; --max-update, --max-epoch or "
-            f"--stop-time-hours sets another, --max-update 0 none"
+            f"no limit is given: training ends after {DEFAULT_MAX_UPDATE:,} updates{earlier}; set another limit with "
+            f"--max-update, --max-epoch or --stop-time-hours, or none with --max-update 0"
         )
     elif limits.last_update is None and limits.max_epoch is None:
         if limits.stop_time_hours is None:
@@ -89,8 +89,8 @@ def tell_limits(config: TrainConfig) -> None:
         if config.scheduler.warmup_updates is None:
             warmup = config.scheduler.warmup_of_run(Horizon(None, 1))
             logger.info(
-                f"how many updates the run will have is not known: the warmup takes {warmup:,} of them; "
-                f"--warmup-updates sets another number"
+                f"the number of updates is unknown: the warmup takes {warmup:,} updates; --warmup-updates sets another "
+                f"number"
             )
 
 
@@ -133,8 +133,8 @@ def dry_run_in_words(
     rows = {
         "model": model,
         "data": data,
-        "an epoch": ", ".join(map(quantity, (len(epoch.updates), pairs, pieces), ("update", "pair", "target piece"))),
-        "batches": f"{len(batches):,}, in the mean of {pairs / len(batches):.1f} pairs; padding is {epoch.padding:.1%}",
+        "an epoch": ", ".join(map(quantity, (len(epoch.updates), pairs, pieces), ("update", "pair", "target token"))),
+        "batches": f"{len(batches):,}, on average of {pairs / len(batches):.1f} pairs; padding is {epoch.padding:.1%}",
         "the largest": str(epoch.largest),
         "memory": _memory_in_words(forecast),
     }
@@ -142,14 +142,14 @@ def dry_run_in_words(
         rows["in an update"] = made_of
     if forecast.seconds is not None:
         rate = pieces / len(epoch.updates) / forecast.seconds
-        rows["an update"] = f"{forecast.seconds:.3f} seconds, {rate:,.0f} target pieces a second"
+        rows["an update"] = f"{forecast.seconds:.3f} seconds, {rate:,.0f} target tokens a second"
         rows["to the end"] = end_in_words(forecast.seconds, limits, max_update)
     return rows
 
 
 def _memory_in_words(forecast: Forecast) -> str:
     needed = f"{forecast.memory / 1e9:.2f} GB a process"
-    room = "" if forecast.room is None else f", of {forecast.room / 1e9:.1f} GB that it may have"
+    room = "" if forecast.room is None else f", of {forecast.room / 1e9:.1f} GB available"
     return needed + room if forecast.is_measured else f"{needed} (forecast){room}: {TOO_LARGE}"
 
 
@@ -157,7 +157,7 @@ def end_in_words(seconds: float, limits: TrainingConfig, max_update: int | None)
     """Return updates and time until the first limit is met. ``seconds``: of an update; ``max_update``: None if unknown."""
     most, hours = limits.stop_time_hours, None if max_update is None else max_update * seconds / 3600
     if most is not None and (hours is None or most < hours):
-        return f"about {most * 3600 / seconds:,.0f} updates in the {most:g} hours that are given"
+        return f"about {most * 3600 / seconds:,.0f} updates in the limit of {most:g} hours"
     if max_update is None or hours is None:
         return "no limit is given; 1,000 updates take " + _hours(1000 * seconds / 3600)
     return f"{quantity(max_update, 'update')} in {_hours(hours)}, without validations"

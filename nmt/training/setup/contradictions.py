@@ -32,7 +32,8 @@ def _what_is_missing(config: TrainConfig) -> Refusals:
     yield missing, f"no {', no '.join(missing)} is chosen"
     yield (
         translates and config.search is None,
-        "no search is chosen to translate the validation set; set validation.samples=0 if you want none",
+        "no search is chosen to translate the validation set; choose one, or set validation.samples=0 without "
+        "validation.metrics",
     )
     yield config.seed < 0, f"seed={config.seed} must not be negative"
 
@@ -48,18 +49,18 @@ def _rates(config: TrainConfig, max_update: int | None) -> Refusals:
     )
     yield (
         scheduler.sets_rate and optimizer.lr is not None,
-        f"optimizer.lr={optimizer.lr} has no effect: this scheduler computes the rate from the model's width; leave --lr "
-        f"out and use scheduler.factor, or choose --lr-scheduler inverse_sqrt",
+        f"optimizer.lr={optimizer.lr} has no effect: this scheduler computes the learning rate from the model's width; "
+        f"leave --lr out and use scheduler.factor, or choose --lr-scheduler inverse_sqrt",
     )
     if isinstance(optimizer, AdamThenSgdConfig):
         yield (
             scheduler.sets_rate,
-            f"optimizer.sgd_lr={optimizer.sgd_lr} has no effect: this scheduler computes one rate from the model's width, "
-            f"and this optimizer needs two; choose --lr-scheduler halving or constant",
+            f"optimizer.sgd_lr={optimizer.sgd_lr} has no effect: this scheduler computes one learning rate from the model's "
+            f"width, but this optimizer needs two; choose --lr-scheduler halving or constant",
         )
     yield (
         optimizer.schedule_free and type(scheduler) not in (SchedulerConfig, ConstantConfig),
-        "this optimizer averages weights in place of lowering the rate; choose --lr-scheduler constant, with "
+        "this optimizer averages weights instead of lowering the learning rate; choose --lr-scheduler constant, with "
         "--warmup-updates",
     )
     yield (
@@ -85,13 +86,13 @@ def _processes(config: TrainConfig) -> Refusals:
     divided = config.distributed.strategy is Strategy.fsdp
     yield (
         divided and config.optimizer is not None and config.optimizer.whole_matrices,
-        "this optimizer looks at whole matrices, of which with distributed.strategy=fsdp each process holds some rows; "
-        "choose another --optimizer, or --distributed-strategy ddp",
+        "this optimizer needs whole matrices, but distributed.strategy=fsdp divides their rows among processes; choose "
+        "another --optimizer, or --distributed-strategy ddp",
     )
     yield (
         divided and config.batching.max_tokens == AUTO,
-        "batching.max_tokens=auto tries the whole model in one process, which distributed.strategy=fsdp is there to avoid; "
-        "give a number (--max-tokens)",
+        "batching.max_tokens=auto tries the whole model in one process, but distributed.strategy=fsdp divides it among "
+        "processes; give a number (--max-tokens)",
     )
 
 
@@ -101,7 +102,7 @@ def _rest(config: TrainConfig, longest: tuple[int, int] | None) -> Refusals:
     criterion, scheduler = config.criterion or CriterionConfig(), config.scheduler or SchedulerConfig()
     yield (
         criterion.needs_alignments and config.variation.is_on,
-        "this criterion needs word alignments, which are known for the stored pieces only; leave out --bpe-dropout, "
+        "this criterion needs word alignments, which exist only for the stored tokens; leave out --bpe-dropout, "
         "--unigram-alpha and --augment, or choose another --criterion",
     )
     yield (
@@ -111,11 +112,11 @@ def _rest(config: TrainConfig, longest: tuple[int, int] | None) -> Refusals:
     )
     yield (
         criterion.teacher == "",
-        "this criterion learns from a teacher; name its run folder or checkpoint with --teacher",
+        "this criterion needs a teacher; name its run folder or checkpoint with --teacher",
     )
     yield (
         config.checkpoint.finetune_map_vocabulary and config.checkpoint.finetune_from_model is None,
-        "checkpoint.finetune_map_vocabulary=true maps nothing; name a trained model with --finetune-from-model",
+        "checkpoint.finetune_map_vocabulary=true has no model to map; name one with --finetune-from-model",
     )
     yield (
         validation.patience is not None and not validation.is_on,
@@ -123,12 +124,12 @@ def _rest(config: TrainConfig, longest: tuple[int, int] | None) -> Refusals:
     )
     yield (
         scheduler.uses_validation and not validation.is_on,
-        "this scheduler follows the validations, but validation is switched off; set --validate-interval 1",
+        "this scheduler depends on validations, but validation is switched off; set --validate-interval 1",
     )
     if longest is not None and batching.max_tokens != AUTO and not batching.skip_long:
         for option, (limit, needed) in batching.exceeded(longest).items():
             yield (
                 True,
-                f"batching.{option}={limit} is less than the {needed} pieces of the longest training sentence; raise "
-                f"--{option.replace('_', '-')}, or leave such pairs out with --skip-long",
+                f"batching.{option}={limit} is less than the {needed} tokens of the longest training sentence; raise "
+                f"--{option.replace('_', '-')}, or skip such pairs with --skip-long",
             )

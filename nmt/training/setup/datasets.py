@@ -47,7 +47,7 @@ def open_datasets(config: TrainConfig) -> Datasets:
     if config.criterion.needs_alignments and train.alignments is None:
         without = [corpus for corpus in corpora if corpus.split(config.train_subset).alignments is None]
         raise DataError(
-            f"the criterion needs word alignments, and split '{train.name}' of "
+            f"the criterion needs word alignments, but split '{train.name}' of "
             f"{', '.join(str(corpus.folder) for corpus in without)} has none; make the corpus with nmt-preprocess "
             f"--align-suffix"
         )
@@ -88,7 +88,7 @@ def open_validation(folders: Sequence[str], valid_subset: str) -> Datasets:
     corpora = open_corpora(folders)
     identities = _valid_identities(valid_subset, corpora)
     if not identities:
-        raise DataError(f"{', '.join(folders)} has no split '{valid_subset}' to validate on")
+        raise DataError(f"no corpus of {', '.join(folders)} has a split '{valid_subset}' to validate on")
     split, tokenizer = _validation_split(valid_subset, corpora), corpora[0].tokenizer
     return Datasets(corpora[0].pair, tokenizer, split, split, _longest(split), [], valid_identities=identities)
 
@@ -118,7 +118,9 @@ def _mixture(config: TrainConfig, datasets: Datasets, mix: Mix) -> Mixture | Non
         )
     for folder, size, weight in zip(config.data, sizes, weights):
         if weight and not size:
-            raise UsageError(f"{folder} has no training pairs, but the weight {weight:g}; leave it out, or give it 0")
+            raise UsageError(
+                f"{folder} has no training pairs but weight {weight:g}; leave this corpus out, or set its weight to 0"
+            )
     return Mixture.of_weights(sizes, weights)
 
 
@@ -152,11 +154,11 @@ def _check_lengths(model: EncoderDecoder, split: Split, kept: tuple[int | None, 
             beyond = int(target[first]), int(limits[first])
     if limit is not None and most > limit:
         raise DataError(
-            f"the longest source of split '{split.name}' has {most} pieces, but the model reads only {limit}; {too_long}"
+            f"the longest source of split '{split.name}' has {most} tokens, but the model reads at most {limit}; {too_long}"
         )
     if beyond is not None:
         raise DataError(
-            f"a target of split '{split.name}' has {beyond[0]} pieces, but the model writes only {beyond[1]}; {too_long}"
+            f"a target of split '{split.name}' has {beyond[0]} tokens, but the model writes at most {beyond[1]}; {too_long}"
         )
 
 
@@ -194,7 +196,7 @@ def _valid_identities(valid_subset: str, corpora: list[Corpus]) -> list[str]:
 
 def _longest(split: Split) -> tuple[int, int]:
     if split.target_lengths is None:
-        raise DataError(f"split '{split.name}' has no target side: it was made with only_source")
+        raise DataError(f"split '{split.name}' has no target side; preprocess it without --only-source")
     if not len(split):
         raise DataError(f"split '{split.name}' is empty: there is nothing to train on")
     return longest(split.source_lengths), longest(split.target_lengths)

@@ -80,7 +80,7 @@ class BatchSize:
 
     def __str__(self) -> str:
         return (
-            f"{quantity(self.pairs, 'pair')} of up to {self.longest_source} source and {self.longest_target} target pieces "
+            f"{quantity(self.pairs, 'pair')} of up to {self.longest_source} source and {self.longest_target} target tokens "
             f"({self.places:,} with padding)"
         )
 

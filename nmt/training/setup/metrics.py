@@ -16,7 +16,7 @@ def build_scorers(options: ValidationConfig) -> dict[str, Scorer]:
     for name, scorer in built.items():
         if isinstance(scorer, Learned):
             raise UsageError(
-                f"validation.metrics={name} reads the sources, too, which only nmt-score gives it; leave it out"
+                f"validation.metrics={name} needs the sources, which only nmt-score provides; leave it out"
             )
     return built
 
@@ -34,5 +34,5 @@ def check_metric(metric: str, option: str) -> None:
     known = (*LOSSES, *scorers.names())
     if metric not in known:
         raise UsageError(
-            f"{option}={metric} is no metric of a validation{did_you_mean(metric, known)}; there are: {', '.join(known)}"
+            f"{option}={metric} is not a validation metric{did_you_mean(metric, known)}; there are: {', '.join(known)}"
         )

@@ -146,7 +146,7 @@ def decide_arithmetic(
     automatic = f" (chosen by --precision {option.name})" if meant(option, device) is Precision.auto else ""
     logger.info("training on %s%s", arithmetic, automatic)
     if settings is not None and settings.computed_on != str(arithmetic):
-        logger.info("the run resumes on %s, after %s", arithmetic, settings.computed_on)
+        logger.info("resuming on %s; before, the run computed on %s", arithmetic, settings.computed_on)
     return arithmetic
 
 
@@ -169,7 +169,7 @@ def _avoid_faults(device: torch.device, world: World, settings: RunSettings | No
         logger.info("not selected automatically, because nmt-doctor failed: %s", in_words(chosen))
     if recorded - chosen:
         logger.warning(
-            "nmt-doctor failed after this run had started: %s. The resumed run does not avoid it; start a new run to do so",
+            "nmt-doctor failed after this run had started: %s; the resumed run still uses it, only a new run avoids it",
             in_words(recorded - chosen),
         )
 
@@ -214,8 +214,8 @@ def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.devic
         elif parameter.default is parameter.empty and parameter.kind not in _VARIADIC:
             name = criterions.name_of(type(config.criterion))
             raise UsageError(
-                f"criterion '{name}' asks for a part '{parameter.name}'{did_you_mean(parameter.name, PARTS)}; there are: "
-                f"{', '.join(PARTS)}"
+                f"criterion '{name}' takes an unknown argument '{parameter.name}'{did_you_mean(parameter.name, PARTS)}; "
+                f"supported: {', '.join(PARTS)}"
             )
     return builder(config.criterion, **arguments)
 
@@ -246,12 +246,12 @@ def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -
     others = differences(architecture(loaded.tree["model"]), architecture(to_plain(config)["model"]))
     if others:  # where shapes do not fit either, loading says so
         listed = "; ".join(f"model.{key}: {change}" for key, change in others.items())
-        logger.warning("the model of %s has other options (%s): what its parameters mean may be lost", path, listed)
+        logger.warning("the model of %s has other options (%s): its parameters may not be useful here", path, listed)
     state = loaded.module.state_dict()
     if loaded.pair.digest() != pair.digest():
         if not config.checkpoint.finetune_map_vocabulary:
             raise _other_vocabularies(
-                path, "; or take over what belongs to pieces that both have, with --finetune-map-vocabulary"
+                path, "; or keep only the parameters of common tokens with --finetune-map-vocabulary"
             )
         state = mapped_state(model, config.model, pair, loaded, path)
     load_parameters(model, state, path)
@@ -260,7 +260,7 @@ def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -
 
 def _other_vocabularies(path: str, more_advice: str = "") -> DataError:
     return DataError(
-        f"{path} was trained with other vocabularies than those of the corpus; make the corpus with its tokenizer: "
+        f"{path} and the corpus have different vocabularies; make the corpus with the model's tokenizer: "
         f"nmt-preprocess --srcdict {path} --tgtdict {path}{more_advice}"
     )
 
@@ -274,14 +274,14 @@ def mapped_state(
     axes = vocabulary_axes(partial(models.build, config), sizes)
     if not axes:
         raise UsageError(
-            f"this {models.name_of(type(config))} has parameters that depend on its vocabulary without belonging to single "
-            f"pieces, or none at all, so those of {path} cannot be mapped; leave out --finetune-map-vocabulary"
+            f"the vocabulary of {path} cannot be mapped: this {models.name_of(type(config))} has no parameters for single "
+            f"tokens, or others that depend on the vocabulary; leave out --finetune-map-vocabulary"
         )
     rows: dict[str, tuple[Tensor, Tensor]] = {}
     for side in ("source", "target"):
         rows[side] = common_pieces(getattr(other.pair, side).vocabulary, getattr(pair, side).vocabulary)
         count, total = len(rows[side][0]) - len(SPECIALS), getattr(sizes, side) - len(SPECIALS)
-        logger.info("%s of the %s %s pieces are in the vocabulary of %s", f"{count:,}", f"{total:,}", side, path)
+        logger.info("%s of the %s %s tokens are in the vocabulary of %s", f"{count:,}", f"{total:,}", side, path)
     own, state = model.state_dict(), dict(other.module.state_dict())
     for name, place in axes.items():
         expected = list(own[name].shape)

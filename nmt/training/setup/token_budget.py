@@ -84,7 +84,7 @@ def largest_by_trial(
         give_back(device)
     raise DeviceError(
         f"even batches of {sizes[0]} tokens do not fit into the memory of the device; choose a smaller model, or "
-        f"leave out long sentences with --max-tokens and --skip-long"
+        f"skip long sentences with --max-tokens and --skip-long"
     )
 
 
@@ -107,11 +107,13 @@ def largest_by_forecast(
     slope = max((more - less) / (large - small) for (small, less), (large, more) in zip(tried, tried[1:]))
     (size_now, held), limit = tried[-1], room()
     if limit is None or tried[1][1] <= tried[0][1]:  # a peak that did not rise was that of something earlier
-        logger.warning("how much memory batches take cannot be told on this system: they stay small")
+        logger.warning("the memory of batches cannot be measured on this system: they stay small")
         return smallest
     forecast = {size: MARGIN * (held + slope * (size - size_now)) + reserve for size in sizes}
     chosen = max((size for size in sizes if forecast[size] <= limit), default=smallest)
-    logger.info("batches of %d tokens should take %.1f GB, of %.1f GB", chosen, forecast[chosen] / 1e9, limit / 1e9)
+    logger.info(
+        "batches of %d tokens should take %.1f GB, of %.1f GB available", chosen, forecast[chosen] / 1e9, limit / 1e9
+    )
     return chosen
 
 
@@ -126,7 +128,7 @@ def largest_batches(split: Split, options: BatchingConfig, seed: int) -> list[In
 
 def _largest(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> int:
     """Return the largest size that fits on this rank."""
-    logger.info("trying how large batches may be")
+    logger.info("trying batch sizes")
     longest, batching = max(datasets.longest), config.batching
     if batching.tokens_per_update is None:
         sizes = candidates(datasets.train, longest, batching.update_freq * world.size)

@@ -59,7 +59,7 @@ def test_an_output_does_not_replace_what_is_read(tmp_path: Path, flag: str) -> N
     (tmp_path / "link").symlink_to("read")
     given = {flag: str(tmp_path / "read"), "replace_unk": flag == "unk_dictionary"}
     options = config(tmp_path / "link", overwrite=True, **given)
-    said = f"would replace what --{flag.replace('_', '-')} {tmp_path / 'read'} reads; choose another --output"
+    said = f"would replace the input --{flag.replace('_', '-')} {tmp_path / 'read'}; choose another --output"
     with pytest.raises(OutputError, match=said):
         check_output(options)
     check_output(config(tmp_path / "other", overwrite=True, **given))
@@ -123,7 +123,7 @@ def test_an_output_grows_under_another_name_until_it_is_complete(tmp_path: Path)
 def test_other_options_than_those_that_began_it_are_refused_by_name(tmp_path: Path) -> None:
     output = tmp_path / "out"
     begun(config(output))
-    with pytest.raises(UsageError, match=r"out.partial was begun with another search, nbest; use the same options"):
+    with pytest.raises(UsageError, match=r"out.partial was started with a different search, nbest; use the same"):
         ResumableOutput(
             GenerateConfig(
                 path="model", search=BeamConfig(beam_size=7), output=str(output), resume_output=True, nbest=2
@@ -136,7 +136,7 @@ def test_another_best_checkpoint_than_the_one_that_began_it_is_refused(
 ) -> None:
     begun(config(tmp_path / "out"))
     checkpoint["model"] = written(checkpoint["model"].with_name("checkpoint-0002-00000002"))
-    with pytest.raises(UsageError, match=r"out.partial was begun with another model of --path; use the same options"):
+    with pytest.raises(UsageError, match=r"out.partial was started with a different model of --path; use the same"):
         ResumableOutput(config(tmp_path / "out")).begin()
 
 
@@ -147,7 +147,7 @@ def test_another_model_under_the_same_name_is_refused(tmp_path: Path, checkpoint
         assert growing.begin() == 1, "it is the same, written again"
     written(checkpoint["model"], parameter=1.0)
     with (
-        pytest.raises(UsageError, match=r"out.partial was begun with another model of --path; use the same options"),
+        pytest.raises(UsageError, match=r"out.partial was started with a different model of --path; use the same"),
         ResumableOutput(config(tmp_path / "out")) as growing,
     ):
         growing.begin()
@@ -156,7 +156,7 @@ def test_another_model_under_the_same_name_is_refused(tmp_path: Path, checkpoint
 def test_another_tokenizer_beside_the_same_model_is_refused(tmp_path: Path, checkpoint: dict[str, Path]) -> None:
     begun(config(tmp_path / "out"))
     tiny_pair(reverse=True).save(checkpoint["model"].parent / "tokenizer")
-    with pytest.raises(UsageError, match=r"out.partial was begun with another model of --path"):
+    with pytest.raises(UsageError, match=r"out.partial was started with a different model of --path"):
         ResumableOutput(config(tmp_path / "out")).begin()
 
 
@@ -171,7 +171,7 @@ def test_what_an_older_version_began_is_not_gone_on_with(tmp_path: Path, checkpo
     """It noted models by their names alone."""
     begun(config(tmp_path / "out"))
     (tmp_path / "out.partial.json").write_text(f'{{"path": ["{checkpoint["model"]}"], "rerank": null, "nbest": 1}}')
-    with pytest.raises(UsageError, match=r"out.partial was begun by another version of nmt, .* or delete it"):
+    with pytest.raises(UsageError, match=r"out.partial was started by another version of nmt, .* or delete it"):
         ResumableOutput(config(tmp_path / "out")).begin()
 
 
@@ -184,7 +184,9 @@ def test_another_model_of_the_other_direction_is_refused(tmp_path: Path, checkpo
     checkpoint["back"] = written(tmp_path / "back" / "checkpoint-0002-00000002")
     for others in (options, replace(options, rerank=None)):
         with (
-            pytest.raises(UsageError, match=r"out.partial was begun with another .*model of --rerank; use the same"),
+            pytest.raises(
+                UsageError, match=r"out.partial was started with a different .*model of --rerank; use the same"
+            ),
             ResumableOutput(others) as growing,
         ):
             growing.begin()
@@ -198,7 +200,7 @@ def test_a_file_that_has_changed_since_is_refused(tmp_path: Path, option: str) -
     begun(options)
     read.write_text("none\none\ntwo\n")
     with (
-        pytest.raises(UsageError, match=r"out.partial was begun with another content of .*read; use the same options"),
+        pytest.raises(UsageError, match=r"out.partial was started with a different content of .*read; use the same"),
         ResumableOutput(options) as growing,
     ):
         growing.begin()
@@ -241,15 +243,17 @@ def test_standard_output_and_pipes_need_no_claim(tmp_path: Path) -> None:
 
 def test_a_file_that_something_else_made_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out.partial").write_text("mine")
-    with pytest.raises(UsageError, match=r"out.partial exists, but not out.partial.json, which says what made it"):
+    with pytest.raises(
+        UsageError, match=r"out.partial exists, but out.partial.json, which records its options, is missing"
+    ):
         ResumableOutput(config(tmp_path / "out")).begin()
     assert (tmp_path / "out.partial").read_text() == "mine"
 
 
 def test_what_cannot_grow_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="name it: --output FILE"):
+    with pytest.raises(UsageError, match="--resume-output needs an output file: --output FILE"):
         check_output(config(None))
-    with pytest.raises(OutputError, match="no is not a folder; make it first"):
+    with pytest.raises(OutputError, match="no is not a folder; create it first"):
         check_output(config(tmp_path / "no" / "out"))
     with pytest.raises(UsageError, match="compress it afterwards"):
         check_output(config(tmp_path / "out.gz"))

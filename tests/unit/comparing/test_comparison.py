@@ -152,7 +152,7 @@ def test_a_notebook_shows_the_page_in_a_frame() -> None:
     ("systems", "references", "sources", "options", "error", "said"),
     [
         ({"a": ["x"]}, [["x"]], None, {}, UsageError, "at least two systems, not 1"),
-        ({"a": ["x"], "b": ["y"]}, [], None, {}, UsageError, "compare needs a reference"),
+        ({"a": ["x"], "b": ["y"]}, [], None, {}, UsageError, "compare needs at least one reference"),
         ([["x"], ["y"]], ["x"], None, {}, UsageError, "compare needs a mapping from system names to lines"),
         (
             {"a": "x", "b": "y"},

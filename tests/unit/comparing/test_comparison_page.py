@@ -25,12 +25,12 @@ def test_elements_are_closed_in_order_and_figures_stand_in_tables() -> None:
     assert f"{figure.score.value:.2f} \u00b1 {figure.interval:.2f}" in cells
     assert f"BLEU|{figure.score.signature}" in " ".join(page.text("p"))
     assert page.text("h2") == ["Scores", "By length of the source", "By frequency of words", "Two systems"]
-    assert "2 systems, 5 lines, one reference; words as cut by 13a" in page.text("p")
+    assert "2 systems, 5 lines, one reference; words tokenized by 13a" in page.text("p")
 
 
 def test_a_single_line_is_one_line() -> None:
     page = nmt.compare({"a": ["x"], "b": ["y"]}, [["x"], ["y"]], paired="none", resamples=5).page()
-    assert "2 systems, one line, 2 references; words as cut by 13a" in Page(page).text("p")
+    assert "2 systems, one line, 2 references; words tokenized by 13a" in Page(page).text("p")
 
 
 def test_p_values_stand_beside_the_scores_where_systems_were_tested() -> None:

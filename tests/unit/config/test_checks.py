@@ -41,10 +41,10 @@ def test_a_choice_is_known_by_its_name(given: Precision | str) -> None:
 
 def test_an_unknown_choice_is_refused_with_those_there_are() -> None:
     with pytest.raises(
-        UsageError, match="^precision='fp8' is none of usual, auto, fp32, tf32, bf16, fp16, bf16_output$"
+        UsageError, match="^precision='fp8' must be one of usual, auto, fp32, tf32, bf16, fp16, bf16_output$"
     ):
         choice_named(Precision, "precision", "fp8")
-    with pytest.raises(UsageError, match="^dtype='int4' is none of float32, bfloat16, float16, int8$"):
+    with pytest.raises(UsageError, match="^dtype='int4' must be one of float32, bfloat16, float16, int8$"):
         choice_named(NumberFormat, "dtype", "int4")
 
 

@@ -21,7 +21,7 @@ NAMES = [(group, name) for group, names in NAMES_OF_FAIRSEQ.items() for name in 
 @pytest.mark.parametrize(("group", "name"), NAMES)
 def test_the_answer_names_a_choice_and_flags_that_exist(group: str, name: str) -> None:
     message = str(unknown_preset(group, name))
-    assert message.startswith(f"{group} '{name}' of fairseq has another name here: ")
+    assert message.startswith(f"fairseq's {group} '{name}' does not exist here: ")
     advice = message.partition(": ")[2]
     choices = {choice for role in ("model", "criterion", "scheduler") for choice in component_names(role)}
     assert choices & set(re.findall(r"\w+", advice))

@@ -12,9 +12,11 @@ from nmt.errors import UsageError
 
 def test_a_component_that_is_not_registered_names_the_plugins_of_training() -> None:
     tree = {"user_dir": "plugins/gru.py,more", "model": {"name": "my_gru", "layers": 2}}
-    with pytest.raises(UsageError, match=r"^x: model 'my_gru' is not registered; it was trained with") as refusal:
+    with pytest.raises(
+        UsageError, match=r"^x: model 'my_gru' is not registered; the model was trained with"
+    ) as refusal:
         from_plain(TrainConfig, tree, origin="x")
-    assert "--user-dir plugins/gru.py,more: give the same" in str(refusal.value)
+    assert "--user-dir plugins/gru.py,more: add it" in str(refusal.value)
 
 
 def test_without_plugins_in_training_an_unknown_component_is_a_misspelt_one() -> None:

@@ -124,7 +124,7 @@ def test_a_vocabulary_that_was_exchanged_is_noticed(tmp_path: Path) -> None:
     tree = json.loads(path.read_text(encoding="utf-8"))
     tree["source"]["vocabulary"] = "0" * 64
     path.write_text(json.dumps(tree), encoding="utf-8")
-    with pytest.raises(DataError, match="vocabulary of 'source' is not the one"):
+    with pytest.raises(DataError, match="vocabulary of 'source' differs from the stored one"):
         LanguagePair.load(tmp_path)
 
 
@@ -154,7 +154,7 @@ def test_unknown_marks_are_refused(tmp_path: Path) -> None:
     LanguagePair("en", "de", cut, cut, shared=True).save(tmp_path)
     path = tmp_path / "pair.json"
     path.write_text(path.read_text(encoding="utf-8").replace('"sentencepiece"', '"other"'), encoding="utf-8")
-    with pytest.raises(DataError, match="marks='other' is none of none, subword_nmt, sentencepiece"):
+    with pytest.raises(DataError, match="marks='other' must be one of none, subword_nmt, sentencepiece"):
         LanguagePair.load(tmp_path)
 
 

@@ -37,7 +37,7 @@ def test_a_tag_is_found_in_whichever_shape_the_vocabulary_has_it() -> None:
     assert tags_of(vocabulary) == ["de", "fra", "zh"]
     assert [piece for piece in vocabulary.pieces if is_tag(piece)] == ["<2de>", ">>fra<<", "__zh__"]
     for word in ("la", "en"):  # a word is no tag
-        with pytest.raises(UsageError, match=f"no piece for the tag '{word}'; there are: de, fra, zh"):
+        with pytest.raises(UsageError, match=f"no token for the tag '{word}'; there are: de, fra, zh"):
             tag_id(vocabulary, word)
     with pytest.raises(UsageError, match="it has no tags"):
         tag_id(Vocabulary(["a"]), "de")
@@ -96,7 +96,7 @@ def test_a_pair_is_stored_with_its_tag(text: Text) -> None:
     tree = json.loads((folder / PAIR_FILE).read_text())
     (folder / PAIR_FILE).write_text(json.dumps({**tree, "tag": "xx"}))
     with pytest.raises(
-        DataError, match="is damaged: the source vocabulary has no piece for the tag 'xx'; there are: fr"
+        DataError, match="is damaged: the source vocabulary has no token for the tag 'xx'; there are: fr"
     ):
         LanguagePair.load(folder)
 
@@ -113,10 +113,10 @@ def test_given_vocabularies_keep_their_tags_and_others_are_refused(text: Text) -
     ]
     assert other.split("train").source(0)[0] == other.pair.source.vocabulary.id("<2fr>")
     with pytest.raises(
-        UsageError, match=r"no piece for the tag 'es'; there are: .*--user-defined-symbols '<2es>,<2fr>'"
+        UsageError, match=r"no token for the tag 'es'; there are: .*--user-defined-symbols '<2es>' \(--tag es\)"
     ):
         text.make(**given, tag="es", destdir=f"{text.folder}/es")
-    with pytest.raises(UsageError, match="it has no tags; pieces that are learned"):
+    with pytest.raises(UsageError, match="it has no tags; a learned vocabulary"):
         text.make(tokenizer=WordsConfig(), tag="de", destdir=f"{text.folder}/words")
     with pytest.raises(UsageError, match="--tag 'a b' must be one word"):
         text.make(tokenizer=BPE, tag="a b")
@@ -144,7 +144,9 @@ def test_both_directions_are_trained_together_only_with_tags(text: Text) -> None
     other, _ = text.make(tokenizer=BPE, **turned, tag="fr", destdir=f"{text.folder}/other")
     untagged, _ = text.make(tokenizer=BPE, **turned, destdir=f"{text.folder}/untagged")
     assert len(open_corpora([one.folder, other.folder])) == 2
-    with pytest.raises(DataError, match=r"a model learns one direction: .* make each with a language tag \(--tag\)"):
+    with pytest.raises(
+        DataError, match=r"in the opposite direction; leave one .* make each with a language tag \(--tag\)"
+    ):
         open_corpora([one.folder, untagged.folder])
 
 

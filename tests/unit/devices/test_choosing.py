@@ -118,7 +118,7 @@ def test_a_rank_has_the_gpu_of_its_number_or_the_only_one_that_it_is_shown(
 def test_of_one_gpu_only_the_first_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     card(monkeypatch, 1)
     assert device_named("cuda:0") == "cuda:0"
-    with pytest.raises(DeviceError, match="device.name=cuda:1, but the only one is cuda:0"):
+    with pytest.raises(DeviceError, match="device.name=cuda:1, but the only GPU is cuda:0"):
         device_named("cuda:1")
 
 

@@ -70,7 +70,7 @@ def test_a_precision_that_a_device_lacks_is_passed_over() -> None:
 
 
 def test_other_translations_are_found() -> None:
-    with pytest.raises(Wrong, match=r"sentence \d is translated to \["):
+    with pytest.raises(Wrong, match=r"sentence \d is translated as \["):
         checks._compare_translations(ModelEngine(subject(USUAL).model(seed=2), "cpu"))
 
 
@@ -113,7 +113,7 @@ def test_recorded_steps_that_translate_otherwise_are_found(monkeypatch: pytest.M
     other = ModelEngine(subject(USUAL).model(seed=2), "cpu")
     monkeypatch.setattr(Device, "records", True)
     monkeypatch.setattr(checks, "recorded_engine", lambda model, device: other)
-    with pytest.raises(Wrong, match="is translated to"):
+    with pytest.raises(Wrong, match="is translated as"):
         checks.recorded_graphs(CPU)
 
 
@@ -130,7 +130,7 @@ def test_compiled_code_that_computes_otherwise_is_found(monkeypatch: pytest.Monk
         return True
 
     monkeypatch.setattr(checks, "compile_step", compile_wrongly)
-    with pytest.raises(Wrong, match=r"loss 72.67\d+, not 71.95\d+"):
+    with pytest.raises(Wrong, match=r"loss 72.67\d+, but 71.95\d+ uncompiled"):
         checks.compiled(CPU, Compilation.layers)
 
 

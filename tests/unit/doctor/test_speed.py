@@ -108,7 +108,7 @@ def test_a_folder_that_cannot_be_written_stops_nothing(
 ) -> None:
     monkeypatch.setenv("NMT_CACHE", "/dev/null")
     assert record([CPU], []) == []
-    assert "nothing is recorded: " in caplog.text
+    assert "could not record the results: " in caplog.text
 
 
 def test_checks_try_again_what_was_avoided(file: Path) -> None:

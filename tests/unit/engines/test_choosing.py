@@ -51,7 +51,7 @@ def test_what_c_does_not_know_is_translated_with_by_torch(lstm: Path, caplog: py
         found = Translator.load(lstm, device="cpu")
     assert isinstance(engine_of(found), ModelEngine)
     assert caplog.messages == [
-        "the torch engine translates, in float32 (not the native one, since its architecture is not in its C code)"
+        "the torch engine translates, in float32 (not native: the C code does not support its architecture)"
     ]
 
 
@@ -66,8 +66,8 @@ def test_heads_that_are_not_as_wide_as_the_model_are_computed_by_torch(
     path = write_tiny_model(tmp_path / "narrow", model="transformer", updates=1, d_model=16, num_heads=2, **sizes)
     with caplog.at_level(logging.INFO, "nmt.translation"):
         found = Translator.load(path, device="cpu")
-    assert isinstance(engine_of(found), ModelEngine) and f"since model.{wide}, of which 2 heads are" in caplog.text
-    with pytest.raises(UsageError, match="--engine native cannot take this model"):
+    assert isinstance(engine_of(found), ModelEngine) and f"does not support model.{wide} (2 heads are" in caplog.text
+    with pytest.raises(UsageError, match="--engine native cannot run this model"):
         Translator.load(path, device="cpu", engine="native")
 
 
@@ -83,7 +83,7 @@ def test_numbers_that_c_alone_knows_are_float32_elsewhere(lstm: Path, caplog: py
     with caplog.at_level(logging.WARNING, "nmt.translation"):
         found = Translator.load(lstm, device="cpu", dtype="int8")
     assert caplog.messages == [
-        "the torch engine translates, in float32, not int8 (not the native one, since its architecture is not in its C code)"
+        "the torch engine translates, in float32, not int8 (not native: the C code does not support its architecture)"
     ]
     assert found.translate(LINES) == Translator.load(lstm, device="cpu").translate(LINES)
 
@@ -113,17 +113,17 @@ def test_an_ensemble_may_have_members_of_both(transformer: Path, lstm: Path) -> 
 
 
 def test_an_engine_that_cannot_take_the_model_says_why(lstm: Path) -> None:
-    with pytest.raises(UsageError, match="--engine native cannot take this model: .*; use --engine auto"):
+    with pytest.raises(UsageError, match="--engine native cannot run this model: .*; use --engine auto"):
         Translator.load(lstm, device="cpu", engine="native")
 
 
 def test_recorded_steps_are_for_gpus(transformer: Path) -> None:
-    with pytest.raises(UsageError, match="--engine graphs cannot take this model: it is for NVIDIA GPUs"):
+    with pytest.raises(UsageError, match="--engine graphs cannot run this model: it needs an NVIDIA GPU"):
         Translator.load(transformer, device="cpu", engine="graphs")
 
 
 def test_recorded_steps_have_no_shortlist(transformer: Path) -> None:
-    with pytest.raises(UsageError, match="--shortlist gives every batch another output layer"):
+    with pytest.raises(UsageError, match="--shortlist changes the output layer for every batch"):
         Translator.load(transformer, device="cpu", engine="graphs", shortlist="short")
 
 

@@ -80,7 +80,7 @@ def test_a_batch_that_does_not_fit_is_halved_without_recordings(
 
     monkeypatch.setattr(model, "step", small_memory)
     assert translator.translate(LINES) == expected
-    assert "it is split into halves" in caplog.text and recorders[0].forgotten == 1
+    assert "splitting it into halves" in caplog.text and recorders[0].forgotten == 1
 
 
 def test_given_translations_are_scored_at_once(folder: Path, recorders: list[Recorder]) -> None:
@@ -92,8 +92,8 @@ def test_given_translations_are_scored_at_once(folder: Path, recorders: list[Rec
 
 
 def test_what_cannot_be_recorded_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="--cuda-graphs is for NVIDIA GPUs, and the device is cpu; leave it out"):
+    with pytest.raises(UsageError, match="--cuda-graphs needs an NVIDIA GPU, but the device is cpu; omit it"):
         Translator.load(folder, device="cpu", cuda_graphs=True)
     monkeypatch.setattr(translating, "device_named", lambda name: "cuda")
-    with pytest.raises(UsageError, match="--shortlist gives every batch another output layer"):
+    with pytest.raises(UsageError, match="--shortlist changes the output layer for every batch"):
         Translator.load(folder, shortlist="shortlist.safetensors", cuda_graphs=True)

@@ -225,6 +225,6 @@ def test_a_model_whose_steps_vary_stays_as_it_is(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.WARNING):
         assert recorded_engine(model, "cpu").model is model
     assert caplog.messages == [
-        "the steps of this model vary and cannot be recorded; translation continues without --cuda-graphs"
+        "the steps of this model vary in shape and cannot be recorded; translation continues without --cuda-graphs"
     ]
     assert isinstance(recorded_engine(subject("lstm").model(), "cpu").model, Replayed)

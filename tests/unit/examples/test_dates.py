@@ -177,7 +177,7 @@ TEN = "".join(f"{day} May 1976 _1976-05-{day:02}\n" for day in range(1, 11)).enc
     ("content", "status", "message"),
     [
         (TEN + b"no separator\n", 65, "date.txt:11: no underscore between source and target: 'no separator'"),
-        (TEN[:46], 65, "date.txt has 2 lines; a tenth is for validation, so give 10 at least"),
+        (TEN[:46], 65, "date.txt has 2 lines; give at least 10, because a tenth is for validation"),
         (TEN + b"\xff_\n", 65, "date.txt:11:"),
         (gzip.compress(TEN, mtime=0)[:-9], 65, "it was cut short"),
         (None, 66, "date.txt: No such file or directory"),
@@ -276,8 +276,8 @@ def test_the_comparison_keeps_rows_epochs_and_what_was_published(tmp_path: Path)
     ("options", "status", "message"),
     [
         (["--rows", "a", "b"], 2, "--rows has 2 names for 1 run; give one for each"),
-        (["--published", "two", "1", "9"], 2, "--published names a row that is none: 'two'; the rows are one"),
-        (["--published", "one", "1", "many"], 2, "an epoch and a figure are two numbers, not 1 and many"),
+        (["--published", "two", "1", "9"], 2, "--published names the unknown row 'two'; the rows are one"),
+        (["--published", "one", "1", "many"], 2, "epoch and figure must be numbers, not 1 and many"),
         (["--results", "results.json"], 65, "has not ended: train it to its end first"),
     ],
 )
@@ -295,7 +295,6 @@ def test_two_runs_of_one_name_are_told_apart_or_refused(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     runs = [run_folder(tmp_path / "a" / "run", 1.0), run_folder(tmp_path / "b" / "run", 2.0)]
     result = compare(tmp_path / "comparison.svg", *runs)
-    assert (
-        result.returncode == 2 and "two runs have one name (run, run); name each otherwise by --rows" in result.stderr
-    )
+    assert result.returncode == 2
+    assert "two runs have the same name (run, run); give them different names with --rows" in result.stderr
     assert compare(tmp_path / "comparison.svg", *runs, "--rows", "a", "b").returncode == 0

@@ -82,7 +82,7 @@ def test_the_layer_with_the_best_two_heads_is_taken() -> None:
 
 
 def test_a_text_without_what_the_figure_shows_is_refused() -> None:
-    with pytest.raises(DataError, match="no sentence of the text has what the figure shows"):
+    with pytest.raises(DataError, match="no sentence of the text has the pattern of the figure"):
         heads.strengths([sentence("run", even(1, 2, 2))], 1, heads.persons_before)
 
 

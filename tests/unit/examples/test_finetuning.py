@@ -74,7 +74,7 @@ def test_every_pair_is_in_one_domain_and_stays_a_pair(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "status", "message"),
     [
-        ("short", 65, "train: 3 lines of en, 2 of de"),
+        ("short", 65, "train has 3 lines of en but 2 of de"),
         ("missing", 66, "cannot read multi30k/val.de.gz: No such file or directory"),
         ("torn", 65, "unexpected end of compressed file multi30k/val.de.gz"),
         ("occupied", 73, "cannot create text: File exists"),

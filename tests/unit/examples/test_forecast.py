@@ -115,12 +115,12 @@ def test_a_model_that_cannot_be_counted_is_one_sentence(capsys: pytest.CaptureFi
         ),
         ("vaswani_base --pieces 4 --lengths 30 30", "--pieces takes one or two sizes above 4"),
         ("vaswani_base --pieces 9 9 9 --lengths 30 30", "--pieces takes one or two sizes above 4"),
-        ("vaswani_base --pieces 37000 --lengths 1 30", "--lengths two numbers from 2 on"),
-        ("vaswani_base --pieces 37000 --lengths 30 30 --devices 0", "--devices 0 is no rate"),
+        ("vaswani_base --pieces 37000 --lengths 1 30", "--lengths two numbers of at least 2"),
+        ("vaswani_base --pieces 37000 --lengths 30 30 --devices 0", "--devices 0 must both be above 0"),
         ("parsing_small --pieces 37000 --lengths 30 30", "this recipe has no number of updates"),
         (
             "vaswani_base batching.max_tokens=auto batching.batch_size=9 --pieces 37000 --lengths 30 30",
-            "or no size of batches",
+            "or no batch size",
         ),
     ],
 )

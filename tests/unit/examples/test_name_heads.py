@@ -48,15 +48,15 @@ def described(kind: str, *chosen: int) -> object:
 @pytest.mark.parametrize(
     ("kind", "chosen", "does", "share", "distance", "diagonal"),
     [
-        ("encoder", (0, 0, 1, 2, 3), "the piece before", 0.8, 0.8, 1.0),
-        ("encoder", (0, 1, 2, 3, 4), "the piece itself", 1.0, 0.0, 1.0),
-        ("encoder", (1, 2, 3, 4, 4), "the piece after", 0.8, 0.8, 1.0),
-        ("encoder", (2, 3, 4, 4, 4), "two pieces after", 0.6, 1.4, 0.4),
+        ("encoder", (0, 0, 1, 2, 3), "the token before", 0.8, 0.8, 1.0),
+        ("encoder", (0, 1, 2, 3, 4), "the token itself", 1.0, 0.0, 1.0),
+        ("encoder", (1, 2, 3, 4, 4), "the token after", 0.8, 0.8, 1.0),
+        ("encoder", (2, 3, 4, 4, 4), "two tokens after", 0.6, 1.4, 0.4),
         ("encoder", (4, 4, 4, 4, 4), "the end of the sentence", 1.0, 2.0, 0.4),
         ("encoder", (3, 3, 3, 3, 3), "full stop and comma", 1.0, 1.4, 0.6),
-        ("decoder", (0, 1, 2, 3), "the last piece written", 1.0, 0.0, 1.0),
+        ("decoder", (0, 1, 2, 3), "the last token written", 1.0, 0.0, 1.0),
         ("decoder", (0, 0, 1, 2), "the one before it", 0.75, 0.75, 1.0),
-        ("decoder", (0, 0, 0, 0), "the begin of the sentence", 1.0, 1.5, 0.5),
+        ("decoder", (0, 0, 0, 0), "the start of the sentence", 1.0, 1.5, 0.5),
         ("cross", (0, 1, 3, 4), "the same place in the source", 1.0, 1 / 6, 1.0),
         ("cross", (4, 4, 4, 4), "the end of the source", 1.0, 2.0, 0.25),
     ],
@@ -107,8 +107,8 @@ def test_the_script_prints_every_head_and_draws_one_of_each_kind(tmp_path: Path)
 @pytest.mark.parametrize(
     ("kind", "text", "status", "said"),
     [
-        ("transformer", "", 65, "no sentence to look at"),
-        ("transformer", "\n\n", 65, "no sentence to look at"),
+        ("transformer", "", 65, "has only empty lines"),
+        ("transformer", "\n\n", 65, "has only empty lines"),
         ("lstm", "ein\n", 2, "no attention of this kind: encoder, decoder"),
     ],
 )
@@ -141,4 +141,4 @@ def test_a_negative_number_of_lines_is_refused(
     monkeypatch.setattr(sys, "argv", ["name_heads.py", "model", "source", "target", "heads.svg", "--draw", " "])
     with pytest.raises(SystemExit) as ended:
         name_heads.main()
-    assert ended.value.code == 2 and "--draw names no sentence" in capsys.readouterr().err
+    assert ended.value.code == 2 and "--draw is empty" in capsys.readouterr().err

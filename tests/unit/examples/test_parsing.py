@@ -92,9 +92,9 @@ def test_traces_functions_and_outer_brackets_are_left_out() -> None:
     [
         ("(S (NN dog))\n(S (NN dog)", "line 2: the tree that begins here is not closed"),
         ("(S (NN dog)))", "line 1: a bracket closes nothing"),
-        ("(S\n dog", "line 2: 'dog' stands where a node should begin or end"),
-        ("\n(NN dog)", "line 2: the word 'dog' stands outside of any tree"),
-        ("(S (NN (dog)))", "line 1: the node '(dog)' holds nothing: a word needs a tag, (NN word)"),
+        ("(S\n dog", "line 2: 'dog' neither begins nor ends a node"),
+        ("\n(NN dog)", "line 2: the word 'dog' is outside any tree"),
+        ("(S (NN (dog)))", "line 1: the node '(dog)' is empty: a word needs a tag, (NN word)"),
     ],
 )
 def test_what_is_no_tree_is_named_with_its_line(text: str, message: str) -> None:
@@ -296,20 +296,21 @@ def test_commands_from_trees_to_trees(tmp_path: Path) -> None:
     assert run("published.py", tmp_path / "none.json").returncode == 0
     rows = json.loads((tmp_path / "none.json").read_text(encoding="utf-8"))
     assert len(rows) == 12 and {"row": "Transformer, WSJ only", "published": 91.3}.items() <= rows[4].items()
+    assert sum(row.get("setting") == "a system of others" for row in rows) == 8
 
 
 @pytest.mark.parametrize(
     ("script", "arguments", "given", "message"),
     [
         ("prepare.py", ["bad.mrg", "out"], "", "bad.mrg: line 1: the tree that begins here is not closed"),
-        ("prepare.py", ["empty.mrg", "out"], "", "empty.mrg: there is no tree"),
+        ("prepare.py", ["empty.mrg", "out"], "", "empty.mrg has no tree"),
         ("prepare.py", ["none.mrg", "out"], "", "cannot read none.mrg: No such file or directory"),
         ("prepare.py", ["torn.mrg.gz", "out"], "", "torn.mrg.gz after 7 lines; it was cut short"),
         ("prepare.py", ["good.mrg", "words/out"], "", "cannot create words: File exists"),
         ("restore.py", ["words"], "(S XX )S\n", "1 line of hypotheses for 2 sentences"),
         ("restore.py", ["words"], "\n\n", "line 2: a sentence without words has no tree"),
         ("restore.py", ["words"], "\n\udcff\n", "standard input:2:"),
-        ("baseline.py", [], "a (b c\n", "the word '(b' has a bracket, which is a node's in a tree"),
+        ("baseline.py", [], "a (b c\n", "the word '(b' has a bracket, which marks a node of a tree"),
         ("restore.py", ["words", "--nbest", "0"], "", "--nbest must be at least 1, not 0"),
         ("restore.py", ["none"], "", "cannot read none: No such file or directory"),
         ("classes.py", ["none"], "a\n", "cannot read none: No such file or directory"),
@@ -389,4 +390,6 @@ def test_a_parser_that_is_none_is_refused_before_any_work(tmp_path: Path) -> Non
         check=False,
     )
     assert done.returncode == 2 and list(tmp_path.iterdir()) == []
-    assert done.stderr == "run.sh: SYSTEMS names 'lstmm', which is no parser; there are lstm, transformer and vinyals\n"
+    assert (
+        done.stderr == "run.sh: SYSTEMS names 'lstmm', which is not a parser; there are lstm, transformer and vinyals\n"
+    )

@@ -149,9 +149,9 @@ def test_a_picture_is_kept_with_its_result(tmp_path: Path) -> None:
     [
         (["--picture", "images/x.svg", "--drawn", "nowhere.svg"], "nowhere.svg is missing"),
         (["--drawn", "nowhere.svg"], "--drawn FILE needs a name"),
-        (["--ours", "1", "--score", "score.json"], "--score reads what --ours states too; give one of them"),
-        (["--ours", "nan"], "--ours nan is no figure; leave it out for what was not run"),
-        (["--setting", "{epochs} epochs"], "--setting has {epochs}, and no --run says how many there were"),
+        (["--ours", "1", "--score", "score.json"], "--score also sets --ours; give only one of them"),
+        (["--ours", "nan"], "--ours nan is not a number; leave it out if nothing was run"),
+        (["--setting", "{epochs} epochs"], "--setting has {epochs}, but no --run gives their number"),
     ],
 )
 def test_what_cannot_be_added_is_one_sentence(
@@ -248,7 +248,7 @@ def test_runs_of_several_sizes_have_no_number_of_parameters(tmp_path: Path) -> N
 
 def test_a_log_without_a_start_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"event": "end", "update": 1, "seconds": 1}\n', encoding="utf-8")
-    with pytest.raises(DataError, match="is not the whole log of a run"):
+    with pytest.raises(DataError, match="is not a complete log of a run"):
         results.of_runs([tmp_path])
 
 
@@ -287,6 +287,20 @@ def test_a_machine_has_a_letter_that_is_explained() -> None:
     assert "A is 1 x A100; B is 2 cores of Xeon." in page
 
 
+def test_published_systems_of_others_appear_only_once_they_are_measured() -> None:
+    missing = Result("Table 2", "GNMT", "BLEU", published=24.6, setting=results.OTHERS)
+    not_run = Result("Table 2", "base", "BLEU", published=27.3)
+    measured = Result("Table 2", "ConvS2S", "BLEU", ours=1.0, setting=results.OTHERS)
+    page = results.page([("x", missing), ("x", not_run), ("x", measured)])
+    assert [row[1] for row in cells(page)] == ["base", "ConvS2S"]
+
+
+def test_links_lead_from_the_page_to_examples_and_pictures() -> None:
+    page = results.page([("date", Result("E", "r", "picture", picture="images/x.svg"))])
+    assert cells(page)[0][4] == "[picture](../images/x.svg)"
+    assert cells(page)[0][-1] == "[date](https://github.com/nmt-toolkit/nmt/blob/main/examples/date/README.md)"
+
+
 def test_a_bar_in_a_name_does_not_end_its_cell() -> None:
     (row,) = [line for line in results.page([("x", Result("E", "a|b", "m", ours=1.0))]).splitlines() if "a\\|b" in line]
     assert row.replace("\\|", "").count("|") == len(results.COLUMNS) + 1
@@ -301,14 +315,14 @@ def test_the_script_adds_and_makes_the_page(tmp_path: Path) -> None:
     (result,) = results.read(file)
     assert (result.ours, result.minutes, result.updates) == (71.5, 2.0, 7)
     assert result.hardware == "2 cores of Xeon"
-    assert page.read_text(encoding="utf-8").startswith("# Reproduction\n")
+    assert page.read_text(encoding="utf-8").startswith("# Reproduce published results\n")
 
 
 def test_a_missing_run_is_one_sentence(tmp_path: Path) -> None:
     added = ["add", "r.json", "--experiment", "E", "--row", "r", "--metric", "m", "--run", str(tmp_path / "nothing")]
     done = subprocess.run([sys.executable, SCRIPT, *added], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 66
-    assert done.stderr.count("\n") == 1 and "nothing is no folder of a run" in done.stderr
+    assert done.stderr.count("\n") == 1 and "nothing is not a run folder" in done.stderr
 
 
 def write_score(path: Path, score: float, signature: str = "tok:13a") -> Path:
@@ -324,19 +338,19 @@ def test_scores_of_several_runs_have_a_mean_and_a_spread(tmp_path: Path) -> None
 
 def test_scores_of_different_kinds_are_refused(tmp_path: Path) -> None:
     files = [write_score(tmp_path / "a", 37.0), write_score(tmp_path / "b", 37.0, "tok:none")]
-    with pytest.raises(DataError, match="scores of different kinds have no mean: tok:13a, tok:none"):
+    with pytest.raises(DataError, match="scores with different signatures have no mean: tok:13a, tok:none"):
         results.of_scores(files)
 
 
 def test_a_file_that_is_no_score_is_refused(tmp_path: Path) -> None:
     (tmp_path / "score.json").write_text('{"scores": []}', encoding="utf-8")
     for file in (tmp_path / "score.json", write_score(tmp_path / "nan.json", math.nan)):
-        with pytest.raises(DataError, match="is not what nmt-score --format json prints"):
+        with pytest.raises(DataError, match="is not output of nmt-score --format json"):
             results.of_scores([file])
 
 
 def test_the_page_of_this_project_is_made_of_its_results() -> None:
     files = sorted(results.EXAMPLES.glob("*/results.json"))
     made = results.page([(file.parent.name, result) for file in files for result in results.read(file)])
-    stored = (results.EXAMPLES.parent / "docs/reproduction.md").read_text(encoding="utf-8")
-    assert stored == made, "run python examples/results.py page docs/reproduction.md"
+    stored = (results.EXAMPLES.parent / "docs/results/reproduction.md").read_text(encoding="utf-8")
+    assert stored == made, "run python examples/results.py page docs/results/reproduction.md"

@@ -123,19 +123,23 @@ def test_a_variable_reaches_the_commands(case: Case, tmp_path: Path) -> None:
 
 
 REFUSED = [
-    Case("multi30k/run_family.sh", {"MODELS": "lstm"}, ("MODELS='lstm' leaves nothing to compare; name two models",)),
-    Case("parsing/run.sh", {"SYSTEMS": "gru"}, ("SYSTEMS names 'gru', which is no parser",)),
+    Case(
+        "multi30k/run_family.sh",
+        {"MODELS": "lstm"},
+        ("MODELS='lstm' has nothing to compare; name at least two models",),
+    ),
+    Case("parsing/run.sh", {"SYSTEMS": "gru"}, ("SYSTEMS names 'gru', which is not a parser",)),
     Case("parsing/self_training.sh", {}, ("there is no file none; name a file",), arguments=("none",)),
     Case("parsing/self_training.sh", {}, ("blank has no sentence",), arguments=("blank",)),
     Case("parsing/self_training.sh", {}, ("packed.gz is compressed; unpack it",), arguments=("packed.gz",)),
     Case(
         "parsing/self_training.sh",
         {},
-        ("runs/parsing/parsed was made of other sentences than other.txt; move it",),
+        ("runs/parsing/parsed was made from other sentences than other.txt; move it",),
         arguments=("other.txt",),
     ),
     Case(
-        "finetuning/run.sh", {}, ("runs/finetuning/general was trained on after runs/finetuning/domain had been made",)
+        "finetuning/run.sh", {}, ("runs/finetuning/general was trained further after runs/finetuning/domain was made",)
     ),
 ]
 

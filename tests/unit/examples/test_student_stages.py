@@ -132,7 +132,7 @@ def test_a_folder_of_stages_can_be_moved(made: Made, tmp_path: Path) -> None:
 def test_an_output_that_is_not_as_it_was_written_is_made_again(made: Made, damage: Any) -> None:
     made.run()
     damage(made.output / "b" / "made")
-    assert made.states()["b"] == "stale (made is not what the stage wrote)"
+    assert made.states()["b"] == "stale (made changed after the stage wrote it)"
     assert made.run() == ["b"]  # of the same things, so that c stays as it is
 
 
@@ -170,7 +170,7 @@ def test_a_folder_that_no_stage_made_is_left_alone(made: Made, name: str, file: 
     precious = made.output / name if file else made.output / name / "precious"
     precious.parent.mkdir(exist_ok=True)
     precious.write_text("years of work")
-    with pytest.raises(OutputError, match=f"{name} is there, and no stage of this pipeline made it; move it, or"):
+    with pytest.raises(OutputError, match=f"{name} exists, but no stage of this pipeline made it; move it, or"):
         made.run()
     assert precious.read_text() == "years of work"
 
@@ -190,14 +190,14 @@ def test_a_removal_that_was_cut_short_is_finished(made: Made) -> None:
 def test_a_damaged_stamp_is_named(made: Made, damage: str) -> None:
     made.run()
     (made.output / "b" / "stage.json").write_text(damage)
-    with pytest.raises(DataError, match=r"b/stage.json is damaged; delete its folder to have the stage made again"):
+    with pytest.raises(DataError, match=r"b/stage.json is damaged; delete its folder to run the stage again"):
         made.run()
 
 
 def test_stages_are_chosen_by_name_or_up_to_one(made: Made) -> None:
     assert made.run(until="b") == ["a", "b"]
     made.options["a"] = "2"
-    with pytest.raises(UsageError, match=r"c needs b, which is stale \(a changed\); name it .* or say until=c"):
+    with pytest.raises(UsageError, match=r"c needs b, whose state is: stale \(a changed\); add it .* or set until=c"):
         made.run("c")
     with pytest.raises(UsageError, match=r"there is no stage 'd'.*; there are: a, b, c"):
         made.run("d")
@@ -371,7 +371,7 @@ def test_stopped_at_any_time_it_goes_on_where_it_stopped(tmp_path: Path, number:
     (tmp_path / "may_end").touch()
     process = start(tmp_path)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 0 and "made: goes on" in said
+    assert process.returncode == 0 and "made: resumes" in said
     assert (tmp_path / "told").read_text() == "first\n"
     assert (tmp_path / "made" / "stage.json").exists()
 
@@ -380,7 +380,7 @@ def test_two_pipelines_do_not_work_in_one_folder(made: Made) -> None:
     made.output.mkdir()
     with open(made.output / ".lock", "a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(OutputError, match="another pipeline works in .*, or a command that one started"):
+        with pytest.raises(OutputError, match="another pipeline, or a command that it started, is using .*; wait"):
             made.run()
     assert made.run() == ["a", "b", "c"]
 

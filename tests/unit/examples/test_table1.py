@@ -66,9 +66,9 @@ def test_orders_are_kept_beside_the_papers(record: ModuleType, tmp_path: Path, m
     ("text", "status", "said"),
     [
         (None, 66, "is missing: run benchmarks/complexity.py first"),
-        ("a,b\n1,2\n", 65, "is not what benchmarks/complexity.py writes"),
-        (",".join(COLUMNS) + "\nself-attention,many,1.0\n", 65, "is not what benchmarks/complexity.py writes"),
-        (",".join(COLUMNS) + "\nself-attention\n", 65, "is not what benchmarks/complexity.py writes"),
+        ("a,b\n1,2\n", 65, "is not a file of benchmarks/complexity.py"),
+        (",".join(COLUMNS) + "\nself-attention,many,1.0\n", 65, "is not a file of benchmarks/complexity.py"),
+        (",".join(COLUMNS) + "\nself-attention\n", 65, "is not a file of benchmarks/complexity.py"),
         (",".join(COLUMNS) + "\nself-attention,1024,1.0\n", 65, "has no times of self-attention at two lengths"),
     ],
 )

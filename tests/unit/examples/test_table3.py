@@ -122,7 +122,7 @@ def test_a_vocabulary_without_room_for_a_piece_is_refused(
     rows, _ = modules
     with pytest.raises(SystemExit) as stopped:
         rows.main(["--pieces", "3"])
-    assert stopped.value.code == 2 and "--pieces 3 is no vocabulary" in capsys.readouterr().err
+    assert stopped.value.code == 2 and "--pieces 3 is too few for a vocabulary" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_a_run_that_was_not_scored_is_refused(tmp_path: Path, modules: tuple[Mod
 
 def test_a_run_that_diverged_is_named(tmp_path: Path, modules: tuple[ModuleType, ModuleType]) -> None:
     _, collect = modules
-    with pytest.raises(DataError, match=r"a_1_head-2 diverged: its perplexity is no number\. Remove the folder"):
+    with pytest.raises(DataError, match=r"a_1_head-2 diverged: its perplexity is not a number; remove the folder"):
         collect.read(write_sweep(tmp_path / "sweep", REACHED | {("a_1_head", 2): (None, 0.0)}))
 
 
@@ -297,7 +297,7 @@ def test_a_run_without_a_seed_is_named(tmp_path: Path, modules: tuple[ModuleType
     _, collect = modules
     sweep = write_sweep(tmp_path / "sweep", REACHED)
     (sweep / "base-2/config.yaml").unlink()
-    with pytest.raises(DataError, match=r"base-2 has no config\.yaml that says its seed"):
+    with pytest.raises(DataError, match=r"base-2 has no config\.yaml with its seed"):
         collect.read(sweep)
 
 
@@ -305,7 +305,7 @@ def test_a_run_without_a_seed_is_named(tmp_path: Path, modules: tuple[ModuleType
 def test_a_damaged_record_is_shown(tmp_path: Path, modules: tuple[ModuleType, ModuleType], line: str) -> None:
     _, collect = modules
     (tmp_path / "sweep.jsonl").write_text(f"{line}\n", encoding="utf-8")
-    with pytest.raises(DataError, match="is damaged: this line is no record of a run: "):
+    with pytest.raises(DataError, match="is damaged: this line is not a record of a run: "):
         collect.read(tmp_path)
 
 

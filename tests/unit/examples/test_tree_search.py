@@ -123,7 +123,7 @@ def test_a_wide_beam_finds_the_most_probable_tree(seed, tree_search, runs, monke
 
 def test_a_vocabulary_must_be_the_model_s(tree_search, runs):
     search = tree_search.TreeSearch(tree_search.TreeConfig(symbols=runs[PLAIN]))
-    with pytest.raises(UsageError, match="search.symbols has a vocabulary of 8 symbols, and the model one of 11"):
+    with pytest.raises(UsageError, match="search.symbols has a vocabulary of 8 symbols, but the model has 11"):
         search_with(search, ToyModel(1, vocabulary=len(LABELLED) + 4), *padded([(4, EOS)]))
 
 

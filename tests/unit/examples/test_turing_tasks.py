@@ -119,7 +119,7 @@ def test_the_seed_decides_everything(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--task", "recall", "--shortest", "1"], "--shortest must be at least 2"),
-        (["--longest", "0"], "--longest no less"),
+        (["--longest", "0"], "--longest at least --shortest"),
         (["--test-lengths", "10,0"], "--test-lengths must be at least 1"),
         (["--test-lengths", "10,x"], "argument --test-lengths: invalid numbers value: '10,x'"),
         (["--bits", "17"], "--bits must be from 1 to 16"),

@@ -180,7 +180,7 @@ def test_offline_archives_are_taken_as_they_lie(folder: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("content", "status", "said"),
     [
-        (None, 66, "dev.tgz is missing, and nothing is downloaded with --offline; put http://localhost/dev.tgz there"),
+        (None, 66, "dev.tgz is missing, and --offline downloads nothing; put http://localhost/dev.tgz there"),
         (b"other", 65, "dev.tgz is not the archive of http://localhost/dev.tgz: it has 5 bytes and should have"),
     ],
 )
@@ -227,13 +227,13 @@ LISTED = {"name": "x.tgz", "url": "http://localhost/x.tgz", "pairs": ["en-de"], 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{}x", "is no list of archives, for it is not JSON"),
+        ("{}x", "is not a list of archives: it is not JSON"),
         ('{"pairs": 1}', "each needs name, url, pairs and source"),
         ('[{"name": "x.tgz", "pairs": ["en-de"]}]', "each needs name, url, pairs and source"),
         (json.dumps([LISTED | {"crc": 1}]), "and may have size, sha256 and md5"),
-        (json.dumps([LISTED | {"name": "../x"}]), r"names '\.\./x', which is no name of a file"),
-        (json.dumps([LISTED | {"name": ".."}]), r"names '\.\.', which is no name of a file"),
-        (json.dumps([LISTED | {"url": "x.tgz"}]), "has 'x.tgz' for x.tgz, which is no address"),
+        (json.dumps([LISTED | {"name": "../x"}]), r"names '\.\./x', which is not a file name"),
+        (json.dumps([LISTED | {"name": ".."}]), r"names '\.\.', which is not a file name"),
+        (json.dumps([LISTED | {"url": "x.tgz"}]), "has 'x.tgz' for x.tgz, which is not an address"),
         (json.dumps([LISTED | {"size": "9"}]), "has '9' for the size of x.tgz: give a number of bytes"),
     ],
 )
@@ -250,15 +250,13 @@ def test_an_archive_of_another_list_may_have_no_checksum(
     listed = server.folder / "list.json"
     listed.write_text(json.dumps([LISTED | {"url": f"{server.url}/x.tgz"}]), encoding="utf-8")
     download.main(["en-de", str(folder), "--list", str(listed)])
-    assert capsys.readouterr().out.endswith("bytes, of which no checksum is published\n")
+    assert capsys.readouterr().out.endswith("bytes, no checksum is published\n")
 
 
 def test_other_bytes_than_those_asked_for_are_not_taken(server: Server, folder: Path) -> None:
     """They would be appended in the wrong place."""
     server.begin_early, server.cut_after = 1, [1000]
-    with pytest.raises(
-        MissingInputError, match="sent bytes from 999 on where those from 1000 on were asked for, 5 times"
-    ):
+    with pytest.raises(MissingInputError, match="sent bytes from 999 on instead of from 1000 on, 5 times"):
         download.fetch(archive(server), folder, wait=0)
     assert (folder / "some.tgz.part").read_bytes() == CONTENT[:1000]
 
@@ -337,7 +335,7 @@ def test_a_last_line_without_an_end_gets_one(tmp_path: Path) -> None:
 
 
 def test_a_missing_member_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"has no {re.escape(TARGET)}; it is another archive"):
+    with pytest.raises(DataError, match=rf"has no {re.escape(TARGET)}; it is not the expected archive"):
         extracted_from(tmp_path, {SOURCE: b"a\n"})
 
 
@@ -346,7 +344,7 @@ def test_a_link_in_place_of_a_member_is_refused(tmp_path: Path) -> None:
         link = tarfile.TarInfo(SOURCE)
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         stream.addfile(link)
-    with pytest.raises(DataError, match="is no file but a link"):
+    with pytest.raises(DataError, match="is a link or a folder, not a file"):
         extract.copy_members(tmp_path / "links.tar", {SOURCE: tmp_path / "out.en"})
 
 
@@ -368,7 +366,8 @@ def test_sides_of_different_lengths_are_refused_and_not_kept(
     write_tar(tmp_path / text.archive, {source: b"a\nb\n", target: b"a\n"})
     with pytest.raises(SystemExit) as stopped:
         extract.main(["en-de", str(tmp_path), str(tmp_path / "text")])
-    assert stopped.value.code == 65 and "europarl-v7 has 2 of en and 1 of de" in capsys.readouterr().err
+    assert stopped.value.code == 65
+    assert "the lines of europarl-v7 do not pair (2 of en and 1 of de)" in capsys.readouterr().err
     assert not [*(tmp_path / "text").glob("europarl-v7.??")]
 
 
@@ -442,5 +441,5 @@ def test_a_number_of_devices_that_is_none_is_refused_before_anything_is_done(dev
     command = ["bash", str(FOLDER / "run.sh"), "base", "en-de"]
     environment = os.environ | {"PYTHON": "true", "DEVICES": devices}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and f"DEVICES={devices} is no number of GPUs" in done.stderr
+    assert done.returncode == 2 and f"DEVICES={devices} is not a number of GPUs" in done.stderr
     assert not [*tmp_path.iterdir()]

@@ -103,7 +103,7 @@ def test_what_a_run_does_not_know_is_left_empty(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.parametrize(
     ("name", "end", "status", "said"),
-    [("en-de/small", FACTS, 2, "is no folder of run.sh"), ("en-de/base", {}, 65, "has not ended")],
+    [("en-de/small", FACTS, 2, "is not a folder of run.sh"), ("en-de/base", {}, 65, "has not ended")],
 )
 def test_a_folder_that_says_nothing_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, end: dict[str, Any], status: int, said: str
@@ -125,13 +125,13 @@ def test_scores_of_something_else_are_one_sentence(
     with pytest.raises(SystemExit) as stopped:
         costs.main([str(folder)])
     said = capsys.readouterr().err
-    assert stopped.value.code == 65 and "score.json is not what nmt-score --format json prints; remove it" in said
+    assert stopped.value.code == 65 and "score.json is not output of nmt-score --format json; remove it" in said
 
 
 def test_a_rate_of_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         costs.main(["--tflops", "0"])
-    assert stopped.value.code == 2 and "--tflops 0 --devices 1 is no rate" in capsys.readouterr().err
+    assert stopped.value.code == 2 and "--tflops 0 and --devices 1 must both be above 0" in capsys.readouterr().err
 
 
 def test_the_results_that_are_kept_have_the_forecast_of_the_readme() -> None:

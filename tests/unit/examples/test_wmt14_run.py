@@ -78,7 +78,7 @@ def test_base_goes_from_archives_to_scores_and_on_with_another_number_of_process
     output = tmp_path / "runs/en-de/base"
     run(tmp_path, "base", "en-de", "runs", *SMALL, "--max-update", "3")
     said = run(tmp_path, "base", "en-de", "runs", *SMALL, "--max-update", "7", DEVICES="2")
-    assert "resumed after update 3" in said and "an update was made of" not in said
+    assert "resumed after update 3" in said and "an update had" not in said
     assert "averaging 5 checkpoints: checkpoint-0001-00000003" in said
     assert [int(path.name[-8:]) for path in checkpoints_in(output / "run")][-1] == 7
     config = yaml.safe_load((output / "run/config.yaml").read_text(encoding="utf-8"))

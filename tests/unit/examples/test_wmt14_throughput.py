@@ -95,11 +95,11 @@ def test_speeds_and_the_pair_are_reported_and_kept(tmp_path: Path, capsys: pytes
     ("runs", "status", "said"),
     [
         ({}, 66, "has neither base nor big"),
-        ({"base": trained(1.0)}, 65, "base has too few updates to tell its speed; give throughput.sh more MINUTES"),
+        ({"base": trained(1.0)}, 65, "base has too few updates to measure its speed; give throughput.sh more MINUTES"),
         (
             {"base": trained(1.0, 2.0), "base_row": validated(u5=2.0), "c_2_layers": validated(u6=2.0)},
             65,
-            "have no validation after as many updates; give throughput.sh more HOURS",
+            "have no validation at the same update; give throughput.sh more HOURS",
         ),
     ],
 )
@@ -133,7 +133,7 @@ def run(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProc
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"DEVICES": "two"}, "DEVICES=two is no number of GPUs"),
+        ({"DEVICES": "two"}, "DEVICES=two is not a number of GPUs"),
         ({"MINUTES": "some"}, "MINUTES=some and HOURS=0 must be numbers"),
         ({"MINUTES": "0.0"}, "MINUTES=0.0 leaves no time to train"),
         ({"HOURS": "2"}, "HOURS=2 needs CORPUS=FOLDER"),

@@ -93,26 +93,26 @@ def test_numbers_in_every_type_are_read(tmp_path: Path) -> None:
 ONE = np.ones(3, dtype=np.float32)
 DAMAGED: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "is empty"),
-    "another file": (b"PK\x03\x04" + bytes(99), "is not a model of CTranslate2 in version 6"),
-    "a huge name": (struct.pack("<IH", 6, 65535) + b"x", "ends after 7 bytes"),
+    "another file": (b"PK\x03\x04" + bytes(99), "is not a CTranslate2 model of file version 6"),
+    "a huge name": (struct.pack("<IH", 6, 65535) + b"x", "ends too early, after 7 bytes"),
     "a name that is no text": (struct.pack("<IH", 6, 2) + b"\xff\0" + bytes(9), "not UTF-8"),
-    "more variables than there are": (model_bin(variable("a", ONE), count=2**32 - 1), "ends after"),
+    "more variables than there are": (model_bin(variable("a", ONE), count=2**32 - 1), "ends too early, after"),
     "a huge shape": (model_bin(variable("a", ONE, shape=(2**32 - 1,) * 8)), "has 12 bytes and the shape"),
-    "a huge shape and size": (model_bin(variable("a", ONE, shape=(2**29,), size=2**31)), "ends after"),
+    "a huge shape and size": (model_bin(variable("a", ONE, shape=(2**29,), size=2**31)), "ends too early, after"),
     "many axes": (model_bin(variable("a", ONE, shape=(1,) * 9)), "has 9 axes"),
     "an unknown type": (model_bin(variable("a", ONE, 6)), "has the unknown type 6"),
     "a variable twice": (model_bin(variable("a", ONE), variable("a", ONE)), "holds the variable 'a' twice"),
-    "an alias of nothing": (model_bin(aliases=(("a", "b"),)), "'a' is to be the same as 'b'"),
-    "an alias that is there": (model_bin(variable("a", ONE), aliases=(("a", "a"),)), "'a' is to be the same as 'a'"),
+    "an alias of nothing": (model_bin(aliases=(("a", "b"),)), "'a' is an invalid alias of 'b'"),
+    "an alias that is there": (model_bin(variable("a", ONE), aliases=(("a", "a"),)), "'a' is an invalid alias of 'a'"),
     "a scale of zero": (
         model_bin(variable("a", ONE.astype(np.int8), 1), variable("a_scale", 0 * ONE)),
-        "'a_scale' holds no scale",
+        "'a_scale' is not a valid scale",
     ),
     "scales of other rows": (
         model_bin(variable("a", ONE.astype(np.int8), 1), variable("a_scale", ONE[:2])),
-        "'a_scale' holds no scale",
+        "'a_scale' is not a valid scale",
     ),
-    "more than a model": (model_bin(variable("a", ONE)) + b"more", "4 bytes are left after its end"),
+    "more than a model": (model_bin(variable("a", ONE)) + b"more", "4 bytes follow its end"),
 }
 
 
@@ -318,25 +318,28 @@ def vocabulary(content: Any) -> Callable[[Path], None]:
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a start that is not a token": (edited(decoder_start_token="<de>"), "decoder_start_token='<de>' is not a token"),
-    "no start": (edited(decoder_start_token=None), "decoder_start_token=None should be a piece"),
+    "no start": (edited(decoder_start_token=None), "decoder_start_token=None must be a token"),
     "another end": (edited(eos_token="<end>"), "eos_token='<end>' is not a token"),
     "sources without an end": (
         edited(add_source_eos=False),
-        "add_source_eos is not true, and a source of ours ends in",
+        "add_source_eos is not true, but nmt ends each source with",
     ),
     "sources with a beginning": (edited(add_source_bos=True), "add_source_bos is true"),
-    "a strange epsilon": (edited(layer_norm_epsilon="x"), "layer_norm_epsilon='x' should be"),
+    "a strange epsilon": (edited(layer_norm_epsilon="x"), "layer_norm_epsilon='x' must be"),
     "no mapping": (lambda folder: (folder / "config.json").write_text("[]"), "should be a mapping"),
-    "a vocabulary that is no list": (vocabulary({"a": 1}), "is no list of pieces"),
-    "a short vocabulary": (vocabulary(["<unk>", "<s>", "</s>"]), "has 34 source pieces, but the vocabulary has 3"),
+    "a vocabulary that is no list": (vocabulary({"a": 1}), "is not a list of tokens"),
+    "a short vocabulary": (vocabulary(["<unk>", "<s>", "</s>"]), "has 34 source tokens, but the vocabulary has 3"),
     "a piece twice": (vocabulary(["<unk>", "<s>", "</s>", "a", "a"]), "holds 'a' twice"),
     "an approximation": (with_setting("encoder/activation", np.int8(1)), "encoder.activation=1, an approximation"),
     "two activations": (with_setting("decoder/activation", np.int8(2)), "activations relu and swish"),
-    "no heads": (with_setting("encoder/num_heads", np.int16(0)), "and 0 and 2 heads"),
-    "other heads": (with_setting("decoder/num_heads", np.int16(4)), "and 2 and 4 heads"),
-    "slopes": (with_setting("decoder/alibi", np.int8(1)), "has decoder.alibi=1, which no model of ours has"),
+    "no heads": (with_setting("encoder/num_heads", np.int16(0)), "0 encoder heads and 2 decoder heads"),
+    "other heads": (with_setting("decoder/num_heads", np.int16(4)), "2 encoder heads and 4 decoder heads"),
+    "slopes": (with_setting("decoder/alibi", np.int8(1)), "has decoder.alibi=1, which nmt does not support"),
     "norms that are missing": (with_setting("encoder/pre_norm", np.int8(1)), "no tensor 'encoder.layer_norm.gamma'"),
-    "a start with zeros": (with_setting("decoder/start_from_zero_embedding", np.int8(1)), "that of <pad> is not"),
+    "a start with zeros": (
+        with_setting("decoder/start_from_zero_embedding", np.int8(1)),
+        "the embedding of <pad> is not zero",
+    ),
     "another model": (
         lambda folder: (folder / "model.bin").write_bytes(
             (folder / "model.bin").read_bytes().replace(b"TransformerSpec", b"WhisperSpecABCD")
@@ -388,12 +391,12 @@ def test_languages_and_tokenizer_are_those_of_the_folder_unless_others_are_named
     found = load_model(imported(there, tmp_path / "back", target_lang="nl"), "cpu")
     assert (found.pair.source_lang, found.pair.target_lang) == ("en", "nl")
     assert found.config.start_symbol is StartSymbol.eos
-    with pytest.raises(UsageError, match="needs the file that cut the text: --bpe-model"):
+    with pytest.raises(UsageError, match="needs the file that segmented the text: --bpe-model"):
         imported(there, tmp_path / "other", bpe=Segmentation.sentencepiece, **LANGUAGES)
     words = WordTokenizer(WordsConfig(), ["other"])
     LanguagePair("en", "de", words, words, shared=True).save(there / "tokenizer")
     with pytest.raises(DataError, match=r"joint\.json is damaged"):
         imported(there, tmp_path / "other")
     (there / "manifest.json").unlink()
-    with pytest.raises(DataError, match="has other pieces than the vocabulary"):
+    with pytest.raises(DataError, match="does not match the vocabulary"):
         imported(there, tmp_path / "other")

@@ -105,7 +105,7 @@ def test_learned_positions_of_two_lengths_are_cut_to_the_shorter(
         found = imported(tmp_path)
     assert_same_scores(found, theirs(model, source, target))
     assert load_model(found, "cpu").config.max_positions == 20
-    assert "the first 20 of both are taken" in caplog.text
+    assert "only the first 20 of each are used" in caplog.text
 
 
 def test_the_last_of_several_entries_for_a_piece_is_what_text_is_read_as(tmp_path: Path) -> None:
@@ -162,7 +162,9 @@ def test_several_checkpoints_are_an_ensemble(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="here holds files that do not belong to a checkpoint"):
         import_model(one)
     import_model(replace(one, output=str(tmp_path / "single")))
-    with pytest.raises(OutputError, match=r"single holds .*, which is none of the 2 models; choose another --output"):
+    with pytest.raises(
+        OutputError, match=r"single already holds .*, which is not one of the 2 models; choose another --output"
+    ):
         import_model(replace(again, output=str(tmp_path / "single")))
 
 
@@ -187,7 +189,7 @@ def test_a_binarised_corpus_becomes_one_of_ours(tmp_path: Path, caplog: pytest.L
     ("options", "says"),
     [
         ({"arch": "fconv"}, "architecture fconv; nmt can import only Transformers"),
-        ({"layernorm_embedding": True}, "layernorm_embedding=True, which no model of ours has"),
+        ({"layernorm_embedding": True}, "layernorm_embedding=True, which nmt does not support"),
         ({"adaptive_softmax_cutoff": [10, 20]}, "adaptive_softmax_cutoff"),
         ({"activation_fn": "tanh"}, "has the activation tanh"),
         ({"decoder_ffn_embed_dim": 48}, "encoder_ffn_embed_dim=24 and decoder_ffn_embed_dim=48"),
@@ -211,19 +213,19 @@ def test_what_does_not_fit_together_is_said(tmp_path: Path) -> None:
         assert not (tmp_path / "here").exists()
 
     write(tmp_path / "model.pt", state)
-    refused(DataError, "has 34 source pieces, but the vocabulary has 30", srcdict=str(tmp_path / "dict.de.txt"))
+    refused(DataError, "has 34 source tokens, but the vocabulary has 30", srcdict=str(tmp_path / "dict.de.txt"))
     refused(UsageError, "name the languages", source_lang="")
     refused(UsageError, "name the dictionary", srcdict=None)
-    refused(UsageError, "needs the file that cut the text: --bpe-model", bpe=Segmentation.sentencepiece)
-    refused(UsageError, "say what .* is: --bpe", bpe_model=str(tmp_path / "dict.en.txt"))
+    refused(UsageError, "needs the file that segmented the text: --bpe-model", bpe=Segmentation.sentencepiece)
+    refused(UsageError, "give the kind of .*: --bpe", bpe_model=str(tmp_path / "dict.en.txt"))
     refused(UsageError, "--moses is for --bpe subword_nmt or fastbpe", moses=True)
     refused(MissingInputError, "does not exist|cannot read", path=str(tmp_path / "nowhere.pt"))
     write(tmp_path / "model.pt", state, share_all_embeddings=True)
-    refused(DataError, "should be the same matrix")
+    refused(DataError, "differs from the embedding")
     write(tmp_path / "model.pt", {name: tensor for name, tensor in state.items() if "fc2.bias" not in name})
     assert imported(tmp_path).is_dir()  # a linear map without a bias is one
     write(tmp_path / "model.pt", state | {"decoder.adaptive.head.weight": torch.zeros(2)})
-    with pytest.raises(DataError, match="no model of ours has a place for: decoder.adaptive.head.weight"):
+    with pytest.raises(DataError, match="tensors that nmt does not support: decoder.adaptive.head.weight"):
         imported(tmp_path, output=str(tmp_path / "other"))
 
 

@@ -184,12 +184,12 @@ def test_an_export_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ({"decoder": DecoderKind.ssru}, "the model has SSRUs; export it to safetensors"),
-        ({"positions": PositionKind.learned}, "sinusoidal positions, and the model has others"),
+        ({"positions": PositionKind.learned}, "sinusoidal positions, but the model has others"),
         ({"position_offset": 2}, "sinusoids from position 0 on"),
         ({"decoder_norm": NormOrder.pre}, "one order of norms"),
         ({"norm_epsilon": 1e-6}, "an epsilon of 1e-05"),
-        ({"d_k": 5}, "the model's have 5"),
-        ({"d_v": 6}, "the model's have 6"),
+        ({"d_k": 5}, "the model's have size 5"),
+        ({"d_v": 6}, "the model's have size 6"),
         (
             {"norm": NormOrder.pre, "share_decoder_embeddings": False, "share_all_embeddings": False},
             "Pegasus shares all",
@@ -214,14 +214,14 @@ def test_models_of_other_kinds_are_refused_with_the_reason(tmp_path: Path) -> No
             imported(tmp_path / "there", tmp_path / "here", source_lang="en", target_lang="de")
         assert not (tmp_path / "here").exists()
 
-    refused("type m2m_100: its sentences begin with tokens of their languages", model_type="m2m_100")
-    refused("type bert: of these models marian, pegasus, fsmt can be read", model_type="bert")
+    refused("type m2m_100: its sentences begin with language tokens", model_type="m2m_100")
+    refused("type bert: nmt reads only marian, pegasus, fsmt", model_type="bert")
     refused("has the activation tanh", activation_function="tanh")
     refused("encoder_ffn_dim=24 and decoder_ffn_dim=48", decoder_ffn_dim=48)
-    refused("does not say d_model", d_model=None)
+    refused("has no d_model", d_model=None)
     refused("eos_token_id=99 is not an id", eos_token_id=99)
     refused("no tensor 'model.encoder.layers.2", encoder_layers=3)
-    refused("tensors that no model of ours has a place for: model.encoder.layers.1", encoder_layers=1)
+    refused("tensors that nmt does not support: model.encoder.layers.1", encoder_layers=1)
     (tmp_path / "there" / "model.safetensors").unlink()
     refused("neither model.safetensors nor pytorch_model.bin", MissingInputError)
 
@@ -249,7 +249,7 @@ def test_an_export_that_says_something_else_leaves_nothing_behind(
         "tensors_of",
         lambda weights: {name: array + ("fc1.bias" in name) for name, array in original(weights).items()},
     )
-    with pytest.raises(DataError, match="says something else: log-probabilities differ by .* nothing was left"):
+    with pytest.raises(DataError, match="log-probabilities differ by .* nothing was written"):
         export_model(ExportConfig(path=str(run), format="huggingface", output=str(tmp_path / "there"), sentences=4))
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
 
@@ -258,7 +258,7 @@ def test_learned_positions_that_claim_the_layout_of_sinusoids_are_refused(tmp_pa
     fsmt(tmp_path / "there", learned=True)
     path = tmp_path / "there" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"nmt_sinusoid_layout": "interleaved"}))
-    with pytest.raises(DataError, match="has learned positions, but nmt_sinusoid_layout says that they are sinusoids"):
+    with pytest.raises(DataError, match="has learned positions, but nmt_sinusoid_layout requires sinusoidal ones"):
         imported(tmp_path / "there", tmp_path / "here")
 
 
@@ -323,7 +323,7 @@ def test_text_with_the_token_of_a_language_is_cut_as_there(tmp_path: Path) -> No
 
 def test_a_quantization_is_not_for_it(tmp_path: Path) -> None:
     run = store(tmp_path / "run")
-    with pytest.raises(UsageError, match="--quantization int8 is for ctranslate2"):
+    with pytest.raises(UsageError, match="--quantization int8 is only for ctranslate2"):
         export_model(
             ExportConfig(
                 path=str(run), format="huggingface", output=str(tmp_path / "there"), quantization=Quantization.int8

@@ -182,7 +182,7 @@ def test_two_models_are_an_ensemble(there: Path, tmp_path: Path) -> None:
     together = Translator.load(":".join(map(str, folders))).translate(["p3 p8"])
     assert together == Translator.load(str(folders[0])).translate(["p3 p8"])
     write(there / "other.npz", arrays(OPTIONS, rows=20), OPTIONS)
-    with pytest.raises(UsageError, match="different vocabularies, and cannot be an ensemble"):
+    with pytest.raises(UsageError, match="different vocabularies, so they cannot form an ensemble"):
         imported(Path(paths), tmp_path / "there again", srcdict=str(there / "v.yml"))
 
 
@@ -240,14 +240,14 @@ def assert_cut_alike(folder: Path, theirs: Any, lines: list[str]) -> None:
         ({"transformer-postprocess-emb": "nd"}, "transformer-postprocess-emb=nd; supported: nothing or d"),
         ({"transformer-tied-layers": [1, 1]}, r"transformer-tied-layers=\[1, 1\]"),
         ({"transformer-attention-mask": "alibi"}, "transformer-attention-mask=alibi"),
-        ({"transformer-decoder-dim-ffn": 8}, "inner widths 24 and 8 in its encoder and its decoder"),
+        ({"transformer-decoder-dim-ffn": 8}, "feed-forward widths 24 and 8 in its encoder and decoder"),
         ({"transformer-preprocess": "n"}, "norms after each sublayer"),
         ({"transformer-postprocess": "dhn"}, "transformer-postprocess=dhn"),
-        ({"transformer-heads": 3}, "3 heads: the width must be even, and a multiple of the heads"),
-        ({"transformer-heads": None}, "does not say transformer-heads"),
-        ({"dim-emb": "wide"}, "dim-emb='wide' should be a number above zero"),
+        ({"transformer-heads": 3}, "3 heads; the width must be even and divisible by the number of heads"),
+        ({"transformer-heads": None}, "has no transformer-heads"),
+        ({"dim-emb": "wide"}, "dim-emb='wide' must be a number above zero"),
         ({"enc-depth": 3}, "has no tensor 'encoder_l3_self_Wq'"),
-        ({"dec-depth": 1}, "tensors that no model of ours has a place for: decoder_l2"),
+        ({"dec-depth": 1}, "tensors that nmt does not support: decoder_l2"),
         ({"dim-emb": 8}, r"tensor 'Wemb' has the shape \(32, 16\)"),
     ],
 )
@@ -269,18 +269,18 @@ def test_what_does_not_belong_together_is_said(there: Path, tmp_path: Path) -> N
     refused(MissingInputError, "decoder.yml is missing; name the model itself", there)
     refused(MissingInputError, "cannot read .*nothing.npz", there / "nothing.npz", srcdict=pieces)
     vocabulary(there / "short.yml", SYMBOLS[:20])
-    refused(DataError, "has 32 source pieces, but the vocabulary has 20", model, srcdict=str(there / "short.yml"))
+    refused(DataError, "has 32 source tokens, but the vocabulary has 20", model, srcdict=str(there / "short.yml"))
     vocabulary(there / "other.yml", ["<unk>", *PIECES, "end"])
-    refused(DataError, "other.yml has no piece </s>", model, srcdict=str(there / "other.yml"))
+    refused(DataError, "other.yml has no token </s>", model, srcdict=str(there / "other.yml"))
     shutil.copy(there / "v.yml", there / "v.fsv")
-    refused(DataError, r"v\.fsv is a vocabulary of factors", model, srcdict=str(there / "v.fsv"))
+    refused(DataError, r"v\.fsv is a factored vocabulary", model, srcdict=str(there / "v.fsv"))
     (there / "decoder.yml").write_text("models: [model.npz]\nvocabs: [v.yml]\n")
-    refused(DataError, "names 1 vocabularies, and a model of ours has two", there)
-    refused(UsageError, "names several lists", Path(f"{there / 'decoder.yml'}:{there / 'decoder.yml'}"))
+    refused(DataError, "names 1 vocabularies; nmt needs one for the source and one for the target", there)
+    refused(UsageError, "names several files", Path(f"{there / 'decoder.yml'}:{there / 'decoder.yml'}"))
     (there / "decoder.yml").write_text("models: 3\n")
-    refused(DataError, "names no models", there, srcdict=pieces)
+    refused(DataError, "has no models", there, srcdict=pieces)
     (there / "decoder.yml").write_text("models: [")
     refused(DataError, "is not YAML", there)
     np.savez(there / "bare.npz", **arrays(OPTIONS))
-    refused(DataError, r"holds no options \(special:model.yml\)", there / "bare.npz", srcdict=pieces)
+    refused(DataError, r"has no options \(special:model.yml\)", there / "bare.npz", srcdict=pieces)
     assert not (tmp_path / "here").exists()

@@ -105,16 +105,16 @@ def test_a_card_says_what_the_run_knows(tmp_path: Path) -> None:
     for said in (
         "# Translation from en to de",
         "2 encoder and 2 decoder layers of width 16, 2 heads, feed-forward networks of 24 (relu), sinusoidal positions",
-        f"layer normalisation after each sublayer: {count:,} parameters. Its vocabulary has 34 pieces for both languages",
-        "- Training: 29,000 sentence pairs of 400,000 source pieces and 450,000 target pieces\n",
-        "- Validation: 1,014 sentence pairs of 14,000 source pieces\n",
-        "On the validation set, by a beam of 5 and the length penalty gnmt 0.6:",
-        "- perplexity of a piece: 7.3890\n",
+        f"layer normalization after each sublayer: {count:,} parameters. Its vocabulary has 34 tokens for both languages",
+        "- Training: 29,000 sentence pairs of 400,000 source tokens and 450,000 target tokens\n",
+        "- Validation: 1,014 sentence pairs of 14,000 source tokens\n",
+        "On the validation split, with beam width 5 and length penalty gnmt 0.6:",
+        "- perplexity per token: 7.3890\n",
         "- bleu: 34.13 (`nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.4.3`)\n",
         "- chrf: 61.00 (`nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.4.3`)\n",
         "- of_a_plugin: 1.0000\n",
-        "The run: 4,000 updates in 12 epochs, 123,456,789 target pieces, 2:02:05 (h:mm:ss) on 2 x NVIDIA H100",
-        "floating-point operations. The model is of update 3,900.",
+        "Training: 4,000 updates in 12 epochs, 123,456,789 target tokens, 2:02:05 (h:mm:ss) on 2 x NVIDIA H100",
+        "floating-point operations. The model is from update 3,900.",
         "read back from disk as safetensors: 2 of 2 sentences translate the same",
     ):
         assert said in body, said
@@ -125,7 +125,7 @@ def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     run = store(tmp_path / "run")
     titles = re.findall(r"^## (.*)", card(run, tmp_path / "there"), flags=re.MULTILINE)
     assert titles == ["Model", "Use", "Check"]
-    assert "It was read from a model of nowhere." in card(run, tmp_path / "again")
+    assert "It was imported from nowhere." in card(run, tmp_path / "again")
 
 
 def test_a_log_beside_an_imported_model_is_not_its_own(tmp_path: Path) -> None:
@@ -135,14 +135,14 @@ def test_a_log_beside_an_imported_model_is_not_its_own(tmp_path: Path) -> None:
 
 def test_an_average_says_so(tmp_path: Path) -> None:
     text = card(trained(tmp_path / "run", ["average"]), tmp_path / "there")
-    assert "The model is an average of checkpoints, the last of update 3,900." in text
+    assert "The model is an average of checkpoints; the last one is from update 3,900." in text
 
 
 @pytest.mark.parametrize("name", ["ctranslate2", "huggingface"])
 def test_a_card_says_that_the_length_penalty_is_another_one(tmp_path: Path, name: str) -> None:
     text = card(store(tmp_path / "run"), tmp_path / "there", name)
     assert f"library_name: {NEEDED[name]}\n" in text
-    assert "not by ((5 + length) / 6)^p (GNMT's), which the model was validated with (`--lenpen 0.6`)" in text
+    assert "not by GNMT's ((5 + length) / 6)^p. The model was validated with GNMT's (`--lenpen 0.6`)" in text
 
 
 def test_a_model_of_several_directions_says_what_its_sources_begin_with(tmp_path: Path) -> None:
@@ -150,5 +150,5 @@ def test_a_model_of_several_directions_says_what_its_sources_begin_with(tmp_path
     tokenizer = SentencePieceBuilder(config).train(LINES, seed=1)
     pair = LanguagePair("en", "de", tokenizer, tokenizer, shared=True, tag="de")
     text = card(store(tmp_path / "run", pair), tmp_path / "there")
-    assert "which language is wanted, here `<2de>` (it knows `<2de>`, `<2fr>`)" in text
-    assert "which language" not in card(store(tmp_path / "plain", PAIR), tmp_path / "elsewhere")
+    assert "the tag of a target language, here `<2de>` (supported: `<2de>`, `<2fr>`)" in text
+    assert "the tag of a target language" not in card(store(tmp_path / "plain", PAIR), tmp_path / "elsewhere")

@@ -35,7 +35,7 @@ def test_a_model_beside_a_tokenizer_of_another_run_is_refused(
     tiny_run: Callable[..., TrainConfig], tmp_path: Path
 ) -> None:
     train(tiny_run())
-    run, refusal = tmp_path / "run", r"trained with other vocabularies than those of .*tokenizer; put back"
+    run, refusal = tmp_path / "run", r"and .*tokenizer have different vocabularies; restore"
     load_model(run, CPU)
     put_in_another_order(run / "tokenizer")
     with pytest.raises(DataError, match=refusal):

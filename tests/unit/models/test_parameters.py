@@ -1,4 +1,4 @@
-"""The table of docs/models.md that counts parameters against the papers, counted again."""
+"""The table of docs/reference/models.md that counts parameters against the papers, counted again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nmt.interface import VocabularySizes
 from nmt.models import models
 from nmt.testing.subjects import load_preset
 
-TEXT = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "reference" / "models.md").read_text(encoding="utf-8")
 SECTION = TEXT.split("## Parameters against the papers\n")[1].split("\n## ")[0]
 ROWS = re.findall(
     r"^\| `(\w+)` \| ([\d,]+)(?: / ([\d,]+)| joint) \| ([\d,]+) \| ([\d,]+|[\d,.]+ million|-) \|", SECTION, re.M

@@ -166,10 +166,10 @@ def test_corpora_are_chained_with_their_alignments_if_all_have_them(text: Text) 
 @pytest.mark.parametrize(
     ("name", "values", "complaint"),
     [
-        ("train.alignments.npy", [4], "sentence 0 has a pair with position 4, but only 4 pieces"),
+        ("train.alignments.npy", [4], "sentence 0 has a pair with position 4, but only 4 tokens"),
         ("train.alignments.npy", [-1], "sentence 0 has a pair with position -1"),
-        ("train.alignment-offsets.npy", [1], "do not cut the 72 numbers beside it"),
-        ("train.alignment-offsets.npy", [0, 1], "does not hold pairs of positions of 9 sentences"),
+        ("train.alignment-offsets.npy", [1], "do not divide the 72 stored numbers"),
+        ("train.alignment-offsets.npy", [0, 1], "does not hold alignments of 9 sentences"),
     ],
 )
 def test_arrays_that_do_not_fit_the_sentences_are_damaged(

@@ -173,7 +173,7 @@ def test_a_split_without_target_is_left_out_beside_others(
 
 
 def test_a_piece_that_the_tokenizer_lacks_is_refused_if_it_occurs(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds the piece 'das', which the tokenizer of 'de' does not know"):
+    with pytest.raises(DataError, match="holds the token 'das', which the tokenizer of 'de' does not know"):
         import_corpus(folder, pair(german=["alt", "Haus"]), tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 
@@ -217,24 +217,30 @@ def header(magic: bytes = b"MMIDIDX\x00\x00", version: int = 1, code: int = 8, c
 
 
 DAMAGED = {
-    "nothing": (b"", "does not begin as an index"),
-    "text": (b"the 3\nhouse 2\n", "does not begin as an index"),
-    "the magic number alone": (b"MMIDIDX\x00\x00", "does not begin as an index"),
+    "nothing": (b"", "does not begin like a fairseq index"),
+    "text": (b"the 3\nhouse 2\n", "does not begin like a fairseq index"),
+    "the magic number alone": (b"MMIDIDX\x00\x00", "does not begin like a fairseq index"),
     "compressed": (b"HUFFIDX\x00\x00" + bytes(40), "--dataset-impl mmap"),
     "another version": (header(version=2), "version 2"),
     "numbers that are not whole": (header(code=7), "type 7"),
     "more sentences than the file has room for": (header(count=2**60), "bytes instead of"),
     "a hostile count": (header(count=2**64 - 1), "bytes instead of"),
     "bytes behind the end": (header() + b"x", "bytes instead of"),
-    "a negative length": (header(count=1) + struct.pack("<iq", -1, 0), "one after the other"),
-    "a sentence beyond the end": (header(count=1) + struct.pack("<iq", 10**9, 0), "one after the other"),
-    "sentences that overlap": (header(count=2) + struct.pack("<iiqq", 2, 2, 0, 0), "one after the other"),
-    "a negative place": (header(count=1) + struct.pack("<iq", 4, -8), "one after the other"),
-    "old, cut short": (b"TNTIDX\x00\x00" + bytes(10), "does not begin as an index"),
+    "a negative length": (header(count=1) + struct.pack("<iq", -1, 0), "its sentences are not contiguous in"),
+    "a sentence beyond the end": (
+        header(count=1) + struct.pack("<iq", 10**9, 0),
+        "its sentences are not contiguous in",
+    ),
+    "sentences that overlap": (
+        header(count=2) + struct.pack("<iiqq", 2, 2, 0, 0),
+        "its sentences are not contiguous in",
+    ),
+    "a negative place": (header(count=1) + struct.pack("<iq", 4, -8), "its sentences are not contiguous in"),
+    "old, cut short": (b"TNTIDX\x00\x00" + bytes(10), "does not begin like a fairseq index"),
     "old, hostile counts": (struct.pack("<8sQQQQQ", b"TNTIDX\x00\x00", 1, 4, 4, 2**63, 2**63), "bytes instead of"),
     "old, tensors": (
         struct.pack("<8sQQQQQ6q", b"TNTIDX\x00\x00", 1, 4, 4, 1, 2, 0, 2, 0, 2, 2, 1),
-        "something else than sentences",
+        "it does not describe sentences",
     ),
 }
 

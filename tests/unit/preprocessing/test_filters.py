@@ -118,7 +118,7 @@ def test_pairs_that_stand_elsewhere_too_are_dropped(what: Leaked, reasons: str) 
 
 @pytest.mark.parametrize("option", ["source_script", "target_script"])
 def test_a_script_that_unicode_has_not_is_refused(option: str) -> None:
-    with pytest.raises(UsageError, match="'Englisch' is not a script of Unicode; name one such as Latin"):
+    with pytest.raises(UsageError, match="'Englisch' is not a Unicode script; name one such as Latin"):
         TextFilter(FilterConfig(**{option: "Englisch"}))  # type: ignore[arg-type]
 
 

@@ -119,7 +119,7 @@ def test_standard_input_is_read_like_a_file_and_leaves_none(
 def test_a_fault_in_standard_input_is_named_so_and_leaves_nothing(text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"a\tb\nc\n")))
     before = {path.name for path in text.folder.iterdir()}
-    with pytest.raises(DataError, match=r"^standard input:2: no column 2 in 1, which tabs separate \('c'\)"):
+    with pytest.raises(DataError, match=r"^standard input:2: no column 2, only 1 tab-separated column \('c'\)"):
         text.make(trainpref=None, tsv="-")
     assert {path.name for path in text.folder.iterdir()} == before
 
@@ -156,7 +156,7 @@ def test_alignments_stand_beside_each_part(text: Text) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"[1]\n", r"x\.jsonl:1: no field 'en'; there is list \(--fields names"),
+        (b"[1]\n", r"x\.jsonl:1: no field 'en'; there is list \(set the fields"),
         (b'{"en": "a", "de": "b"}\n{"en": "a", "fr": "b"}\n', r"x\.jsonl:2: no field 'de'; there is en, fr"),
         (b'{"en": "a", "de": 3}\n', "field 'de' holds 3, which is not text"),
         (b'{"en": "a", "de": null}\n', "field 'de' holds None, which is not text"),
@@ -178,9 +178,13 @@ def test_a_line_that_is_no_pair_is_named(text: Text, content: bytes, says: str) 
     [
         ({"trainpref": "no/x.tsv"}, MissingInputError, r"no/x\.tsv does not exist \(working directory"),
         ({"tsv": "."}, MissingInputError, r"\. is a folder"),
-        ({"trainpref": "-"}, UsageError, "standard input holds both sides of each pair: --tsv - or --jsonl -"),
-        ({"tsv": "-", "jsonl": "-"}, UsageError, "standard input can be read once"),
-        ({"tsv": "-", "align_suffix": "align"}, UsageError, "standard input has none beside it"),
+        ({"trainpref": "-"}, UsageError, "standard input must hold both sides of each pair; give --tsv - or --jsonl -"),
+        ({"tsv": "-", "jsonl": "-"}, UsageError, "standard input can be read only once"),
+        (
+            {"tsv": "-", "align_suffix": "align"},
+            UsageError,
+            "files next to the text, which standard input does not have",
+        ),
         ({"columns": [0, 1]}, UsageError, r"columns=\[0, 1\] must be two numbers from 1 on"),
         ({"columns": [1]}, UsageError, r"columns=\[1\] must be two numbers"),
         ({"fields": ["en"]}, UsageError, r"fields=\['en'\] must be two names"),

@@ -57,13 +57,13 @@ def test_a_dictionary_of_fairseq_is_a_list_of_words_and_the_log_says_so(
     with caplog.at_level(logging.INFO, "nmt"):
         corpus, _ = text.make(srcdict=f"{text.folder}/dict.en.txt")
     assert corpus.pair.source.vocabulary.pieces[4:] == ("the", "house")
-    assert "dict.en.txt is a dictionary as fairseq writes it: its pieces are taken in its order" in caplog.text
+    assert "dict.en.txt is a fairseq dictionary: its tokens keep their order" in caplog.text
 
 
 def test_a_dictionary_of_fairseq_is_named_where_a_model_is_needed(text: Text) -> None:
     write(text.folder / "dict.en.txt", ["the 3", "house 2"])
     with pytest.raises(
-        DataError, match=r"dict.en.txt is a dictionary of fairseq .* give the sentencepiece model that cut"
+        DataError, match=r"dict.en.txt is a fairseq dictionary .* give the sentencepiece model, or use tokenizer=words"
     ):
         text.make(tokenizer=BpeConfig(), srcdict=f"{text.folder}/dict.en.txt")
 
@@ -170,5 +170,5 @@ def test_a_folder_named_in_two_ways_is_one_folder(other: str, text: Text, monkey
 @pytest.mark.parametrize("sides", [("srcdict",), ("tgtdict",), ("srcdict", "tgtdict")])
 def test_two_vocabularies_do_not_become_a_joint_one(sides: tuple[str, ...], text: Text) -> None:
     known, _ = text.make()
-    with pytest.raises(UsageError, match="corpus holds two vocabularies, and --joined-dictionary wants one"):
+    with pytest.raises(UsageError, match="corpus holds two vocabularies, but --joined-dictionary needs one"):
         text.make(joined_dictionary=True, destdir=f"{text.folder}/other", **dict.fromkeys(sides, str(known.folder)))

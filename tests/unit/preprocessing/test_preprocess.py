@@ -136,7 +136,7 @@ def test_pieces_and_unknowns_are_counted_without_eos(text: Text) -> None:
     assert train.source.pieces == 36 and train.source.unknown == 18  # "the" and "is" are known
     assert train.target is not None and train.target.pieces == 27 and train.target.unknown == 18
     assert train.source.unknown_percent == 50.0
-    assert any("train en: 50.0 % of the pieces are unknown" in warning for warning in report.warnings())
+    assert any("train en: 50.0 % of the tokens are unknown" in warning for warning in report.warnings())
 
 
 def test_repetitions_are_counted_and_can_be_dropped(text: Text) -> None:
@@ -154,7 +154,7 @@ def test_overlaps_between_splits_are_counted(text: Text) -> None:
     _, report = text.make(validpref=f"{text.folder}/valid", testpref=f"{text.folder}/test")
     found = {(overlap.split, overlap.other): (overlap.pairs, overlap.sources) for overlap in report.overlaps}
     assert found == {("valid", "train"): (1, 2), ("test", "train"): (0, 0), ("test", "valid"): (1, 1)}
-    assert "valid overlaps train: 1 of its pairs and 2 of its sources are there too" in report.warnings()
+    assert "valid overlaps train: 1 of its pairs and 2 of its sources are also there" in report.warnings()
     assert not any(warning.startswith("test overlaps train") for warning in report.warnings())
 
 
@@ -186,11 +186,11 @@ def test_dropped_pairs_can_be_kept_with_their_reasons(text: Text, name: str) -> 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("train.de", "train.de is a file of the text itself; choose another"),
-        ("link", "link is a file of the text itself; choose another"),
+        ("train.de", "train.de is an input file; choose another"),
+        ("link", "link is an input file; choose another"),
         ("notes", "notes exists already; choose another name, or replace it with --overwrite"),
-        ("none/dropped", "none is not a folder; make it first, or choose another --keep-dropped"),
-        ("corpus/dropped", "lies in the corpus folder; choose a file outside of"),
+        ("none/dropped", "none is not a folder; create it first, or choose another --keep-dropped"),
+        ("corpus/dropped", "is inside the corpus folder; choose a file outside of"),
     ],
 )
 def test_dropped_pairs_take_the_place_of_nothing(text: Text, name: str, says: str) -> None:
@@ -204,14 +204,14 @@ def test_dropped_pairs_take_the_place_of_nothing(text: Text, name: str, says: st
 
 
 def test_options_that_would_do_nothing_are_refused(text: Text) -> None:
-    with pytest.raises(UsageError, match="--moses joins the words of text that --bpe subword_nmt or fastbpe has cut"):
+    with pytest.raises(UsageError, match="--moses needs --bpe subword_nmt or fastbpe; give"):
         text.make(moses=True)
-    with pytest.raises(UsageError, match="--shard 1/2 is a part of the training text, and there is none"):
+    with pytest.raises(UsageError, match="--shard 1/2 needs training text; give --trainpref"):
         text.make(trainpref=None, shard="1/2", srcdict="x", tgtdict="x")
 
 
 def test_a_script_that_unicode_has_not_is_refused_before_the_text_is_read(text: Text) -> None:
-    with pytest.raises(UsageError, match="'Englisch' is not a script of Unicode"):
+    with pytest.raises(UsageError, match="'Englisch' is not a Unicode script"):
         text.make(trainpref="no text", filters=FilterConfig(source_script="Englisch"))
 
 
@@ -249,7 +249,7 @@ def test_the_size_of_a_chunk_changes_nothing(lines: int, text: Text, monkeypatch
 
 def test_a_worker_that_dies_is_reported(text: Text, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "_encode", _die)
-    with pytest.raises(StorageError, match=r"worker process has ended \(.*fewer than workers=2"):
+    with pytest.raises(StorageError, match=r"worker process ended unexpectedly \(.*lower workers=2"):
         text.make(workers=2)
     assert not (text.folder / "corpus").exists()
 
@@ -452,7 +452,7 @@ def test_the_caller_is_told_of_one_file_on_both_sides(text: Text, caplog: pytest
     with caplog.at_level(logging.WARNING, logger="nmt"):
         _, report = text.make()
     assert "are the same file" in caplog.text
-    assert any("the same text throughout" in warning for warning in report.warnings())
+    assert any("source and target are identical" in warning for warning in report.warnings())
 
 
 def test_all_arrays_have_the_length_that_the_report_says(text: Text) -> None:

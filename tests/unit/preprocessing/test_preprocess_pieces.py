@@ -45,8 +45,8 @@ def test_the_side_that_is_cut_is_named_and_recorded(text: Text, caplog: pytest.L
     corpus, _ = text.make()
     assert marks_of(corpus) == (NONE, SUBWORD)
     (warning,) = warnings(caplog)
-    assert f"{text.folder}/train.de is cut into pieces of subword_nmt already ('@@ ' in 9 of 9 lines)" in warning
-    assert "joined to words" in warning and "--pieces none" in warning
+    assert f"{text.folder}/train.de is already segmented by subword_nmt ('@@ ' in 9 of 9 lines)" in warning
+    assert "join them into words" in warning and "--pieces none" in warning
     ids = corpus.split("train").target(0).tolist()
     assert corpus.pair.target.decode(ids) == TARGET[0]
 
@@ -55,7 +55,7 @@ def test_both_sides_may_be_cut_each_in_its_way(text: Text, caplog: pytest.LogCap
     text.write("train", cut(SOURCE, SENTENCE), cut(TARGET, SUBWORD))
     corpus, _ = text.make()
     assert marks_of(corpus) == (SENTENCE, SUBWORD)
-    assert [one.split(" is cut")[0] for one in warnings(caplog)] == [
+    assert [one.split(" is already segmented")[0] for one in warnings(caplog)] == [
         f"{text.folder}/train.{side}" for side in ("en", "de")
     ]
 
@@ -88,8 +88,8 @@ def test_text_that_is_cut_twice_gets_a_warning_that_says_what_to_do(
     corpus, _ = text.make(tokenizer=tokenizer)
     assert marks_of(corpus) == (NONE, NONE)
     (warning,) = warnings(caplog)
-    assert "train.de is cut into pieces of subword_nmt already" in warning
-    assert "cuts it again; give raw text, or keep these pieces with tokenizer=words" in warning
+    assert "train.de is already segmented by subword_nmt" in warning
+    assert "segments it again; give raw text, or keep its tokens with tokenizer=words" in warning
 
 
 def test_marks_that_are_given_are_not_looked_for(text: Text, caplog: pytest.LogCaptureFixture) -> None:
@@ -99,7 +99,7 @@ def test_marks_that_are_given_are_not_looked_for(text: Text, caplog: pytest.LogC
     corpus, _ = text.make(pieces=SENTENCE, destdir=f"{text.folder}/other")
     assert marks_of(corpus) == (SENTENCE, SENTENCE) and not warnings(caplog)
     text.make(pieces=SUBWORD, tokenizer=CharConfig(), destdir=f"{text.folder}/third")
-    assert "cuts it again" in warnings(caplog)[0]
+    assert "segments it again" in warnings(caplog)[0]
 
 
 def test_a_given_list_of_pieces_joins_as_the_text_shows(text: Text) -> None:

@@ -37,9 +37,9 @@ def test_reading_learning_and_alignments_are_watched_and_pairs_are_counted(
         (what, ProgressStyle.lines)
         for what in (
             "reading the text",
-            "learning pieces",
-            "learning pieces",
-            "train: numbering the pieces of alignments",
+            "learning tokens",
+            "learning tokens",
+            "train: numbering the tokens of alignments",
         )
     ]
     assert counted == [("train", len(SOURCE), len(SOURCE))]

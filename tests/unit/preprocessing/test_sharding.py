@@ -136,9 +136,9 @@ def test_each_shard_keeps_what_it_drops_with_the_numbers_of_the_whole_text(text:
 
 def test_options_beside_a_merge_that_change_nothing_are_refused(text: Text) -> None:
     folder = shards(text, 2)
-    with pytest.raises(UsageError, match="they were made with only_source=False; leave only_source=True out, or make"):
+    with pytest.raises(UsageError, match="which were made with only_source=False; leave out only_source=True, or make"):
         preprocess(PreprocessConfig(merge=folder, destdir=f"{text.folder}/joined", only_source=True))
-    with pytest.raises(UsageError, match=r"made with filters.max_length=5; leave filters.max_length=7 out"):
+    with pytest.raises(UsageError, match=r"made with filters.max_length=5; leave out filters.max_length=7"):
         preprocess(PreprocessConfig(merge=folder, filters=FilterConfig(max_length=7)))
 
 
@@ -151,12 +151,14 @@ def test_shards_do_not_share_a_file_of_what_they_drop(text: Text) -> None:
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "1/0", "a/b", "1/2/3", "-1/2"])
 def test_a_shard_is_a_number_and_how_many(text: Text, shard: str) -> None:
-    with pytest.raises(UsageError, match=f"shard={shard} must be a number and of how many, such as 2/8"):
+    with pytest.raises(UsageError, match=f"shard={shard} must be a number and the total, such as 2/8"):
         text.make(shard=shard)
 
 
 def test_a_shard_needs_given_vocabularies(text: Text) -> None:
-    with pytest.raises(UsageError, match="with a tokenizer that is given, so that all parts have the same: --srcdict"):
+    with pytest.raises(
+        UsageError, match="--shard needs existing vocabularies, the same for all shards; give --srcdict"
+    ):
         text.make(shard="1/2", tgtdict=None)
     with pytest.raises(UsageError, match="--shard and --merge exclude each other"):
         text.make(shard="1/2", merge="shards", trainpref=None, validpref=None)
@@ -181,11 +183,11 @@ def test_what_cannot_be_joined_is_said_and_leaves_nothing(text: Text) -> None:
     shutil.copytree(folder / "shard-1-of-2", folder / "kept")
     shutil.rmtree(folder / "shard-1-of-2")
     shutil.copytree(second, folder / "shard-1-of-2")
-    refused(DataError, "shard-1-of-2 holds shard 2 of 2; name it so again")
+    refused(DataError, "shard-1-of-2 holds shard 2 of 2; rename it to shard-2-of-2")
     shutil.rmtree(folder / "shard-1-of-2")
     (folder / "kept").rename(folder / "shard-1-of-2")
     second.rename(text.folder / "kept")
-    refused(MissingInputError, "lacks 1 of 2 shards, first 2/2")
+    refused(MissingInputError, "lacks 1 of 2 shards; prepare the first with --shard 2/2")
     shutil.copytree(text.folder / "kept", second)
     (second / "train.facts.npy").write_bytes(b"damaged")
     refused(DataError, "damaged")
@@ -197,7 +199,7 @@ def test_what_cannot_be_joined_is_said_and_leaves_nothing(text: Text) -> None:
     refused(DataError, "train.en.tokens.npy is damaged: its checksum differs")
     shutil.rmtree(second)
     preprocess(replace(text.config, shard="2/2", destdir=str(folder), filters=FilterConfig()))
-    refused(DataError, "were made with different options; prepare one again")
+    refused(DataError, "were made with different options; prepare one of these shards again")
     tree = json.loads((second / "shard.json").read_text())
     (second / "shard.json").write_text(json.dumps(tree | {"splits": {"train": {}}}))
     refused(DataError, "shard.json is damaged")
@@ -232,7 +234,7 @@ def test_all_shards_of_a_folder_are_read_as_one_corpus(text: Text) -> None:
     with pytest.raises(DataError, match="has no split 'tset'"):
         several.split("tset")
     shutil.rmtree(folder / "shard-2-of-3")
-    with pytest.raises(MissingInputError, match="lacks 1 of 3 shards, first 2/3"):
+    with pytest.raises(MissingInputError, match="lacks 1 of 3 shards; prepare the first with --shard 2/3"):
         Corpus.open(folder)
 
 
@@ -254,5 +256,5 @@ def test_shards_of_two_vocabularies_are_no_corpus(text: Text) -> None:
     shutil.rmtree(folder / "shard-2-of-2")
     given = {"srcdict": str(other.folder), "tgtdict": str(other.folder), "align_suffix": None}
     preprocess(replace(text.config, shard="2/2", destdir=str(folder), **given))
-    with pytest.raises(DataError, match="have different vocabularies; prepare one again"):
+    with pytest.raises(DataError, match="have different vocabularies; prepare one of these shards again"):
         Corpus.open(folder)

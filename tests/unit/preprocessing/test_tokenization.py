@@ -74,14 +74,14 @@ def test_a_source_alone_is_cut_as_well(text: Text) -> None:
         (
             {"bpe_model": "codes"},
             UsageError,
-            "say what --bpe-model codes is: --bpe sentencepiece, subword_nmt or fastbpe",
+            "give the kind of --bpe-model codes: --bpe sentencepiece, subword_nmt or fastbpe",
         ),
-        ({"bpe": Segmentation.subword_nmt}, UsageError, "needs the file that cut the text: --bpe-model FILE"),
+        ({"bpe": Segmentation.subword_nmt}, UsageError, "needs the file that segmented the text: --bpe-model FILE"),
         ({"bpe": Segmentation.subword_nmt, "bpe_model": "no"}, MissingInputError, "cannot read no"),
         (
             {"bpe": Segmentation.sentencepiece, "bpe_model": "cut.model"},
             UsageError,
-            "given as --srcdict MODEL, without --bpe",
+            "give --srcdict MODEL without --bpe",
         ),
         (
             {"bpe": Segmentation.subword_nmt, "bpe_model": "cut.model", "srcdict": "bad", "tgtdict": "bad"},
@@ -91,17 +91,17 @@ def test_a_source_alone_is_cut_as_well(text: Text) -> None:
         (
             {"bpe": Segmentation.subword_nmt, "bpe_model": "bad", "srcdict": "bad", "tgtdict": "bad"},
             DataError,
-            "bad is damaged: line 1 of the merge operations is not two parts of a word: 'th'",
+            "bad is damaged: line 1 of the merge operations is not two symbols: 'th'",
         ),
         (
             {"bpe": Segmentation.subword_nmt, "bpe_model": "codes", "srcdict": "counted", "tgtdict": "counted"},
             DataError,
-            "counted: 'the 9' holds a space, as no piece does",
+            "counted: 'the 9' contains a space, but tokens cannot",
         ),
         (
             {"bpe": Segmentation.subword_nmt, "bpe_model": "codes", "trainpref": None, "testpref": "valid"},
             UsageError,
-            "pieces are counted in the training text: give --trainpref",
+            "tokens are counted in the training text: give --trainpref",
         ),
     ],
 )

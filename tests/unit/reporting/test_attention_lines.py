@@ -83,7 +83,7 @@ def test_letters_that_no_font_has_are_named_in_a_warning(caplog, tmp_path):
         Picture(svg.format("a<tspan>\U0001f9ff</tspan>\U00013000")).written(
             tmp_path / "x.png"
         )  # an amulet, a hieroglyph
-    assert "no font here has" in caplog.text or not missing_letters("\U0001f9ff\U00013000")
+    assert "no installed font has" in caplog.text or not missing_letters("\U0001f9ff\U00013000")
 
 
 def test_a_font_that_has_a_letter_is_found_among_those_installed(monkeypatch):

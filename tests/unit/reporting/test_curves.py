@@ -43,7 +43,7 @@ def test_a_page_has_the_curves_and_the_figures_of_each_run(runs, tmp_path):
 def test_points_stand_where_the_run_was(runs, tmp_path, over, at):
     plot_curves(runs, tmp_path / "x.html", over)
     text = (tmp_path / "x.html").read_text(encoding="utf-8")
-    assert f"a 20 at {at}</title>" in text and f"All over {at.rpartition(' ')[0]}s." in text
+    assert f"a 20 at {at}</title>" in text and f"Horizontal axis: {at.rpartition(' ')[0]}s." in text
 
 
 def test_both_runs_are_in_one_picture(runs, tmp_path):

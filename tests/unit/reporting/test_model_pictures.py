@@ -52,7 +52,7 @@ def test_every_piece_has_a_point_and_names_do_not_overlap(tmp_path):
 
 
 def test_two_pieces_are_no_map(tmp_path):
-    with pytest.raises(DataError, match="three pieces"):
+    with pytest.raises(DataError, match="three tokens"):
         plot_embeddings(["a", "b"], np.eye(2, dtype=np.float32), tmp_path / "x.svg", "embeddings")
 
 

@@ -32,7 +32,7 @@ def test_updates_are_a_number_or_from_to(text: str, span: Span) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "5:4", "0:3", "3:", "a", "1:2:3", "1.5"])
 def test_anything_else_is_refused_with_what_to_say(text: str) -> None:
-    with pytest.raises(UsageError, match=f"report.profile={text} is neither.* say 3, or 100:102"):
+    with pytest.raises(UsageError, match=f"report.profile={text} is neither.* give 3 or 100:102"):
         ReportConfig(profile=text)
 
 
@@ -83,10 +83,10 @@ def test_the_updates_of_the_span_that_this_process_makes_are_traced(
 @pytest.mark.parametrize(
     ("span", "updates", "said"),
     [
-        (Span(None, 2), range(1, 3), "no update of the 2 from 3 on was made"),
-        (Span(100, 3), range(1, 9), "no update of the 3 from 100 on was made"),
-        (Span(2, 2), range(5, 9), "no update of the 2 from 2 on was made"),
-        (Span(None, 2), range(0), "no update after the first 2 was made"),
+        (Span(None, 2), range(1, 3), "training made none of the updates 3 to 4"),
+        (Span(100, 3), range(1, 9), "training made none of the updates 100 to 102"),
+        (Span(2, 2), range(5, 9), "training made none of the updates 2 to 3"),
+        (Span(None, 2), range(0), "training made no update after the first 2"),
         (Span(2, 2), range(1, 9), None),
     ],
 )

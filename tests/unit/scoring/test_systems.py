@@ -68,7 +68,7 @@ def test_metrics_whose_scores_have_one_name_are_tested_apart() -> None:
 @pytest.mark.parametrize("test", [PairedTest.none, PairedTest.bootstrap])
 def test_a_seed_that_is_no_number_is_refused(seed: str, test: PairedTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACREBLEU_SEED", seed)
-    with pytest.raises(UsageError, match=f"SACREBLEU_SEED={seed} is not a seed"):
+    with pytest.raises(UsageError, match=f"SACREBLEU_SEED={seed} is invalid"):
         figures({"exact": built("exact")}, SYSTEMS, REFERENCES, Certainty(True, test))
 
 

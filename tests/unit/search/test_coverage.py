@@ -67,7 +67,7 @@ def test_a_model_without_attention_is_refused() -> None:
         def step(self, *arguments: object, **options: object) -> StepOutput:  # type: ignore[override]
             return replace(super().step(*arguments, **options), attention=None)  # type: ignore[arg-type]
 
-    with pytest.raises(UsageError, match="--coverage-penalty needs a model with attention"):
+    with pytest.raises(UsageError, match="--coverage-penalty needs attention, which the model does not have"):
         search_with(BeamSearch(BeamConfig(coverage_penalty=0.2)), Blind(1), *padded())
 
 

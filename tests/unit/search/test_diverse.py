@@ -77,10 +77,10 @@ def test_attention_comes_with_every_hypothesis() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"beam_size": 5, "groups": 2}, "5 cannot be divided into search.groups=2 .*--beam 6"),
+        ({"beam_size": 5, "groups": 2}, "5 is not divisible by search.groups=2.*--beam 6"),
         ({"groups": 0}, "search.groups=0"),
         ({"strength": -1.0}, "search.strength=-1.0"),
-        ({"coverage_penalty": 0.2}, "leave out --coverage-penalty"),
+        ({"coverage_penalty": 0.2}, "omit --coverage-penalty"),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, float], complaint: str) -> None:
@@ -89,9 +89,9 @@ def test_impossible_options_are_refused(options: dict[str, float], complaint: st
 
 
 def test_more_translations_than_slots_are_refused_and_so_are_phrases() -> None:
-    with pytest.raises(UsageError, match="nbest=6 is more than the beam of 5"):
+    with pytest.raises(UsageError, match="nbest=6 is more than search.beam_size=5"):
         DiverseBeamSearch(DiverseBeamConfig(), nbest=6)
-    with pytest.raises(UsageError, match="cannot make a translation contain a phrase"):
+    with pytest.raises(UsageError, match="does not support required phrases"):
         search_with(
             DiverseBeamSearch(DiverseBeamConfig()),
             ToyModel(1),

@@ -72,7 +72,9 @@ def test_weights_say_how_much_each_member_counts(members: list[EncoderDecoder]) 
 def test_weights_that_are_not_one_positive_number_each_are_refused(
     members: list[EncoderDecoder], weights: tuple[float, ...]
 ) -> None:
-    with pytest.raises(UsageError, match="--ensemble-weights 1.*: give a positive number for each of the 2 models"):
+    with pytest.raises(
+        UsageError, match="--ensemble-weights 1.*: give a positive number for each of the 2 models, in order"
+    ):
         ensemble_of(members[:2], weights)
 
 

@@ -40,5 +40,5 @@ def test_a_penalty_beyond_all_numbers_lets_a_search_end() -> None:
 
 
 def test_an_exponent_that_no_score_survives_is_refused() -> None:
-    with pytest.raises(UsageError, match="search.lenpen=1000 is more than 20"):
+    with pytest.raises(UsageError, match="search.lenpen=1000 is more than the maximum of 20"):
         BeamConfig(lenpen=1000)

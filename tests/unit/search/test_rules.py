@@ -166,7 +166,7 @@ def tokens_of(hypotheses: Sequence[Hypothesis]) -> list[list[int]]:
 
 @pytest.mark.parametrize("search", [GreedySearch(GreedyConfig()), SamplingSearch(SamplingConfig())])
 def test_only_the_beam_can_be_asked_for_a_phrase(search: Search):
-    with pytest.raises(UsageError, match="cannot make a translation contain a phrase; use --search beam"):
+    with pytest.raises(UsageError, match="does not support required phrases; use --search beam"):
         search_with(search, ToyModel(1), *padded([(4, EOS)]), requests=[Request(include=((4,),))])
 
 
@@ -208,7 +208,7 @@ def test_patience_waits_for_more_finished_hypotheses():
 
 
 def test_a_beam_is_needed_for_many_finished_hypotheses():
-    with pytest.raises(UsageError, match="nbest=4 is more than the beam of 3"):
+    with pytest.raises(UsageError, match="nbest=4 is more than search.beam_size=3"):
         BeamSearch(BeamConfig(beam_size=3, patience=2.0), nbest=4)
 
 

@@ -270,7 +270,7 @@ def test_a_model_without_scores_is_a_data_error() -> None:
     model = ToyModel(1, vocabulary=70)
     model.output[:] = float("nan")
     for options in ({}, {"topk": 3}, {"topp": 0.5}):
-        with pytest.raises(DataError, match="not numbers"):
+        with pytest.raises(DataError, match="scores are NaN: its checkpoint is damaged"):
             search_with(SamplingSearch(SamplingConfig(**options), 2), model, *padded([SOURCE]))
 
 

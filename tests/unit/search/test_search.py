@@ -239,7 +239,7 @@ def test_model_without_scores_is_a_data_error():
     model = ToyModel(1)
     model.output[:] = float("nan")
     for search in (beam_search(Settings()), GreedySearch(GreedyConfig())):
-        with pytest.raises(DataError, match="not numbers"):
+        with pytest.raises(DataError, match="scores are NaN: its checkpoint is damaged"):
             search_with(search, model, *padded([(4, EOS)]))
 
 

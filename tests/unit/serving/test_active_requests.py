@@ -12,9 +12,9 @@ from nmt.serving.config import ServeConfig
 
 @pytest.mark.parametrize(
     ("active", "words"),
-    [(0, "0 requests are"), (1, "1 request is"), (2, "2 requests are"), (1000, "1,000 requests are")],
+    [(0, "0 requests"), (1, "1 request"), (2, "2 requests"), (1000, "1,000 requests")],
     ids=str,
 )
 def test_active_requests_are_told_in_words(active: int, words: str) -> None:
     parts = [cast(Any, None)] * 3
-    assert Service(ServeConfig(), *parts, active=active).load == f"{words} being answered"
+    assert Service(ServeConfig(), *parts, active=active).load == f"{words} in progress"

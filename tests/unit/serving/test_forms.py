@@ -107,13 +107,13 @@ def test_requests_in_the_same_words_are_translated_together_and_others_are_not()
     ("tree", "status", "sentence"),
     [
         ({"text": []}, 422, "no text"),
-        ({"text": 3}, 422, 'text 1 is not an object with a "text"'),
-        ({"text": {"text": "a", "txt": ""}}, 422, "has the key 'txt' (did you mean 'text'?)"),
+        ({"text": 3}, 422, 'text 1 must be an object with a string as "text"'),
+        ({"text": {"text": "a", "txt": ""}}, 422, "has the unknown key 'txt' (did you mean 'text'?)"),
         ({"text": ["a"], "prefix": "b"}, 422, '"prefix" is for a single text'),
-        ({"text": "a", "include": "b"}, 422, '"include" must be a list of texts'),
+        ({"text": "a", "include": "b"}, 422, '"include" must be a list of strings'),
         ({"text": "a", "include": [" "]}, 422, "empty phrase"),
-        ({"text": {"text": "a", "reference": "b"}}, 422, "references are not scored"),
-        ({"text": "a", "max_length": 1001}, 422, "1000 at most"),
+        ({"text": {"text": "a", "reference": "b"}}, 422, "the server does not score references"),
+        ({"text": "a", "max_length": 1001}, 422, "max_length must be at most 1000"),
         ({"text": "a", "beam": 7}, 422, "from 1 to 6"),
         ({"text": "a", "nbest": 0}, 422, '"nbest" must be a whole number from 1 to 6'),
         ({"text": "a", "beam": True}, 422, "beam=true is not a whole number"),
@@ -121,8 +121,8 @@ def test_requests_in_the_same_words_are_translated_together_and_others_are_not()
         ({"text": "a", "scores": 1}, 422, '"scores" must be true or false'),
         ({"text": "a", "alignment": "firm"}, 422, "alignment must be one of none, hard, soft, not 'firm'"),
         ({"text": "a", "search": "sampling"}, 422, "search must be one of beam, greedy in a request, not 'sampling'"),
-        ({"text": "a", "target": 1}, 422, '"target" must be a text'),
-        ({"text": list("abcde")}, 413, "5 lines are more than the 4"),
+        ({"text": "a", "target": 1}, 422, '"target" must be a string'),
+        ({"text": list("abcde")}, 413, "the request has 5 lines, more than the maximum of 4"),
         ({"text": "a" * 21}, 413, "more than 20 characters"),
         ({"text": "a", "prefix": "a" * 21}, 413, "more than 20 characters"),
         ({"text": "a", "prefix": "a" * 10, "include": ["b" * 6, "c" * 5]}, 413, "more than 20 characters"),
@@ -185,9 +185,9 @@ def test_what_a_form_lacks_is_told(body: bytes, sentence: str) -> None:
     [
         ([], "must be a list of objects"),
         (["a"], "must be a list of objects"),
-        ([{"tgt": "a"}], "needs a 'src'"),
+        ([{"tgt": "a"}], "needs a string as 'src'"),
         ([{"src": "a", "id": 0}, {"src": "b", "id": 1}], "the same 'id'"),
-        ([{"src": "a", "id": 7}], "there is no model '7'"),
+        ([{"src": "a", "id": 7}], "unknown model '7'"),
     ],
 )
 def test_what_the_form_of_opennmt_does_not_allow_is_refused(tree: object, sentence: str) -> None:
@@ -217,7 +217,7 @@ def test_a_large_matrix_of_weights_is_rendered_with_pauses_and_within_a_limit() 
     assert len(pauses) > 2 * weights.size // 2**14
     assert rendered(line, form, whole.size, lambda: None) == whole
     pauses.clear()
-    with pytest.raises(Refused, match="the answer has more than 100,000 bytes") as refused:
+    with pytest.raises(Refused, match="the response has more than 100,000 bytes") as refused:
         rendered(line, form, 100_000, lambda: pauses.append(1))
     assert refused.value.status == 413 and len(pauses) < 4, "it ends at the limit"
 
@@ -228,7 +228,7 @@ def test_too_many_lines_are_refused_before_anything_is_made_of_them(
 ) -> None:
     for name in ("Line", "line_of"):
         monkeypatch.delattr(request_forms, name)
-    with pytest.raises(Refused, match="5 lines are more than the 4"):
+    with pytest.raises(Refused, match="the request has 5 lines, more than the maximum of 4"):
         READER.libretranslate(body) if "q" in body else READER.own(json.dumps(body).encode())
 
 
@@ -265,7 +265,7 @@ def test_a_server_has_the_flags_of_beam_search_with_their_help() -> None:
         ({"port": -1}, "port=-1"),
         ({"timeout": 0.0}, "timeout=0.0 must be"),
         ({"gather_ms": -1.0}, "gather_ms=-1.0 must be"),
-        ({"max_lines": 10, "max_queue": 5}, "max_lines=10 is more than can wait"),
+        ({"max_lines": 10, "max_queue": 5}, "max_lines=10 is more than max_queue="),
         ({"workers": 0}, "workers=0 must be"),
     ],
 )

@@ -55,10 +55,10 @@ def test_what_a_request_says_chooses_and_the_first_of_a_direction_answers(
         (
             ("fr", None, None),
             404,
-            "nothing translates from fr to any language; there are: de to en, de to fr, en to de",
+            "no model translates from fr to any language; available: de to en, de to fr, en to de",
         ),
-        ((None, "en", "de-fr"), 404, "nothing translates from any language to en by model 'de-fr'"),
-        ((None, None, "de_fr"), 404, "there is no model 'de_fr' (did you mean 'de-fr'?)"),
+        ((None, "en", "de-fr"), 404, "model 'de-fr' does not translate from any language to en"),
+        ((None, None, "de_fr"), 404, "unknown model 'de_fr' (did you mean 'de-fr'?)"),
         (("de", None, None), 422, "give the source and the target language"),
     ],
 )
@@ -76,5 +76,5 @@ def test_a_single_direction_needs_no_words() -> None:
 
 def test_the_only_source_is_known_and_several_are_not_guessed() -> None:
     assert Models((DE_EN, DE_FR)).only_source() == "de"
-    with pytest.raises(Refused, match="does not recognize languages"):
+    with pytest.raises(Refused, match="does not detect languages"):
         Models((DE_EN, EN_DE)).only_source()

@@ -317,10 +317,10 @@ def test_of_what_is_replaced_the_manifest_is_the_first_to_go(tmp_path: Path, mon
     ("number", "kind", "advice"),
     [
         (errno.ENOSPC, StorageError, "free some space"),
-        (errno.EROFS, StorageError, "choose a place"),
+        (errno.EROFS, StorageError, "choose a writable place"),
         (errno.EIO, StorageError, "check the disk"),
         (errno.EACCES, OutputError, "choose a folder that you may write to"),
-        (errno.ENOENT, OutputError, "make its folder first"),
+        (errno.ENOENT, OutputError, "create its folder first"),
         (errno.ELOOP, OutputError, "choose another place"),
     ],
 )
@@ -363,7 +363,7 @@ def test_where_no_folder_can_be_made_is_said_before_the_work(tmp_path: Path, mon
         (".", "is or contains the working directory"),
         ("", "is or contains the working directory"),
         ("..", "is or contains the working directory"),
-        ("../file/x/y", "cannot be made, because .*file is a file"),
+        ("../file/x/y", "cannot be created, because .*file is a file"),
         ("../file", "exists and is not a folder"),
     ):
         with pytest.raises(OutputError, match=complaint):

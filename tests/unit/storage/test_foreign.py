@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
 def test_a_pickle_says_what_it_would_import_and_runs_nothing(protocol: int, file: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     file.write_bytes(pickle.dumps([Evil(trace), argparse.Namespace(a=1), Evil(trace)], protocol=protocol))
-    assert f"(to open it would import argparse.Namespace, {os.system.__module__}.system)" in describe(file).replace(
+    assert f"(opening it would import argparse.Namespace, {os.system.__module__}.system)" in describe(file).replace(
         "copyreg._reconstructor, ", ""
     )
     assert not trace.exists()
@@ -42,7 +42,7 @@ def test_what_torch_saved_is_looked_into(file: Path) -> None:
     torch.save({"args": argparse.Namespace(arch="transformer"), "model": {"weight": torch.zeros(2)}}, file)
     said = describe(file)
     assert "argparse.Namespace" in said and "torch._utils._rebuild_tensor_v2" in said
-    assert "such files can run code and are never opened (nmt-import reads the numbers" in said
+    assert "such files can run code and are never opened (nmt-import reads fairseq" in said
 
 
 def test_no_more_than_a_few_imports_are_shown(file: Path) -> None:
@@ -83,9 +83,7 @@ def test_what_fairseq_preprocess_wrote_is_recognised_with_its_languages(tmp_path
     names = ("dict.de.txt", "dict.en.txt", "preprocess.log", "train.de-en.de.bin", "train.de-en.de.idx")
     said = corpus_of_fairseq(binarised(tmp_path / "data-bin", *names))
     assert said is not None
-    assert said.startswith(
-        "a corpus folder of fairseq (dict.de.txt, train.de-en.de.bin); make one of ours of it: nmt-import"
-    )
+    assert said.startswith("a corpus folder of fairseq (dict.de.txt, train.de-en.de.bin); convert it with nmt-import")
     assert "--source-lang de --target-lang en --output FOLDER" in said
 
 

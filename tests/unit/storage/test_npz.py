@@ -53,8 +53,11 @@ def test_arrays_come_back_as_they_were_written(tmp_path: Path) -> None:
     [
         (npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 1000000), }"), "should hold"),
         (npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4), }"), "should hold|shape"),
-        (npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }") + b"\x80\x04N.", "not numbers"),
-        (npy("{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }") + bytes(4), "not numbers of this machine"),
+        (npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }") + b"\x80\x04N.", "cannot read as numbers"),
+        (
+            npy("{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }") + bytes(4),
+            "which this machine cannot read as numbers",
+        ),
         (npy("__import__('os').system('touch run')"), "damaged"),
         (npy("{"), "damaged"),
         (b"\x93NUMPY\x07\x00" + bytes(100), "unknown version 7.0"),
@@ -81,7 +84,7 @@ def test_compressed_members_are_refused_since_they_may_grow_beyond_all_bounds(tm
 def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("weights")
     (tmp_path / "empty").touch()
-    with pytest.raises(DataError, match="is not an archive of numpy"):
+    with pytest.raises(DataError, match="is not a numpy archive"):
         read_npz(tmp_path / "text")
     with pytest.raises(DataError, match="it is empty"):
         read_npz(tmp_path / "empty")

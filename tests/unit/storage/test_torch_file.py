@@ -292,7 +292,7 @@ def test_members_of_one_name_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path, BASE)
     with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(path, "a") as archive:
         archive.writestr("model/data.pkl", b"\x80\x02K\x01.")
-    with pytest.raises(DataError, match="one name"):
+    with pytest.raises(DataError, match="the same name"):
         read_torch_file(path)
 
 

@@ -227,7 +227,7 @@ def test_a_run_does_not_go_on_with_another_vocabulary_even_with_reset(tiny_run: 
     train(tiny_run(training=TrainingConfig(max_update=4)))
     config = tiny_run(data=[str(other_corpus(tmp_path))])
     config.checkpoint.reset = True
-    with pytest.raises(DataError, match="other vocabularies"):
+    with pytest.raises(DataError, match="and the corpus have different vocabularies"):
         train(config)
 
 
@@ -243,13 +243,13 @@ def test_without_validation_no_validation_split_is_needed(tiny_run: MakeConfig, 
 
 def test_a_batch_smaller_than_the_longest_pair_is_refused_with_all_else_that_is_wrong(tiny_run: MakeConfig) -> None:
     config = tiny_run(batching=BatchingConfig(max_tokens=3), scheduler=InverseSqrtConfig(100))
-    with pytest.raises(UsageError, match=r"\(1\) .*warmup_updates=100.*\(2\) .*max_tokens=3 is less than the 8 pieces"):
+    with pytest.raises(UsageError, match=r"\(1\) .*warmup_updates=100.*\(2\) .*max_tokens=3 is less than the 8 tokens"):
         train(config)
 
 
 def test_a_model_that_reads_less_than_the_longest_source_is_refused_at_the_start(tiny_run: MakeConfig) -> None:
     model = TransformerConfig(1, 1, d_model=16, d_ff=24, num_heads=2, positions=PositionKind.learned, max_positions=5)
-    with pytest.raises(DataError, match="longest source of split 'train' has 8 pieces, but the model reads only 5"):
+    with pytest.raises(DataError, match="longest source of split 'train' has 8 tokens, but the model reads at most 5"):
         train(tiny_run(model=model))
 
 
@@ -283,14 +283,14 @@ def test_either_side_of_either_split_may_be_too_long_for_the_model(name: str, si
     splits = {each: given_lengths([5, 4], [5, 3], each) for each in ("train", "valid")}
     check_with_five_positions(**splits, batching=BatchingConfig())
     splits[name] = given_lengths([2, 6 if side == "source" else 3], [2, 6 if side == "target" else 3], name)
-    with pytest.raises(DataError, match=f"{said} of split '{name}' has 6 pieces.* only 5"):
+    with pytest.raises(DataError, match=f"{said} of split '{name}' has 6 tokens.* at most 5"):
         check_with_five_positions(**splits, batching=BatchingConfig())
 
 
 def test_pairs_that_are_left_out_may_be_too_long_for_the_model() -> None:
     valid, train = given_lengths([2], [2], "valid"), given_lengths([5, 9, 2], [5, 2, 9])
     check_with_five_positions(train, valid, BatchingConfig(max_tokens=5, skip_long=True))
-    with pytest.raises(DataError, match="has 9 pieces"):
+    with pytest.raises(DataError, match="has 9 tokens"):
         check_with_five_positions(train, valid, BatchingConfig(max_tokens=9, skip_long=True))
 
 
@@ -356,7 +356,7 @@ def test_going_on_in_another_precision_is_allowed_and_said(
     train(tiny_run(training=TrainingConfig(max_update=4)))
     with caplog.at_level(logging.INFO, "nmt"):
         train(tiny_run(device=DeviceConfig("cpu", Precision.bf16)))
-    assert "the run resumes on cpu in bf16, after cpu in fp32" in caplog.text
+    assert "resuming on cpu in bf16; before, the run computed on cpu in fp32" in caplog.text
 
 
 def test_only_the_last_checkpoints_and_the_best_stay(tiny_run: MakeConfig, tmp_path: Path) -> None:
@@ -428,7 +428,7 @@ def test_a_start_from_a_model_of_other_options_is_warned_of(
         config.checkpoint.finetune_from_model = str(tmp_path / "start")
         caplog.clear()
         train(config)
-        warned = "has other options (model.num_heads: 2 -> 4): what its parameters mean may be lost" in caplog.text
+        warned = "has other options (model.num_heads: 2 -> 4): its parameters may not be useful here" in caplog.text
         assert warned == (heads == 4)
 
 
@@ -437,7 +437,7 @@ def test_a_run_that_goes_on_takes_no_other_model_to_begin_with(tiny_run: MakeCon
     train(config)
     config.training.max_update = 2
     config.checkpoint.finetune_from_model = str(tmp_path / "another")
-    with pytest.raises(UsageError, match=r"did not begin with .*another: --finetune-from-model is for new runs"):
+    with pytest.raises(UsageError, match=r"did not start from .*another; leave out --finetune-from-model to resume it"):
         train(config)
     assert read_config(Path(config.checkpoint.save_dir))["checkpoint"]["finetune_from_model"] is None
 
@@ -463,4 +463,4 @@ def test_what_is_missing_is_said_before_anything_is_opened() -> None:
 
 def test_segments_that_grow_are_for_gpus(tiny_run: MakeConfig, caplog: pytest.LogCaptureFixture) -> None:
     train(tiny_run(training=TrainingConfig(max_update=5, expandable_segments=True)))
-    assert "training.expandable_segments=true has no effect on cpu; it is for GPUs of NVIDIA and AMD" in caplog.text
+    assert "training.expandable_segments=true has no effect on cpu, only on NVIDIA and AMD GPUs" in caplog.text

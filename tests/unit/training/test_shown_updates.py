@@ -64,9 +64,9 @@ def test_the_first_update_has_a_line_at_its_start_and_each_half_minute(caplog: p
         with around(1202):
             pass
     assert caplog.messages == [
-        "making the first update, number 1,201",
-        "making the first update: 30 seconds so far",
-        "making the first update: 60 seconds so far",
+        "computing the first update, number 1,201",
+        "computing the first update: 30 seconds so far",
+        "computing the first update: 60 seconds so far",
     ]
     assert clock.waited == [30.0] * 3 and made == [1201, 1202]
 

@@ -146,8 +146,8 @@ def test_agreement_is_f1_of_the_links(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (["0-0", "0-2"], "gold:2: the link 0-2 is beyond the words of the pair, of which the source has 2"),
-        (["3?0", "0-0"], "gold:1: the link 3-0 is beyond the words"),
+        (["0-0", "0-2"], "gold:2: the link 0-2 is out of range: the source has 2"),
+        (["3?0", "0-0"], "gold:1: the link 3-0 is out of range"),
         (["0-0", "0=0"], "gold:2: '0=0' is not a link"),
     ],
 )
@@ -223,7 +223,8 @@ def test_an_ensemble_aligns_by_the_mean_of_its_models(transformer: Path, folder:
 def test_models_of_other_shapes_have_no_mean(transformer: Path, folder: Path) -> None:
     other = write_tiny_model(folder / "lstm-2", model="lstm", updates=2)
     with pytest.raises(
-        UsageError, match="differ in their layers or heads, so their attention has no mean; align with one"
+        UsageError,
+        match="differ in their numbers of layers or heads, so their attention cannot be averaged; align with one",
     ):
         aligner(f"{transformer}:{other}")
 
@@ -237,18 +238,18 @@ def test_a_model_without_attention_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ({"layer": 4}, r"--layer 4 is more than the model .* has \(layers that attend to the source: 3\)"),
-        ({"head": 5}, r"--head 5 is more than the model .* has \(heads in a layer: 4\)"),
+        ({"layer": 4}, r"--layer 4 is out of range for the model .* \(layers that attend to the source: 3\)"),
+        ({"head": 5}, r"--head 5 is out of range for the model .* \(heads in a layer: 4\)"),
         ({"layre": 1}, "align has no option 'layre' \\(did you mean 'layer'\\?\\)"),
-        ({"symmetrize": "grow-diag"}, "--symmetrize: for --reverse alone"),
+        ({"symmetrize": "grow-diag"}, "--symmetrize: only with --reverse"),
         ({"symmetrize": "grown"}, "grown"),
         ({"gold": ["0-0"]}, "gold has 1 line, but the text has 41"),
         (
             {"gold": ["0-0"], "validation": (["ein"], ["a", "man"])},
-            "1 validation sources and 2 validation translations",
+            "1 validation source but 2 validation translations; the numbers must match",
         ),
         ({"gold": ["0-0"], "validation": (["ein"] * 2, ["a", "man"])}, "gold has 1 line, but validation has 2"),
-        ({"validation": (["ein"], ["a"])}, "validation pairs are to choose by"),
+        ({"validation": (["ein"], ["a"])}, "validation pairs select heads only with gold alignments"),
         ({"valid_src": "file"}, "valid_src is an option of nmt-align, which reads and writes files"),
     ],
 )
@@ -260,7 +261,7 @@ def test_what_cannot_be_is_refused(transformer: Path, wanted: dict[str, object],
 def test_single_lines_and_unequal_lists_are_refused(transformer: Path) -> None:
     with pytest.raises(UsageError, match="put a single one in brackets"):
         nmt.align(transformer, "ein mann", "a man")
-    with pytest.raises(DataError, match="1 source and 2 translations"):
+    with pytest.raises(DataError, match="1 source but 2 translations; the numbers must match"):
         nmt.align(transformer, ["ein"], ["a", "man"])
 
 
@@ -341,12 +342,12 @@ def test_a_translation_is_read_as_far_as_a_source(transformer: Path, caplog: pyt
     one = Aligner(Translator.load(transformer, "cpu", engine="torch"), str(transformer), max_source_length=3)
     (found,) = one.align([("ein mann", "a man " * 500)], one.candidate_heads(HeadChoice()))
     assert found.shape[1] == 1000 and found.max() >= 0 and (found[:, 3:] == -1).all()
-    assert any("translation of 1000 pieces; only its first 3 are read" in line for line in caplog.messages)
+    assert any("has 1000 tokens; only the first 3 are read" in line for line in caplog.messages)
 
 
 def test_no_pairs_have_no_links_and_choose_nothing(transformer: Path) -> None:
     assert nmt.align(transformer, [], [], gold=[]) == []
-    with pytest.raises(DataError, match="validation has no pairs to choose by"):
+    with pytest.raises(DataError, match="validation has no pairs"):
         nmt.align(transformer, ["ein"], ["a"], gold=[], validation=([], []))
 
 

@@ -184,7 +184,7 @@ def test_a_line_that_does_not_fit_alone_is_refused(transformer, monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(attention_view, "_of_pairs", out_of_memory)
-    with pytest.raises(DeviceError, match=r"line 1 \(2 pieces\) does not fit into the memory of cpu; give a shorter"):
+    with pytest.raises(DeviceError, match=r"line 1 \(2 tokens\) does not fit into the memory of cpu; give a shorter"):
         nmt.attention(transformer, ["ein mann"], ["a man"], device="cpu")
 
 
@@ -218,7 +218,7 @@ def test_a_model_without_attention_is_refused(folder):
 
 
 def test_each_line_needs_its_translation(transformer):
-    with pytest.raises(DataError, match="2 lines and 1 translation"):
+    with pytest.raises(DataError, match="2 lines but 1 translation; give one translation per line"):
         nmt.attention(transformer, ["ein mann", "rot"], ["a man"], device="cpu")
 
 
@@ -286,7 +286,7 @@ def test_without_lines_the_vocabulary_says_which_pieces_come_first(transformer):
 
 
 def test_one_model_is_looked_into(transformer):
-    with pytest.raises(UsageError, match="are those of one model"):
+    with pytest.raises(UsageError, match="can be shown for only one model, but --path names 2"):
         positions(f"{transformer}:{transformer}", "source", 3)
 
 

@@ -33,7 +33,7 @@ def test_lines_of_mostly_unknown_tokens_have_one_warning(
 ) -> None:
     lines = ["ein mann", "xyz", "", "ein xyz zyx", "rot xyz", "xyz ein zyx"]
     (said,) = warnings(translator, caplog, lines, buffer_size=2)
-    assert said.startswith("3 lines (2, 4, 6): most tokens are unknown to the model; is it text in de")
+    assert said.startswith("3 lines (2, 4, 6): most tokens are unknown to the model; check that this is text in de")
 
 
 def test_lines_in_the_target_language_have_one_warning(

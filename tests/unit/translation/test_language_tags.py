@@ -77,9 +77,9 @@ def test_each_part_of_a_long_line_has_the_tag(model: Path) -> None:
 
 
 def test_a_tag_that_the_model_has_not_is_refused(model: Path) -> None:
-    with pytest.raises(UsageError, match="no piece for the tag 'es'; there are: en, fr, deu"):
+    with pytest.raises(UsageError, match="no token for the tag 'es'; there are: en, fr, deu"):
         sources(model, ["rot"], tag="es")
-    with pytest.raises(DataError, match="line 2: the source vocabulary has no piece for the tag 'es'"):
+    with pytest.raises(DataError, match="line 2: the source vocabulary has no token for the tag 'es'"):
         sources(model, ["rot", Line("rot", tag="es")])
 
 
@@ -137,15 +137,15 @@ def test_the_command_chooses_a_tag_and_names_the_one_that_nobody_chose(model: Pa
 
     status, output, log = run()
     assert status == 0 and '"<2en>"' in output
-    assert "translating with the language tag en, that of the first corpus; --tag chooses: en, fr, deu" in log
+    assert "translating with language tag en of the first corpus; choose another with --tag: en, fr, deu" in log
     status, output, log = run("--tag", "fr")
     assert status == 0 and '"<2fr>"' in output and "language tag" not in log
     status, output, log = run("--input-format", "jsonl", stdin=b'{"text": "rot", "tag": "deu"}\n{"text": "rot"}\n')
     assert status == 0 and '">>deu<<"' in output.splitlines()[0] and '"<2en>"' in output.splitlines()[1]
     status, output, log = run("--tag", "es")
-    assert (status, output) == (2, "") and "no piece for the tag 'es'; there are: en, fr, deu" in log
+    assert (status, output) == (2, "") and "no token for the tag 'es'; there are: en, fr, deu" in log
     status, output, log = run("--input-format", "jsonl", stdin=b'{"text": "rot", "tag": "es"}\n')
-    assert status == 65 and "line 1: the source vocabulary has no piece for the tag 'es'" in log
+    assert status == 65 and "line 1: the source vocabulary has no token for the tag 'es'" in log
 
 
 @pytest.mark.slow

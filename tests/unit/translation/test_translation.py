@@ -109,7 +109,7 @@ def test_long_line_is_cut_and_the_warning_names_it(translator, caplog):
     with caplog.at_level(logging.WARNING, "nmt"):
         found = translator.translate(["rot", "ein mann zwei hunde"], **options)
     assert found == ["red", "a man"]
-    assert "line 2 has 4 pieces; only its first 2 are translated" in caplog.text
+    assert "line 2 has 4 tokens; only its first 2 are translated" in caplog.text
 
 
 def test_a_tokenizer_does_not_cut_what_would_be_thrown_away(translator, caplog, monkeypatch):
@@ -121,7 +121,7 @@ def test_a_tokenizer_does_not_cut_what_would_be_thrown_away(translator, caplog, 
     with caplog.at_level(logging.WARNING, "nmt"):
         found = translator.translate(["ein mann " * 100_000, "rot"], max_source_length=2, long_lines="truncate")
     assert found == ["a man", "red"] and max(longest) == 128
-    assert "line 1 has 900000 characters; only its first 2 pieces are translated" in caplog.text
+    assert "line 1 has 900000 characters; only its first 2 tokens are translated" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_long_line_is_translated_in_parts(translator, caplog, batch_size):
     with caplog.at_level(logging.WARNING, "nmt"):
         found = translator.translate(["rot", "ein mann zwei hunde laufen", "schnee"], **options)
     assert found == ["red", "a man two dogs run", "snow"]
-    assert "line 2 has 5 pieces; it is translated in 3 parts" in caplog.text
+    assert "line 2 has 5 tokens; it is translated in 3 parts" in caplog.text
 
 
 def test_line_whose_translation_is_asked_to_contain_something_is_not_divided(translator, caplog):
@@ -159,7 +159,7 @@ def test_a_line_with_lengths_of_its_own_is_not_divided(
     translator: Translator, caplog: pytest.LogCaptureFixture, lengths: dict[str, int]
 ) -> None:
     (found,) = translator.translate([Line("ein mann zwei hunde", **lengths)], max_source_length=2)
-    assert len(found.split()) <= 3 and "line 1 has 4 pieces; only its first 2 are translated" in caplog.text
+    assert len(found.split()) <= 3 and "line 1 has 4 tokens; only its first 2 are translated" in caplog.text
 
 
 def test_of_a_divided_line_the_first_part_has_the_prefix_and_each_leaves_phrases_out(
@@ -171,13 +171,13 @@ def test_of_a_divided_line_the_first_part_has_the_prefix_and_each_leaves_phrases
     words = found.hypotheses[0].text.split()
     assert words[0] == "red" and words.count("red") == 1
     assert not {"two", "a"} & set(words) and {"two", "a"} < set(plain.hypotheses[0].text.split())
-    assert "line 2 has 6 pieces; it is translated in 3 parts" in caplog.text
+    assert "line 2 has 6 tokens; it is translated in 3 parts" in caplog.text
 
 
 def test_reference_of_a_line_that_is_too_long_is_refused_by_its_number(translator):
     config = TranslationOptions(search=BeamConfig(), score_reference=True, max_source_length=2)
     lines = [Line("rot", reference="red"), Line("ein mann rot", reference="a man red")]
-    with pytest.raises(DataError, match=r"line 2 has 3 pieces, more than 2, so its reference cannot be scored"):
+    with pytest.raises(DataError, match=r"line 2 has 3 tokens, more than 2, so its reference cannot be scored"):
         list(translator.hypotheses(lines, config))
 
 
@@ -186,19 +186,24 @@ def test_reference_that_the_model_cannot_write_is_refused_by_its_number(tmp_path
     lines = [Line("rot", reference="red"), Line("ein mann", reference="a man " * 5)]
     config = TranslationOptions(search=BeamConfig(), score_reference=True)
     scored = Translator.load(path)
-    with pytest.raises(DataError, match=r"line 2 has a reference of 10 pieces, and the model writes at most 7; leave"):
+    with pytest.raises(
+        DataError, match=r"the reference of line 2 has 10 tokens, but the model writes at most 7; remove"
+    ):
         list(scored.hypotheses(lines, config))
     beginning = dataclasses.replace(config, long_lines=LongLines.truncate)
     with caplog.at_level(logging.WARNING, "nmt"):
         (_, cut) = scored.hypotheses(lines, beginning)
-    assert "line 2 has a reference of 10 pieces, and the model writes at most 7; only these are scored" in caplog.text
+    assert (
+        "the reference of line 2 has 10 tokens, but the model writes at most 7; only the first 7 are scored"
+        in caplog.text
+    )
     assert not cut.hypotheses[0].finished and len(cut.hypotheses[0].pieces) == 7
 
 
 def test_line_of_a_hundred_thousand_words_is_translated(translator, caplog):
     with caplog.at_level(logging.WARNING, "nmt"):
         assert len(translator.translate(["rot " * 100_000], max_len_a=0, max_len_b=3)) == 1
-    assert "line 1 has 100000 pieces; it is translated in 98 parts" in caplog.text
+    assert "line 1 has 100000 tokens; it is translated in 98 parts" in caplog.text
 
 
 def test_line_beyond_the_positions_of_a_model_is_divided(tmp_path, caplog):
@@ -206,8 +211,8 @@ def test_line_beyond_the_positions_of_a_model_is_divided(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "nmt"):
         found = hypotheses(Translator.load(path), ["rot " * 20], long_lines=LongLines.truncate)
         whole = hypotheses(Translator.load(path), ["rot " * 20])
-    assert "only its first 7 are translated (the model has no positions for more)" in caplog.text
-    assert "it is translated in 3 parts (the model has no positions for more)" in caplog.text
+    assert "only its first 7 are translated (the model's maximum)" in caplog.text
+    assert "it is translated in 3 parts (the model's maximum)" in caplog.text
     assert found[0].source_pieces == ["rot"] * 7 and whole[0].source_pieces == ["rot"] * 20
     assert len(found[0].hypotheses[0].token_scores) <= 8
 
@@ -322,7 +327,7 @@ def test_batch_that_does_not_fit_is_halved(translator, monkeypatch, caplog, cpu)
 
     monkeypatch.setattr(translator._engine.model, "encode", small_memory)
     assert translator.translate(LINES) == expected
-    assert "it is split into halves" in caplog.text
+    assert "splitting it into halves" in caplog.text
 
 
 def test_line_that_does_not_fit_alone_is_a_device_error(translator, monkeypatch):
@@ -342,7 +347,7 @@ def test_a_reference_that_does_not_fit_is_told_with_its_own_length(
 
     monkeypatch.setattr(ForcedSearch, "find", no_memory)
     config = TranslationOptions(search=BeamConfig(), score_reference=True)
-    with pytest.raises(DeviceError, match=r"line 1 \(5 pieces\) does not fit"):
+    with pytest.raises(DeviceError, match=r"line 1 \(5 tokens\) does not fit"):
         list(translator.hypotheses([Line("rot", reference="red " * 5)], config))
 
 
@@ -484,7 +489,7 @@ def test_ends_of_parts_count_for_how_probable_a_translation_is() -> None:
 def test_options_of_minimum_bayes_risk_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(UsageError, match="--choose-among 8 is for --mbr"):
         GenerateConfig(choose_among=8)
-    with pytest.raises(UsageError, match="--nbest 9 is more than there is to choose among"):
+    with pytest.raises(UsageError, match="--nbest 9 exceeds the [0-9]+ hypotheses to choose from"):
         GenerateConfig(mbr=MbrMetric.chrf, nbest=9, search=BeamConfig(beam_size=4))
 
 
@@ -553,7 +558,7 @@ def test_what_reranking_says_names_the_line_that_was_given(
     found = list(
         ReverseModel(scored_by(backward), 1.0, cut)([translated(6, "rot", **{"red a man": -1.0, "red": -2.0})])
     )
-    assert "a translation of line 7 has 3 pieces; only its first 2 are read" in caplog.text
+    assert "a translation of line 7 has 3 tokens; only its first 2 are read" in caplog.text
     assert len(found) == 1
 
 
@@ -605,7 +610,7 @@ def test_an_empty_translation_is_never_the_best_one_and_an_empty_line_stays_empt
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"rerank": "x", "mbr": MbrMetric.chrf}, "--mbr and --rerank each put translations in an order"),
+        ({"rerank": "x", "mbr": MbrMetric.chrf}, "--mbr and --rerank exclude each other: each sorts the hypotheses"),
         ({"rerank": "x", "score_reference": True}, "leave out --nbest, --mbr and --rerank"),
         ({"rerank": "x", "rerank_weight": -1.0}, "rerank_weight=-1.0"),
         ({"rerank_weight": 3.0}, "--rerank-weight 3 is for --rerank"),
@@ -620,9 +625,15 @@ def test_options_of_choosing_that_contradict_each_other_are_refused(options: dic
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"choose_among": 10, "search": BeamConfig(beam_size=4)}, r"--choose-among 10 is more than .* \(4\); lower it"),
-        ({"choose_among": 10, "search": GreedyConfig()}, r"--choose-among 10 is more than .* \(1\); lower it"),
-        ({"search": GreedyConfig()}, "chooses among several translations, and the search finds 1 of a line"),
+        (
+            {"choose_among": 10, "search": BeamConfig(beam_size=4)},
+            r"--choose-among 10 is too many: the search finds 4 per line; lower it",
+        ),
+        (
+            {"choose_among": 10, "search": GreedyConfig()},
+            r"--choose-among 10 is too many: the search finds 1 per line; lower it",
+        ),
+        ({"search": GreedyConfig()}, "needs several hypotheses per line, but the search finds 1"),
     ],
 )
 @pytest.mark.parametrize("choice", [{"mbr": MbrMetric.chrf}, {"rerank": "x"}])
@@ -639,7 +650,7 @@ def test_choosing_among_more_than_the_search_finds_is_refused_in_its_own_words(
     "line", [Line("rot", include=("zebra",)), Line("rot", exclude=("",)), Line("rot", prefix="zebra red")]
 )
 def test_what_the_vocabulary_cannot_write_cannot_be_asked_for(translator: Translator, line: Line) -> None:
-    with pytest.raises(DataError, match="line 2: the model's vocabulary has no pieces for '(zebra.*|)'; leave it out"):
+    with pytest.raises(DataError, match="line 2: the model's vocabulary has no tokens for '(zebra.*|)'; remove it"):
         translator.translate(["rot", line])
 
 
@@ -650,7 +661,7 @@ def test_what_the_vocabulary_cannot_write_is_left_out_anyway(translator: Transla
 
 
 def test_a_single_phrase_is_not_taken_for_letters() -> None:
-    with pytest.raises(UsageError, match="include='red' of a line must be several phrases"):
+    with pytest.raises(UsageError, match="include='red' must be a list of phrases"):
         Line("rot", include="red")  # type: ignore[arg-type]
 
 
@@ -694,7 +705,7 @@ def test_phrases_that_no_translation_could_hold_are_refused(
     translator: Translator, phrases: tuple[str, ...], size: int, named: str
 ) -> None:
     lines = ["rot", Line("rot", include=phrases)]
-    complaint = f"line 2: {named} would repeat an n-gram, which --no-repeat-ngram-size {size} forbids; leave it out"
+    complaint = f"line 2: {named} would repeat an n-gram, which --no-repeat-ngram-size {size} forbids; omit that option"
     with pytest.raises(DataError, match=complaint):
         translator.translate(lines, no_repeat_ngram_size=size)
     translator.translate(lines, max_len_b=20)
@@ -722,7 +733,7 @@ def test_a_phrase_that_is_no_text_is_reported_with_its_line(translator: Translat
 
 
 def test_a_prefix_longer_than_its_line_allows_is_refused(translator: Translator) -> None:
-    with pytest.raises(DataError, match="line 2: its prefix has 3 pieces, more than its max_length of 2; raise that"):
+    with pytest.raises(DataError, match="line 2: the prefix has 3 tokens, more than max_length=2; raise max_length"):
         translator.translate(["rot", Line("rot", prefix="a man red", max_length=2)])
 
 
@@ -734,11 +745,11 @@ def test_lengths_of_a_line_that_nothing_can_have_are_refused() -> None:
 @pytest.mark.parametrize("name", ["min_length", "max_length"])
 def test_a_length_that_no_memory_holds_is_refused(name):
     Line("rot", **{name: MOST_PIECES})
-    with pytest.raises(UsageError, match=f"{name}=1000000000 must be a whole number of pieces, from 1 to 10,000"):
+    with pytest.raises(UsageError, match=f"{name}=1000000000 must be a whole number of tokens, from 1 to 10,000"):
         Line("rot", **{name: 10**9})
     with pytest.raises(UsageError, match=r"search.min_len=1000000000 must be at most 10000"):
         BeamConfig(min_len=10**9)
-    with pytest.raises(UsageError, match="max_length=2.5 must be a whole number of pieces"):
+    with pytest.raises(UsageError, match="max_length=2.5 must be a whole number of tokens"):
         Line("rot", max_length=2.5)  # type: ignore[arg-type]
 
 

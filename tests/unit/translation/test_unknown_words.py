@@ -49,7 +49,7 @@ def test_a_text_without_unknown_words_stays_what_it_is() -> None:
 
 
 def test_a_model_without_attention_is_refused() -> None:
-    with pytest.raises(UsageError, match="no attention.*leave out --replace-unk"):
+    with pytest.raises(UsageError, match="--replace-unk needs attention, which the model does not have"):
         replace_unknown_words(hypothesis("the X", None, 3), "der hund", 0, PAIR, {})
 
 
@@ -58,7 +58,9 @@ def test_a_dictionary_is_read_and_what_is_wrong_with_it_is_named(tmp_path: Path)
     path.write_text("Haus house\n\nHund\tbig dog\nHaus building\n \n", encoding="utf-8")
     assert read_dictionary(path) == {"Haus": "house", "Hund": "big dog"}
     path.write_text("Haus house\nHund\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"dictionary:2 should be a source word, a space, and its translation"):
+    with pytest.raises(
+        DataError, match=r"dictionary:2 has no translation; write a source word, a space and its translation"
+    ):
         read_dictionary(path)
 
 

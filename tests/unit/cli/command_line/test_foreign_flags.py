@@ -25,19 +25,19 @@ def read(*argv: str, command: type = TrainConfig) -> CommandLine:
 
 
 TAKEN: list[tuple[list[str], list[str], str]] = [
-    (["--eval-bleu"], ["validation.metrics=['bleu']"], "--eval-bleu: taken as --valid-metrics=bleu"),
+    (["--eval-bleu"], ["validation.metrics=['bleu']"], "--eval-bleu is read as --valid-metrics=bleu"),
     (
         ["--eval-bleu-args", '{"beam": 5, "max_len_a": 1.2, "max_len_b": 10}'],
         ["search.beam_size=5", "search.max_len_a=1.2", "search.max_len_b=10"],
-        '--eval-bleu-args {"beam": 5, "max_len_a": 1.2, "max_len_b": 10}: taken as search.beam_size=5 '
+        '--eval-bleu-args {"beam": 5, "max_len_a": 1.2, "max_len_b": 10} is read as search.beam_size=5 '
         "search.max_len_a=1.2 search.max_len_b=10",
     ),
     (
         ["--memory-efficient-fp16"],
         ["device.precision=fp16"],
-        "--memory-efficient-fp16: taken as --precision fp16; in training the parameters stay in float32",
+        "--memory-efficient-fp16 is read as --precision fp16; parameters stay in float32 during training",
     ),
-    (["--log-format", "simple"], ["report.progress=lines"], "--log-format simple: taken as --progress lines"),
+    (["--log-format", "simple"], ["report.progress=lines"], "--log-format simple is read as --progress lines"),
 ]
 
 
@@ -68,7 +68,7 @@ def test_a_flag_that_changes_nothing_says_so(argv: list[str]) -> None:
     line = read(*argv)
     assert line.overrides == ()
     (note,) = line.notes
-    assert note.startswith(f"{' '.join(argv).replace('=', ' ')} changes nothing: ")
+    assert note.startswith(f"{' '.join(argv).replace('=', ' ')} has no effect: ")
 
 
 def test_lenpen_has_fairseqs_meaning_where_it_is_given_to_fairseqs_flag() -> None:
@@ -87,30 +87,34 @@ def test_a_flag_of_ours_that_follows_wins() -> None:
 
 
 REFUSED: list[tuple[list[str], str]] = [
-    (["--task", "translation_lev"], "--task translation_lev: there is one task, translation; leave it out"),
+    (["--task", "translation_lev"], "--task translation_lev: translation is the only task; leave it out"),
     (["--eval-bleu=yes"], "--eval-bleu takes no value"),
     *(
         (
             ["--eval-bleu-remove-bpe", value],
-            f"--eval-bleu-remove-bpe {value}: pieces are joined as the corpus says; {it}",
+            f"--eval-bleu-remove-bpe {value}: the corpus records how tokens are joined; {it}",
         )
         for it in ["leave it out (nmt-preprocess --pieces sets it)"]
         for value in ["none", "letter", "_EOW"]
     ),
     (
         ["--eval-bleu-remove-bpe=foo"],
-        "--eval-bleu-remove-bpe foo: pieces are joined as the corpus says; leave it out (nmt-preprocess --pieces sets it)",
+        "--eval-bleu-remove-bpe foo: the corpus records how tokens are joined; leave it out "
+        "(nmt-preprocess --pieces sets it)",
     ),
     (["--eval-bleu-detok"], "--eval-bleu-detok needs a value"),
-    (["--eval-bleu-args", "beam=5"], '--eval-bleu-args beam=5: it takes JSON, such as \'{"beam": 5, "lenpen": 1}\''),
-    (["--eval-bleu-args", "[5]"], '--eval-bleu-args [5]: it takes JSON, such as \'{"beam": 5, "lenpen": 1}\''),
+    (
+        ["--eval-bleu-args", "beam=5"],
+        '--eval-bleu-args beam=5: the value must be JSON, such as \'{"beam": 5, "lenpen": 1}\'',
+    ),
+    (["--eval-bleu-args", "[5]"], '--eval-bleu-args [5]: the value must be JSON, such as \'{"beam": 5, "lenpen": 1}\''),
     (
         ["--eval-bleu-args", '{"max_len": 5}'],
-        "--eval-bleu-args: there is no counterpart of 'max_len' (did you mean 'max_len_b'?); it takes beam, lenpen, "
-        "max_len_a, max_len_b, min_len, no_repeat_ngram_size, and all others are options of --search",
+        "--eval-bleu-args: 'max_len' is not supported (did you mean 'max_len_b'?); give beam, lenpen, max_len_a, "
+        "max_len_b, min_len, no_repeat_ngram_size here, and other options with --search",
     ),
-    (["--eval-bleu-args", '{"beam": "5"}'], '--eval-bleu-args: beam is a number, not "5"'),
-    (["--eval-bleu-args", '{"beam": true}'], "--eval-bleu-args: beam is a number, not true"),
+    (["--eval-bleu-args", '{"beam": "5"}'], '--eval-bleu-args: beam must be a number, not "5"'),
+    (["--eval-bleu-args", '{"beam": true}'], "--eval-bleu-args: beam must be a number, not true"),
     (
         ["--log-format", "json"],
         "--log-format json: use --progress lines or --progress bar; the run folder holds log.jsonl",
@@ -122,8 +126,8 @@ REFUSED: list[tuple[list[str], str]] = [
     ),
     (
         ["--eval-tokenized-bleu"],
-        "--eval-tokenized-bleu is not a flag here: use --valid-tokenize none if the corpus was made of tokenised text; of "
-        "other text sacreBLEU's own 13a is meant, which is the default",
+        "--eval-tokenized-bleu is not a flag here: use --valid-tokenize none if the corpus was made from tokenized "
+        "text; for other text leave it out: sacreBLEU's 13a is the default",
     ),
     (
         ["--scoring", "bleu"],
@@ -141,9 +145,7 @@ def test_what_would_lose_its_meaning_is_refused_with_advice(argv: list[str], mes
 
 @pytest.mark.parametrize("command", [GenerateConfig, ScoreConfig])
 def test_a_command_that_validates_nothing_refuses_flags_of_validation(command: type) -> None:
-    with pytest.raises(
-        UsageError, match="--eval-bleu is not a flag here: this command has no use for it; leave it out"
-    ):
+    with pytest.raises(UsageError, match="--eval-bleu is not a flag here: this command does not use it; leave it out"):
         read("--eval-bleu", command=command)
 
 
@@ -157,20 +159,20 @@ def test_all_unknown_flags_of_a_line_are_named_at_once() -> None:
     assert str(caught.value) == (
         "(1) unknown flag --baem (did you mean '--beam'?); (2) --scoring is not a flag here: "
         f"{ADVICE['--scoring']}; (3) --d-model is not a flag; write the option's key: model.d_model=256; "
-        "(4) unknown flag --zzzz; --help lists them"
+        "(4) unknown flag --zzzz; --help all lists them"
     )
 
 
 def test_values_of_an_unknown_flag_are_not_taken_for_bare_arguments() -> None:
     with pytest.raises(UsageError) as caught:
         read("--zzzz", "a", "b", "--metrics", "bleu", command=ScoreConfig)
-    assert str(caught.value) == "unknown flag --zzzz; --help lists them"
+    assert str(caught.value) == "unknown flag --zzzz; --help all lists them"
 
 
 def test_what_else_is_wrong_with_the_line_is_named_beside_unknown_flags() -> None:
     with pytest.raises(UsageError) as caught:
         read("--zzzz", "--beam")
-    assert str(caught.value) == "(1) unknown flag --zzzz; --help lists them; (2) --beam needs a value"
+    assert str(caught.value) == "(1) unknown flag --zzzz; --help all lists them; (2) --beam needs a value"
 
 
 @pytest.mark.parametrize("value", [[], ["@@"], ["@@ "], ["subword_nmt"]])
@@ -190,15 +192,17 @@ def test_what_was_meant_is_guessed_from_the_letters_and_not_from_the_dashes(flag
     with pytest.raises(UsageError) as error:
         read(flag, "1", command=GenerateConfig)
     assert str(error.value) == f"unknown flag {flag}" + (
-        f" (did you mean {meant}?)" if meant else "; --help lists them"
+        f" (did you mean {meant}?)" if meant else "; --help all lists them"
     )
 
 
 def test_translating_takes_no_seed_and_no_tokenizer() -> None:
-    with pytest.raises(UsageError, match="--seed is not a flag here: only sampling draws anything, and has --samp"):
+    with pytest.raises(UsageError, match="--seed is not a flag here: only sampling is random; use --sampling-seed"):
         read("--seed", "7", command=GenerateConfig)
     for flag in ("--tokenizer", "--bpe"):
-        with pytest.raises(UsageError, match=f"{flag} is not a flag here: text goes in as nmt-preprocess was given it"):
+        with pytest.raises(
+            UsageError, match=f"{flag} is not a flag here: give text in the form that nmt-preprocess read"
+        ):
             read(flag, "moses", command=GenerateConfig)
     assert read("--bpe", "sentencepiece", command=PreprocessConfig).overrides == ("bpe=sentencepiece",)
 

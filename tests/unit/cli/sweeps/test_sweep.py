@@ -78,7 +78,7 @@ def test_the_table_shows_runs_without_a_figure_and_figures_of_several_metrics() 
 
 
 def test_the_folder_of_a_sweep_is_not_swept() -> None:
-    with pytest.raises(UsageError, match="checkpoint.save_dir is the folder of the sweep"):
+    with pytest.raises(UsageError, match="checkpoint.save_dir takes one value in a sweep"):
         Sweep(read(["checkpoint.save_dir=a,b", "seed=1"]), of_runs=True)
 
 
@@ -103,7 +103,7 @@ def test_a_sweeper_that_looks_for_the_best_needs_validations(
     never = ValidationConfig(interval=None)
     compare({}, never)
     compare({"direction": direction}, ValidationConfig(interval=None, interval_updates=5))
-    with pytest.raises(UsageError, match="the best loss of a validation, and no run makes one"):
+    with pytest.raises(UsageError, match="the best validation loss, but validation is off"):
         compare({"direction": direction}, never)
 
 

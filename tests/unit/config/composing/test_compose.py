@@ -166,8 +166,8 @@ def test_a_recipe_chooses_the_matrices_of_muon_as_its_scores_were_measured(
 
 @pytest.mark.parametrize(("recipe", "lenpen"), [("multi30k_fast", 1.2), ("multi30k_record", 1.4)])
 def test_a_recipe_takes_the_length_penalty_that_validation_chose(composed: Compose, recipe: str, lenpen: float) -> None:
-    """By the mean BLEU of validation, see "Which length penalty" in docs/benchmarks.md: the test sets, where 1.0 is better
-    for German, chose nothing."""
+    """By the mean BLEU of validation, see "Length penalty" in benchmarks/history/multi30k.md: the test sets, where
+    1.0 is better for German, chose nothing."""
     search = composed("train", f"recipe={recipe}").search
     assert (search.beam_size, search.length_penalty, search.lenpen) == (5, LengthPenalty.power, lenpen)
 

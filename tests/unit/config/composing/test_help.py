@@ -17,7 +17,8 @@ import nmt.search  # noqa: F401 - importing a package registers its components
 from nmt.config.composing import presets
 from nmt.config.composing.assignments import read
 from nmt.config.composing.composition import chosen_presets
-from nmt.config.composing.help import EVERYDAY, help_page
+from nmt.config.composing.first_screens import FIRST_SCREENS
+from nmt.config.composing.help import ALL, help_page
 from nmt.config.composing.presets import RECIPE, component_names, default_presets, preset_names, refuse_clashes
 from nmt.config.composing.programs import program_of
 from nmt.config.option import Flag, FlagKind, groups_of, options_of
@@ -46,7 +47,7 @@ def entry_of(flag: Flag, page: str) -> str:
 def test_every_option_of_the_command_itself_has_a_line_with_its_meaning(
     commands: dict[str, type], command: str
 ) -> None:
-    page = help_page(commands[command])
+    page = help_page(commands[command], topic=ALL)
     groups = groups_of(commands[command])
     for flag in options_of(commands[command]):
         if flag.key.partition(".")[0] not in groups or flag.key in groups:
@@ -57,7 +58,7 @@ def test_every_option_of_the_command_itself_has_a_line_with_its_meaning(
 def test_every_option_of_a_component_that_is_chosen_has_a_line_with_its_meaning(
     commands: dict[str, type], command: str, choice: str
 ) -> None:
-    page = help_page(commands[command], assignments=read([choice]))
+    page = help_page(commands[command], assignments=read([choice]), topic=ALL)
     presets = chosen_presets(commands[command], read([choice]))
     for group in groups_of(commands[command]):
         component = presets.component(group)
@@ -80,7 +81,7 @@ def test_every_option_of_a_component_that_is_chosen_has_a_line_with_its_meaning(
 def test_the_defaults_shown_are_those_of_the_preset_and_the_recipe_chosen(
     commands: dict[str, type], choice: str, flag: str, default: str
 ) -> None:
-    page = help_page(commands["train"], assignments=read([choice]))
+    page = help_page(commands["train"], assignments=read([choice]), topic=ALL)
     assert entry_of(Flag(flag, "", FlagKind.plain, "", None), page).endswith(default)
 
 
@@ -111,30 +112,96 @@ def test_an_unknown_preset_is_refused_on_the_way_to_help(commands: dict[str, typ
 def test_options_of_what_is_not_chosen_are_left_out_and_the_page_says_how_to_see_them(
     commands: dict[str, type],
 ) -> None:
-    page = help_page(commands["train"])
+    page = help_page(commands["train"], topic=ALL)
     assert "model.d_ff=" in page and "model.cell=" not in page
     for group in groups_of(commands["train"]):
-        assert f"nmt-train {group}=NAME --help" in " ".join(page.split())
+        assert f"nmt-train {group}=NAME --help {group}" in " ".join(page.split())
 
 
-@pytest.mark.parametrize("width", ["80", "120"])
-@pytest.mark.parametrize("command", ["preprocess", "train", "generate"])
-def test_the_first_screen_tells_the_purpose_the_usage_and_what_most_runs_need(
-    commands: dict[str, type], command: str, width: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("width", "most"), [("80", 45), ("100", 40)])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_first_page_fits_a_screen_and_has_examples_before_options(
+    commands: dict[str, type], command: str, width: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
-    screen = help_page(commands[command]).partition("\n\noptions\n")[0]
-    assert 20 <= screen.count("\n") + 1 <= 40
-    assert all(flag in screen for flag in EVERYDAY[command].split())
-    assert "usage: nmt-" in screen and "where to look further" in screen
-    assert not [name for name in preset_names("model") if name in screen.replace("transformer_base", "")]
+    screen = help_page(commands[command])
+    assert 15 <= screen.count("\n") + 1 <= most
+    parts = [f"{command.strip('_').replace('_', '-')}: ", "usage: nmt-", "\nexamples\n", "\noptions of most runs\n"]
+    places = [screen.index(part) for part in [*parts, "\nmore\n", "--help all", "--help TOPIC"]]
+    assert places == sorted(places)
+    assert all(entry_of(Flag(name, "", FlagKind.plain, "", None), screen) for name in everyday(command))
+    assert not [name for name in preset_names("model") if name in screen.replace("transformer_base", "")][1:]
+
+
+def everyday(command: str) -> list[str]:
+    return FIRST_SCREENS[command].everyday.split()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_first_screen_s_options_are_options_of_the_command(commands: dict[str, type], command: str) -> None:
+    known = {flag.name for flag in options_of(commands[command])}
+    chosen = chosen_presets(commands[command], [])
+    for group in groups_of(commands[command]):
+        component = chosen.component(group)
+        known |= {flag.name for flag in options_of(registry_for(group).config_class(component or ""), f"{group}.")}
+    assert set(everyday(command)) <= known and len(set(everyday(command))) == len(everyday(command))
+
+
+def test_an_option_that_the_chosen_component_lacks_is_left_out_of_the_first_screen(commands: dict[str, type]) -> None:
+    page = help_page(commands["train"], assignments=read(["scheduler=halving"]))
+    assert "--warmup-updates" not in page and "  --lr N " in page
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_topic_has_a_page_which_is_a_part_of_the_whole(commands: dict[str, type], command: str) -> None:
+    whole = help_page(commands[command], topic=ALL)
+    (listed,) = re.findall(r"--help TOPIC(.*?); or a flag", " ".join(help_page(commands[command]).split()))
+    topics = listed.split(", ")
+    assert len(topics) >= 2
+    for topic in map(str.strip, topics):
+        for block in help_page(commands[command], topic=topic).split("\n\n"):
+            if not block.startswith("presets"):  # a group's page has the presets of this group alone
+                assert block in whole, topic
+
+
+@pytest.mark.parametrize("name", ["lr", "--lr", "optimizer.lr"])
+def test_a_flag_or_a_key_is_a_topic(commands: dict[str, type], name: str) -> None:
+    page = help_page(commands["train"], topic=name)
+    assert page.splitlines()[0].startswith("optimizer=adam") and "\n  --lr N " in page and "--adam" not in page
+
+
+def test_an_unknown_topic_is_refused_with_the_topics(commands: dict[str, type]) -> None:
+    with pytest.raises(
+        UsageError, match=r"--help modle: unknown topic \(did you mean 'model'\?\); topics are all, opt"
+    ):
+        help_page(commands["train"], topic="modle")
+
+
+@pytest.mark.parametrize(
+    ("words", "topic", "overrides"),
+    [
+        (["--help"], "", ()),
+        (["--help", "model"], "model", ()),
+        (["--help=model"], "model", ()),
+        (["-h", "--arch", "lstm_luong"], "", ("model=lstm_luong",)),
+        (["--help", "model=lstm_luong"], "", ("model=lstm_luong",)),
+        (["model=lstm_luong", "--help", "model"], "model", ("model=lstm_luong",)),
+        (["--help", "tests"], "", ("data=['tests']",)),
+    ],
+)
+def test_the_word_after_help_is_its_topic_unless_it_is_an_option_or_a_file(
+    commands: dict[str, type], words: list[str], topic: str, overrides: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[4])
+    line = rewrite(words, grammar_of(commands["train"]))
+    assert (line.hydra["--help"], line.overrides) == (topic, overrides)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_preset_is_listed_after_the_options_and_the_default_is_marked(
     commands: dict[str, type], command: str
 ) -> None:
-    options, _, listed = help_page(commands[command]).partition("\npresets (")
+    options, _, listed = help_page(commands[command], topic=ALL).partition("\npresets (")
     assert bool(listed) == bool(default_presets(commands[command]))
     for group, default in default_presets(commands[command]).items():
         for name in [*preset_names(group), *component_names(group)]:
@@ -142,11 +209,11 @@ def test_every_preset_is_listed_after_the_options_and_the_default_is_marked(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_examples_end_the_page_and_compose(
+def test_examples_compose(
     commands: dict[str, type], composed: Callable[..., object], command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    page = help_page(commands[command]).partition("\nexamples\n")[2]
+    page = help_page(commands[command], topic=ALL).partition("\nexamples\n")[2].partition("\n\n")[0]
     lines = [line for line in page.replace("\\\n", " ").splitlines() if not line.startswith("  # ")]
     assert 1 <= len(lines) <= 4
     for program, *arguments in map(shlex.split, lines):
@@ -165,7 +232,7 @@ def test_lines_fit_a_terminal(
     commands: dict[str, type], command: str, width: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
-    longest = max(map(len, help_page(commands[command]).splitlines()))
+    longest = max(map(len, help_page(commands[command], topic=ALL).splitlines()))
     assert int(width) - 15 < longest <= int(width)
 
 
@@ -184,17 +251,14 @@ def test_presets_of_nmt_must_not_have_the_name_of_a_component(tmp_path: Path, mo
     (tmp_path / "scheduler").mkdir()
     (tmp_path / "scheduler" / "linear.yaml").write_text("end: 0.5\n")
     monkeypatch.setattr(presets, "CONF", tmp_path)
-    with pytest.raises(UsageError, match=r"'linear' is a scheduler itself; call its preset linear_base, say"):
+    with pytest.raises(
+        UsageError, match=r"'linear' is a scheduler itself; rename its preset, for example to linear_base"
+    ):
         refuse_clashes([])
 
 
-def test_the_page_of_training_alone_says_where_models_are_explained(commands: dict[str, type]) -> None:
-    pointing = [command for command in COMMANDS if "docs/models.md" in help_page(commands[command])]
-    assert pointing == ["train"]
-
-
 def test_a_value_that_may_be_left_out_stands_in_brackets(commands: dict[str, type]) -> None:
-    assert "--print-alignment [X]" in help_page(commands["generate"])
+    assert "--print-alignment [X]" in help_page(commands["generate"], topic=ALL)
 
 
 @pytest.mark.parametrize(

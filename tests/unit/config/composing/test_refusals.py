@@ -80,7 +80,7 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "preprocess",
         ["tokenizer=unigran"],
         "unknown tokenizer 'unigran' (did you mean 'unigram'?); there are: bpe, bpe_codes, char, sentencepiece_list, "
-        "unigram, words. A plugin's presets",
+        "unigram, words; for a preset of a plugin, add --user-dir",
     ),
     (
         "a group of Hydra's",
@@ -92,7 +92,7 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "a group of another command",
         "train",
         ["tokenizer=bpe"],
-        "unknown option tokenizer; it is chosen with nmt-preprocess",
+        "unknown option tokenizer; it is an option of nmt-preprocess",
     ),
     (
         "a value of the wrong kind",
@@ -117,7 +117,7 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "a number for a kind",
         "train",
         ["search.length_penalty=0.6"],
-        "search.length_penalty=0.6 must be one of gnmt, power (--length-penalty); the number is --lenpen 0.6",
+        "search.length_penalty=0.6 must be one of gnmt, power (--length-penalty); for a number, use --lenpen 0.6",
     ),
     (
         "a word for a count",
@@ -176,21 +176,21 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "an unknown preset of many",
         "train",
         ["model=transformer_huge"],
-        "unknown model 'transformer_huge' (did you mean 'transformer_moe'?); --help lists all ",
+        "unknown model 'transformer_huge' (did you mean 'transformer_moe'?); --help presets lists all ",
     ),
     (
         "an unknown preset of few",
         "train",
         ["search=foo"],
-        "unknown search 'foo'; there are: beam, diverse_beam, greedy, sampling. A plugin's",
+        "unknown search 'foo'; there are: beam, diverse_beam, greedy, sampling; for a preset of a plugin",
     ),
     (
         "an unknown recipe",
         "train",
         ["recipe=foo"],
-        f"unknown recipe 'foo'; there are: {', '.join(RECIPES)}. A plugin's",
+        f"unknown recipe 'foo'; there are: {', '.join(RECIPES)}; for a preset of a plugin",
     ),
-    ("an empty preset", "train", ["model="], "model= names nothing; model=NAME chooses, and --help lists the names"),
+    ("an empty preset", "train", ["model="], "model= has no value; give model=NAME (--help presets lists the names)"),
     ("an unknown launcher", "train", ["hydra/launcher=foo"], "unknown hydra/launcher 'foo'; there are: basic"),
     (
         "a group that Hydra does not have",
@@ -202,7 +202,7 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "an option that many resemble",
         "train",
         ["model.x=1"],
-        "unknown option model.x; --help lists those of the model chosen",
+        "unknown option model.x; --help model lists the options of the chosen model",
     ),
     ("two dots", "train", ["a..b=1"], "cannot read a..b=1 "),
     ("a bracket that does not end", "train", ["seed=[1"], "cannot read seed=[1 "),

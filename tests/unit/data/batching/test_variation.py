@@ -256,7 +256,7 @@ def test_text_of_several_corpora_stands_one_after_the_other(corpus: Corpus) -> N
 def test_a_corpus_without_text_is_refused_with_what_to_do(tmp_path: Path) -> None:
     corpus = make(tmp_path, keep_text=False)
     assert not (tmp_path / "corpus/train.en.txt").exists()
-    with pytest.raises(DataError, match=r"--augment.*corpus holds the pieces alone.*nmt-preprocess --keep-text"):
+    with pytest.raises(DataError, match=r"--augment.*corpus stores only its tokens.*nmt-preprocess --keep-text"):
         StoredPairs([corpus], "train")
 
 
@@ -264,9 +264,9 @@ def test_a_corpus_without_text_is_refused_with_what_to_do(tmp_path: Path) -> Non
     ("name", "change", "expected"),
     [
         ("train.en.txt", lambda content: content.replace(b"tower", b"t\xffwer", 1), "is not UTF-8"),
-        ("train.en.txt", lambda content: content[:-20], "do not cut"),
-        ("train.en.txt", lambda content: content.replace(b"tower", b"t\nwer", 1), "no line ends where"),
-        ("train.en.txt", lambda content: content.replace(b"\n", b" ", 1), "no line ends where"),
+        ("train.en.txt", lambda content: content[:-20], "do not divide"),
+        ("train.en.txt", lambda content: content.replace(b"tower", b"t\nwer", 1), "does not end where it should"),
+        ("train.en.txt", lambda content: content.replace(b"\n", b" ", 1), "does not end where it should"),
         ("train.en.text-offsets.npy", lambda content: content[:-8], "mmap|size|bytes"),
         ("train.en.text-offsets.npy", lambda content: b"no array", "pickle|magic|array"),
     ],
@@ -296,7 +296,7 @@ def test_text_that_was_cut_before_is_not_changed(corpus: Corpus) -> None:
     cut = replace(corpus.pair, source=corpus.pair.source.joining(PieceMarks.subword_nmt))
     refuse_cut_text(cut)  # a tokenizer that cuts once more takes no note of marks
     corpus.pair.source.marks = PieceMarks.subword_nmt
-    with pytest.raises(UsageError, match="cut into pieces of subword_nmt before"):
+    with pytest.raises(UsageError, match="segmented by subword_nmt before"):
         refuse_cut_text(corpus.pair)
     corpus.pair.source.marks = PieceMarks.none
 

@@ -158,12 +158,12 @@ def reseal(folder: Path, *names: str) -> None:
 @pytest.mark.parametrize(
     ("name", "position", "value", "complaint"),
     [
-        ("train.en.tokens.npy", 1, 999, r"sentence 1 holds id 999, beyond 10 pieces"),
+        ("train.en.tokens.npy", 1, 999, r"sentence 1 holds id 999, but the vocabulary has 10 tokens"),
         ("train.en.tokens.npy", 6, 999, r"sentence 2 holds id 999"),
         ("train.en.tokens.npy", 4, 5, "does not end in eos"),
-        ("train.en.offsets.npy", 0, 1, "do not cut"),
-        ("train.en.offsets.npy", 1, 9, "do not cut"),
-        ("train.en.offsets.npy", 3, 11, "do not cut"),
+        ("train.en.offsets.npy", 0, 1, "do not divide"),
+        ("train.en.offsets.npy", 1, 9, "do not divide"),
+        ("train.en.offsets.npy", 3, 11, "do not divide"),
     ],
 )
 def test_ids_and_offsets_are_checked_when_a_split_is_opened(
@@ -330,10 +330,10 @@ def test_corpora_of_both_directions_do_not_go_together_although_their_vocabulary
     one, back = of_languages(tmp_path, "one", ("en", "de")), of_languages(tmp_path, "back", ("de", "en"))
     assert Corpus.open(one).pair.digest() == Corpus.open(back).pair.digest()
     with pytest.raises(
-        DataError, match="from en to de, and .*back the other way; .* leave one of them out, or make each"
+        DataError, match="from en to de, .*back in the opposite direction; leave one of them out, or make each"
     ):
         open_corpora([one, back])
-    with pytest.raises(DataError, match="the other way"):
+    with pytest.raises(DataError, match="in the opposite direction"):
         open_corpora([of_languages(tmp_path, "named", ("en_GB", "de_DE")), one, back])
 
 
@@ -365,9 +365,7 @@ def test_text_of_the_right_size_is_looked_at_when_it_is_read(
 
 def test_a_corpus_folder_of_fairseq_is_named_as_such(tmp_path: Path) -> None:
     (tmp_path / "dict.en.txt").write_text("house 2\n", encoding="utf-8")
-    with pytest.raises(
-        DataError, match=r"is a corpus folder of fairseq \(dict.en.txt\); make one of ours of it: nmt-import"
-    ):
+    with pytest.raises(DataError, match=r"is a corpus folder of fairseq \(dict.en.txt\); convert it with nmt-import"):
         Corpus.open(tmp_path)
 
 
@@ -378,7 +376,7 @@ def test_a_corpus_of_ours_stays_one_whatever_lies_beside_its_files(folder: Path)
 
 @pytest.mark.parametrize(
     ("position", "value", "sentence", "complaint"),
-    [(1, 999, 0, r"sentence 1 holds id 999, beyond 10 pieces"), (8, 5, 1, "does not end in eos")],
+    [(1, 999, 0, r"sentence 1 holds id 999, but the vocabulary has 10 tokens"), (8, 5, 1, "does not end in eos")],
 )
 def test_of_a_large_corpus_a_sentence_is_checked_when_it_is_read(
     position: int, value: int, sentence: int, complaint: str, folder: Path, monkeypatch: pytest.MonkeyPatch

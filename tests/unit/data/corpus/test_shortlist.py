@@ -66,12 +66,14 @@ def test_it_is_stored_and_belongs_to_its_vocabularies(corpus: Corpus, tmp_path: 
     (tmp_path / "short").write_bytes(b"damaged")
     with pytest.raises(DataError, match="is damaged"):
         Shortlist.load(tmp_path / "short", corpus.pair)
-    with pytest.raises(MissingInputError, match="nmt-shortlist makes one"):
+    with pytest.raises(
+        MissingInputError, match="is not a vocabulary shortlist; make one from a corpus folder with nmt-shortlist"
+    ):
         Shortlist.load(tmp_path / "nothing", corpus.pair)
 
 
 def test_a_corpus_without_sources_is_refused(corpus: Corpus) -> None:
-    with pytest.raises(DataError, match="nothing to learn a shortlist from"):
+    with pytest.raises(DataError, match="no tokens to learn a shortlist from"):
         learn(corpus.split("train"), corpus.pair, 2, 1, max_pairs=0)
 
 

@@ -51,12 +51,12 @@ def test_a_dictionary_of_fairseq_follows_its_four_specials(content: str, symbols
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("the 12\nof\n", r"dict.txt:2: 'of' is not a piece and its count"),
+        ("the 12\nof\n", r"dict.txt:2: 'of' is not a token and its count"),
         ("the 12\n\nof 3\n", r"dict.txt:2: '' is not"),
         ("the twelve\n", r"dict.txt:1"),
         ("the 12 #other\n", r"dict.txt:1"),
-        ("the 12\nof 4\nthe 3\n", r"dict.txt:3: 'the' is there already, in line 1; .*#fairseq:overwrite"),
-        ("<unk> 12\n", r"dict.txt:1: '<unk>' is there already, as a special symbol"),
+        ("the 12\nof 4\nthe 3\n", r"dict.txt:3: 'the' is also in line 1; .*#fairseq:overwrite"),
+        ("<unk> 12\n", r"dict.txt:1: '<unk>' is a special symbol"),
         (b"\xff 1\n", r"byte 0 is not UTF-8"),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_sentencepiece_model_is_a_vocabulary_of_marian(tmp_path: Path) -> None
     )  # fmt: skip
     pieces = read_marian_vocabulary(file(tmp_path, "vocab.spm", model.getvalue()))
     assert pieces[:2] == ["</s>", "<unk>"] and "\u2581t" in pieces
-    with pytest.raises(DataError, match="no sentencepiece model"):
+    with pytest.raises(DataError, match="not a sentencepiece model"):
         read_marian_vocabulary(file(tmp_path, "vocab.spm", "the"))
 
 
@@ -105,23 +105,23 @@ def test_a_vocabulary_of_hugging_face_is_read_by_its_ids(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("read", "name", "content", "complaint"),
     [
-        (read_marian_vocabulary, "v.yml", '"a": 0\n"b": 2\n', "has no piece with id 1"),
-        (read_marian_vocabulary, "v.yml", '"a": 0\n"b": 0\n', "has no piece with id 1, or two with id 0"),
-        (read_marian_vocabulary, "v.yml", '"a": 0\n"a": 1\n', "each piece once"),
-        (read_marian_vocabulary, "v.yml", "- a\n- b\n", "no mapping of pieces to ids"),
-        (read_marian_vocabulary, "v.yml", "a: [\n", "no mapping of pieces to ids"),
-        (read_marian_vocabulary, "v.yml", "a: x\n", "no mapping of pieces to ids"),
-        (read_marian_vocabulary, "v.yml", "[a]: 0\n", "no mapping of pieces to ids"),
-        (read_marian_vocabulary, "v.yml", "!!python/object/apply:os.system [x]: 0\n", "no mapping of pieces to ids"),
+        (read_marian_vocabulary, "v.yml", '"a": 0\n"b": 2\n', "has no token with id 1"),
+        (read_marian_vocabulary, "v.yml", '"a": 0\n"b": 0\n', "has no token with id 1, or two with id 0"),
+        (read_marian_vocabulary, "v.yml", '"a": 0\n"a": 1\n', "each token once"),
+        (read_marian_vocabulary, "v.yml", "- a\n- b\n", "not a mapping of tokens to ids"),
+        (read_marian_vocabulary, "v.yml", "a: [\n", "not a mapping of tokens to ids"),
+        (read_marian_vocabulary, "v.yml", "a: x\n", "not a mapping of tokens to ids"),
+        (read_marian_vocabulary, "v.yml", "[a]: 0\n", "not a mapping of tokens to ids"),
+        (read_marian_vocabulary, "v.yml", "!!python/object/apply:os.system [x]: 0\n", "not a mapping of tokens to ids"),
         (read_marian_vocabulary, "v.yml", '"\\ud83d": 0\n', "not a character"),
         (read_marian_vocabulary, "v.txt", "a\n\nb\n", r"v.txt:2 is empty"),
         (read_marian_vocabulary, "v.txt", "a\na\n", "holds 'a' twice"),
         (read_marian_vocabulary, "v.txt", "", "empty"),
         (read_huggingface_vocabulary, "v.json", "{", "not JSON"),
         (read_huggingface_vocabulary, "v.json", "[" * 100_000, "not JSON"),
-        (read_huggingface_vocabulary, "v.json", "[]", "no mapping of pieces to ids"),
-        (read_huggingface_vocabulary, "v.json", '{"a": true}', "no mapping of pieces to ids"),
-        (read_huggingface_vocabulary, "v.json", '{"a": -1}', "has no piece with id 0"),
+        (read_huggingface_vocabulary, "v.json", "[]", "not a mapping of tokens to ids"),
+        (read_huggingface_vocabulary, "v.json", '{"a": true}', "not a mapping of tokens to ids"),
+        (read_huggingface_vocabulary, "v.json", '{"a": -1}', "has no token with id 0"),
         (read_huggingface_vocabulary, "v.json", "{}", "empty"),
     ],
 )

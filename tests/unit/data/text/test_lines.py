@@ -188,7 +188,7 @@ def test_replacing_is_summed_up_in_one_notice(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.WARNING, logger="nmt"):
         read(b"\xff\n\xff\n", invalid="replace")
     assert [record.getMessage() for record in caplog.records] == [
-        "input: bytes that are not text were replaced by U+FFFD in 2 lines"
+        "input: replaced bytes that are not text with U+FFFD in 2 lines"
     ]
 
 

@@ -85,7 +85,7 @@ def test_the_mismatch_report_names_files_counts_and_line(tmp_path: Path) -> None
 def test_a_file_cut_short_is_said_to_be_so(tmp_path: Path) -> None:
     lines = ["x" * int(size) for size in np.random.RandomState(2).randint(1, 80, size=100)]
     source, target = write(tmp_path / "t.en", lines), write(tmp_path / "t.de", lines[:-10])
-    with pytest.raises(DataError, match=r"t\.en has 100 lines, but .*t\.de has 90; .* seems cut short"):
+    with pytest.raises(DataError, match=r"t\.en has 100 lines, but .*t\.de has 90; .* seems truncated"):
         TwoFiles(source, target).count(Reading())
 
 

@@ -64,7 +64,7 @@ def test_the_first_of_equal_operations_counts() -> None:
 @pytest.mark.parametrize(
     ("codes", "complaint"),
     [
-        (b"#version: 0.2\na b\na\n", "line 3 of the merge operations is not two parts"),
+        (b"#version: 0.2\na b\na\n", "line 3 of the merge operations is not two symbols"),
         (b"a b c\n", "line 1"),
         (b"a  b\n", "line 1"),
         (b"", "line 1"),

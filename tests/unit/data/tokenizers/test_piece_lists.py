@@ -89,10 +89,10 @@ def test_a_given_list_of_pieces_is_read_in_its_order(
 @pytest.mark.parametrize(
     ("config", "content", "complaint"),
     [
-        (WordsConfig(), "the\nof\nthe\n", r"dict.txt:3: 'the' stands in line 1 already"),
-        (WordsConfig(), "the\n\nof\n", r"dict.txt:2: '' is not one word"),
-        (WordsConfig(), "the\ntwo words\n", r"dict.txt:2: 'two words' is not one word"),
-        (CharConfig(), "a\nab\n", r"dict.txt:2: 'ab' is not one character"),
+        (WordsConfig(), "the\nof\nthe\n", r"dict.txt:3: 'the' is already in line 1"),
+        (WordsConfig(), "the\n\nof\n", r"dict.txt:2: '' must be one word"),
+        (WordsConfig(), "the\ntwo words\n", r"dict.txt:2: 'two words' must be one word"),
+        (CharConfig(), "a\nab\n", r"dict.txt:2: 'ab' must be one character"),
         (WordsConfig(), "", r"dict.txt is empty"),
     ],
 )
@@ -110,7 +110,7 @@ def test_specials_in_a_given_list_are_left_out_with_a_notice(tmp_path: Path, cap
     path.write_text("<s>\n</s>\nthe\n", encoding="utf-8")
     with caplog.at_level(logging.WARNING, logger="nmt"):
         tokenizers.build(WordsConfig()).from_file(path)
-    assert "<s> </s> left out" in caplog.text
+    assert "<s> </s> dropped from the list" in caplog.text
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '["a", "a"]', '[""]', "["])

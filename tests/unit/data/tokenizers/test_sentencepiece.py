@@ -51,12 +51,12 @@ def test_a_vocabulary_larger_than_the_text_supports_names_the_limit_and_the_way_
 
 
 def test_a_vocabulary_smaller_than_the_alphabet_names_what_it_needs() -> None:
-    with pytest.raises(UsageError, match=r"vocab_size=10 is less than the \d+ entries .* raise --vocab-size"):
+    with pytest.raises(UsageError, match=r"vocab_size=10 is less than the \d+ tokens .* raise --vocab-size"):
         train(BpeConfig(vocab_size=10))
 
 
 def test_no_text_to_learn_from_is_said_so() -> None:
-    with pytest.raises(DataError, match="no text to learn pieces from"):
+    with pytest.raises(DataError, match="no text to learn tokens from"):
         train(BpeConfig(vocab_size=50), [])
 
 
@@ -247,7 +247,7 @@ def test_symbols_of_users_are_one_piece_wherever_they_stand() -> None:
 
 
 def test_a_symbol_with_a_space_is_refused() -> None:
-    with pytest.raises(UsageError, match="user_defined_symbols: 'a b' holds a space"):
+    with pytest.raises(UsageError, match="user_defined_symbols: 'a b' is empty or contains a space"):
         BpeConfig(user_defined_symbols=["a b"])
 
 

@@ -227,7 +227,10 @@ def test_sharing_separate_vocabularies_is_refused() -> None:
         ({"encoder_convolutions": ["4x512x3", "1x512x2"]}, "'1x512x2'.*odd"),
         ({"embedding_size": 0}, "model.embedding_size=0"),
         ({"dropout": 1.0}, "model.dropout=1.0"),
-        ({"share_all_embeddings": True, "output_size": 256}, "model.output_size=256 is not model.embedding_size=512"),
+        (
+            {"share_all_embeddings": True, "output_size": 256},
+            "model.output_size=256 differs from model.embedding_size=512",
+        ),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:

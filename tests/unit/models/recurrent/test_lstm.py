@@ -210,8 +210,8 @@ def test_the_presets_of_the_papers_have_the_sizes_of_the_papers(preset: str) -> 
         ({"hidden_size": 15, "bidirectional": True}, "hidden_size=15 is odd"),
         ({"num_layers": 0}, "num_layers=0"),
         ({"dropout": 1.5}, "dropout=1.5"),
-        ({"encoder_size": 100, "bridge": BridgeKind.dense}, "attention=dot compares states of 100 with states of 512"),
-        ({"encoder_size": 100, "attention": AttentionKind.general}, "bridge=copy cannot start a decoder of 512"),
+        ({"encoder_size": 100, "bridge": BridgeKind.dense}, "attention=dot compares states of width 100 and 512"),
+        ({"encoder_size": 100, "attention": AttentionKind.general}, "bridge=copy cannot start a decoder of width 512"),
         ({"bridge": BridgeKind.backward}, "bridge=backward needs the backward direction"),
         ({"bridge": BridgeKind.backward, "bidirectional": True, "merge": Merge.sum}, "bridge=backward needs"),
         ({"attention": AttentionKind.none, "context": ContextPath.both}, "context=both needs attention"),
@@ -221,7 +221,10 @@ def test_the_presets_of_the_papers_have_the_sizes_of_the_papers(preset: str) -> 
             "bridge=zero without attention hides the source",
         ),
         ({"encoder_size": 15, "bidirectional": True}, "encoder_size=15 is odd.*model.encoder_size"),
-        ({"residual_from": 1, "embedding_size": 256}, "residual_from=1 adds embeddings of 256 to states of 512 in"),
+        (
+            {"residual_from": 1, "embedding_size": 256},
+            "residual_from=1 adds embeddings of width 256 to states of width 512 in",
+        ),
         ({"residual_from": 1, "embedding_size": 512, "peeky": True}, "residual_from=1 cannot add"),
         ({"attention_window": 0}, "attention_window=0"),
     ],
@@ -234,7 +237,7 @@ def test_a_bad_value_is_refused(options: dict[str, Any], message: str) -> None:
 def test_shared_matrices_need_a_joint_vocabulary_and_a_readout_of_their_width() -> None:
     with pytest.raises(UsageError, match="share_all_embeddings needs one vocabulary"):
         build(share_all_embeddings=True, readout=ReadoutKind.tanh, embedding_size=16)
-    with pytest.raises(UsageError, match="shared embeddings of 10 cannot read a readout of 32"):
+    with pytest.raises(UsageError, match="shared embeddings of width 10 cannot read a readout of width 32"):
         build(share_decoder_embeddings=True)
 
 

@@ -61,15 +61,23 @@ VALUES: dict[str, tuple[Any, ...]] = {
 
 # What is refused, and the beginning of the reason.
 REFUSED = {
-    ("embedding_size=10", "residual_from=1"): "residual_from=1 adds embeddings of 10 to states of 16",
-    ("embedding_size=10", "share_all_embeddings=True"): "shared embeddings of 10 cannot read a readout of 16",
-    ("embedding_size=10", "share_decoder_embeddings=True"): "shared embeddings of 10 cannot read a readout of 16",
-    ("hidden_size=20", "residual_from=1"): "residual_from=1 adds embeddings of 16 to states of 20",
-    ("hidden_size=20", "share_all_embeddings=True"): "shared embeddings of 16 cannot read a readout of 20",
-    ("hidden_size=20", "share_decoder_embeddings=True"): "shared embeddings of 16 cannot read a readout of 20",
-    ("encoder_size=12", "residual_from=1"): "residual_from=1 adds embeddings of 16 to states of 12",
-    ("encoder_size=12", "bridge=copy"): "bridge=copy cannot start a decoder of 16",
-    ("encoder_size=12", "attention=dot"): "attention=dot compares states of 12",
+    ("embedding_size=10", "residual_from=1"): "residual_from=1 adds embeddings of width 10 to states of width 16",
+    (
+        "embedding_size=10",
+        "share_all_embeddings=True",
+    ): "shared embeddings of width 10 cannot read a readout of width 16",
+    ("embedding_size=10", "share_decoder_embeddings=True"): (
+        "shared embeddings of width 10 cannot read a readout of width 16"
+    ),
+    ("hidden_size=20", "residual_from=1"): "residual_from=1 adds embeddings of width 16 to states of width 20",
+    ("hidden_size=20", "share_all_embeddings=True"): "shared embeddings of width 16 cannot read a readout of width 20",
+    (
+        "hidden_size=20",
+        "share_decoder_embeddings=True",
+    ): "shared embeddings of width 16 cannot read a readout of width 20",
+    ("encoder_size=12", "residual_from=1"): "residual_from=1 adds embeddings of width 16 to states of width 12",
+    ("encoder_size=12", "bridge=copy"): "bridge=copy cannot start a decoder of width 16",
+    ("encoder_size=12", "attention=dot"): "attention=dot compares states of width 12",
     ("residual_from=1", "context=input"): "residual_from=1 cannot add",
     ("residual_from=1", "context=both"): "residual_from=1 cannot add",
     ("residual_from=1", "context=feeding"): "residual_from=1 cannot add",
@@ -83,10 +91,16 @@ REFUSED = {
     ("attention=none", "context=input"): "context=input needs attention",
     ("attention=none", "context=both"): "context=both needs attention",
     ("attention=none", "context=feeding"): "context=feeding needs attention",
-    ("readout=plain", "share_all_embeddings=True"): "shared embeddings of 16 cannot read a readout of 32",
-    ("readout=plain", "share_decoder_embeddings=True"): "shared embeddings of 16 cannot read a readout of 32",
-    ("readout_size=10", "share_all_embeddings=True"): "shared embeddings of 16 cannot read a readout of 10",
-    ("readout_size=10", "share_decoder_embeddings=True"): "shared embeddings of 16 cannot read a readout of 10",
+    ("readout=plain", "share_all_embeddings=True"): "shared embeddings of width 16 cannot read a readout of width 32",
+    (
+        "readout=plain",
+        "share_decoder_embeddings=True",
+    ): "shared embeddings of width 16 cannot read a readout of width 32",
+    ("readout_size=10", "share_all_embeddings=True"): "shared embeddings of width 16 cannot read a readout of width 10",
+    (
+        "readout_size=10",
+        "share_decoder_embeddings=True",
+    ): "shared embeddings of width 16 cannot read a readout of width 10",
 }
 
 

@@ -46,7 +46,7 @@ def millions(preset: str) -> float:
     return count(load_preset(preset)) / 1e6
 
 
-# What docs/models.md says.
+# As docs/reference/models.md states them.
 PARAMETERS = {
     "transformer_base": 63_045_632,
     "transformer_base_v3": 63_047_680,

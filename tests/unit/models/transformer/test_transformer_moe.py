@@ -143,7 +143,7 @@ def test_dense_layers_have_the_network_that_is_chosen() -> None:
     ("options", "message"),
     [
         ({"experts_per_token": 9}, "experts_per_token=9 is more than num_experts=8"),
-        ({"layers": LayerKind.universal}, "model.layers=universal has one layer, and experts need several"),
+        ({"layers": LayerKind.universal}, "model.layers=universal has one layer, but experts need several"),
         ({"experts_every": 0}, "experts_every=0"),
         ({"expert_size": 0}, "expert_size=0"),
         ({"importance_weight": -1.0}, "importance_weight=-1.0"),

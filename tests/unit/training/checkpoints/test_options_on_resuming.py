@@ -29,7 +29,7 @@ def test_differences_are_listed_by_option_with_both_values() -> None:
     new = {"seed": 1, "model.d_ff": 9, "model.name": "a", "added": None, "data": ["x"]}
     assert differences(old, new) == {
         "model.d_ff": "8 -> 9",
-        "data": "the corpus or its vocabulary is another one",
+        "data": "the corpus or its vocabulary changed",
         "gone": "3 -> null",
     }
 
@@ -45,7 +45,7 @@ def test_a_replaced_component_is_listed_by_its_name_alone() -> None:
     with pytest.raises(UsageError) as caught:
         changes(stored(fingerprint=old), new)
     assert str(caught.value) == (
-        "run/checkpoint was trained with other settings (model.name: transformer -> lstm; seed: 1 -> 2); choose another "
+        "run/checkpoint was trained with other options (model.name: transformer -> lstm; seed: 1 -> 2); choose another "
         "--save-dir, or resume with --reset"
     )
 
@@ -83,7 +83,7 @@ def test_a_size_of_updates_that_keeps_their_batches_is_no_change() -> None:
 def test_a_size_of_updates_that_processes_do_not_divide_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     by_size = {"batching.tokens_per_update": 500}
     assert changes(stored(fingerprint=by_size), by_size, batches=3) == {}
-    assert "an update was made of 2 batches and now is of 3" in caplog.text
+    assert "an update had 2 batches and now has 3" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_the_order_of_batches_is_said_to_stay_only_where_the_epoch_does_not_begi
     )
     changes(stored(fingerprint=before), now, batches=4, **flags)
     assert ("the order of batches stays" in caplog.text) == stays
-    assert "now is of 4" in caplog.text and "the course of training changes" in caplog.text
+    assert "now has 4" in caplog.text and "the course of training changes" in caplog.text
 
 
 def test_an_update_of_one_batch_is_told_in_the_singular(caplog: pytest.LogCaptureFixture) -> None:
     changes(stored(batches_in_update=1), {}, batches=3)
-    assert "an update was made of 1 batch and now is of 3: the order" in caplog.text
+    assert "an update had 1 batch and now has 3: the order" in caplog.text
 
 
 def test_a_change_is_refused_unless_reset() -> None:
@@ -150,7 +150,7 @@ def test_plugins_may_lie_elsewhere(tiny_run: Callable[..., TrainConfig]) -> None
 
 def test_a_flag_lets_nothing_else_change() -> None:
     checkpoint = stored(fingerprint={"seed": 1, "model.dropout": 0.1})
-    with pytest.raises(UsageError, match=r"settings \(model.dropout: 0.1 -> 0.2\); .*--reset$"):
+    with pytest.raises(UsageError, match=r"options \(model.dropout: 0.1 -> 0.2\); .*--reset$"):
         changes(checkpoint, {"seed": 2, "model.dropout": 0.2}, **dict.fromkeys(RESETS, True))
 
 
@@ -210,7 +210,7 @@ def test_the_epoch_begins_again_if_its_batches_are_others(changed: str, restarts
 
 
 def test_a_checkpoint_without_the_values_of_training_is_refused_by_name() -> None:
-    with pytest.raises(DataError, match="its training.json has no report"):
+    with pytest.raises(DataError, match="its training.json lacks report"):
         changes(stored(report=None), {})
 
 

@@ -173,7 +173,7 @@ def test_a_save_that_fails_is_a_warning_unless_the_run_ends_with_it(
 
     monkeypatch.setattr(store_module, "write_checkpoint", full)
     assert store.save(snapshot(2), best=False, required=False) is None
-    assert "no checkpoint at update 2, training continues" in caplog.text
+    assert "could not write the checkpoint at update 2, training continues" in caplog.text
     with pytest.raises(StorageError, match="No space left"):
         store.save(snapshot(3), best=False, required=True)
     assert names(store) == [1]
@@ -288,10 +288,10 @@ def test_a_folder_without_anything_to_go_on_from_is_not_started_over(make_store:
     for update in (1, 2, 3):
         store.save(snapshot(update), best=False, required=False)
     shutil.rmtree(checkpoints_in(store.folder)[-1])
-    with pytest.raises(DataError, match="no checkpoint in .* holds .* --finetune-from-model .*00000002"):
+    with pytest.raises(DataError, match="no checkpoint in .* has a training state .* --finetune-from-model .*00000002"):
         make_store().restore()
     (checkpoints_in(store.folder)[-1] / "model.safetensors").write_bytes(b"damaged")  # the other one can be read
-    with pytest.raises(DataError, match="no checkpoint in .* holds .* --finetune-from-model .*00000001"):
+    with pytest.raises(DataError, match="no checkpoint in .* has a training state .* --finetune-from-model .*00000001"):
         make_store().restore()
 
 
@@ -305,7 +305,7 @@ def test_a_folder_that_cannot_be_looked_through_is_a_warning(
     store = make_store()
     monkeypatch.setattr(store_module.run_folder, "checkpoints_in", fails)
     assert store.save(snapshot(1), best=False, required=True) is not None
-    assert "could not be looked through: not yours" in caplog.text
+    assert "could not check which old checkpoints to delete: not yours" in caplog.text
 
 
 def test_a_state_of_training_that_was_half_deleted_is_not_missed(
@@ -367,7 +367,7 @@ def test_files_of_something_else_are_left_alone(make_store: MakeStore, tmp_path:
         (tmp_path / "run" / "tokenizer").rmdir()
     (tmp_path / "run" / name).write_text("mine")
     with pytest.raises(
-        OutputError, match=f"run holds {name.split('/')[0]}, which is of no training run; choose another"
+        OutputError, match=f"run holds {name.split('/')[0]}, which no training run wrote; choose another"
     ):
         make_store()
     assert (tmp_path / "run" / name).read_text() == "mine"

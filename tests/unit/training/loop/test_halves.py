@@ -101,7 +101,7 @@ def test_a_batch_without_memory_is_done_in_halves(
     assert whole.sizes == [2, 7, 3]
     assert parts.sizes == [2, 7, 2, 3, 4, 2, 3, 2, 2, 3]  # 7 = 3 + 4, then 4 = 2 + 2; each time from the first batch
     assert caplog.text.count("out of memory at update 1 in a batch of") == 2
-    assert "doing it in halves" in caplog.text
+    assert "are split in halves" in caplog.text
 
 
 def test_batches_as_large_as_one_that_failed_are_not_tried_again(

@@ -98,7 +98,7 @@ def test_optimizers_with_one_kind_of_weights_store_them_once() -> None:
 
 
 def test_training_weights_of_other_parameters_are_refused() -> None:
-    with pytest.raises(DataError, match="training weights belong to other parameters"):
+    with pytest.raises(DataError, match="training weights are for other parameters"):
         resume_training(Thirds([torch.ones(2)], lr=0.1), {"0": torch.ones(3)}, {0: 0})
 
 
@@ -140,4 +140,4 @@ def test_after_a_change_of_options_a_schedule_free_run_goes_on_from_the_average(
         config.checkpoint.reset = True
         with caplog.at_level("INFO", "nmt.training"):
             assert train(config).update == 5 + number
-        assert "begins afresh from the averaged weights" in caplog.text
+        assert "reset the optimizer to the averaged weights" in caplog.text

@@ -102,7 +102,7 @@ def test_after_a_change_of_groups_each_parameter_keeps_its_own_state_by_name() -
 def test_a_regrouped_state_without_names_is_refused() -> None:
     stored = torch.optim.SGD([Parameter(torch.ones(2))], lr=0.1)
     other, _ = made(SgdConfig(lr=0.1))
-    with pytest.raises(DataError, match="no names"):
+    with pytest.raises(DataError, match="has no names to match them"):
         unpack(other, *pack(stored), groups=False)
 
 
@@ -131,7 +131,7 @@ def test_a_parameter_that_another_rule_takes_over_begins_afresh(groups: int, cap
     steps(stored, parameters, 0, 2)
     other, others = made(MuonConfig(lr=0.1, adamw_names=["a", "b"]), names)
     unpack(other, *pack(stored), groups=False)
-    assert "begins afresh with 1 parameter tensors and forgets 1" in caplog.text
+    assert "starts without a state for 1 parameter tensors and drops that of 1" in caplog.text
     assert others[0] not in other.state
     if groups == 2:
         assert torch.equal(other.state[others[1]]["exp_avg"], stored.state[parameters[1]]["exp_avg"])

@@ -90,7 +90,7 @@ def test_a_run_keeps_what_auto_chose_at_its_start(
     with caplog.at_level(logging.INFO, "nmt"):
         train(tiny_run(training=TrainingConfig(max_update=6), device=auto))
     assert "training on cpu in fp32 (chosen by --precision auto)" in caplog.text
-    assert "the run resumes on" not in caplog.text
+    assert "resuming on" not in caplog.text
 
 
 def gradients(make_step: Callable[..., Step], kind: Precision) -> tuple[float, dict[str, torch.Tensor]]:
@@ -179,7 +179,7 @@ def test_an_overflow_in_fp16_is_left_out_and_not_counted_as_bad(
     with caplog.at_level(logging.INFO, "nmt"):
         trainer.run()
     assert (trainer.state.update, trainer.state.skipped, overflows.calls) == (2, 0, 3)
-    assert f"the loss is now multiplied by {LossScale.FIRST / 2:g}" in caplog.text
+    assert f"the loss scale is now {LossScale.FIRST / 2:g}" in caplog.text
     assert arithmetic.state() == {"value": LossScale.FIRST / 2, "good": 1}
 
 

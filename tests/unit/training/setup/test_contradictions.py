@@ -55,7 +55,7 @@ def test_a_sound_configuration_passes(tiny_run: MakeConfig) -> None:
         (
             {"scheduler": PlateauConfig(), "validation": ValidationConfig(interval=None, samples=0)},
             {},
-            "follows the validations",
+            "depends on validations",
         ),
         ({"checkpoint": CheckpointConfig(finetune_map_vocabulary=True)}, {}, "--finetune-from-model"),
         ({"validation": ValidationConfig(interval=None, patience=2, samples=0)}, {}, "validation is switched off"),
@@ -67,9 +67,9 @@ def test_a_sound_configuration_passes(tiny_run: MakeConfig) -> None:
         (
             {"optimizer": MuonConfig(), "distributed": DistributedConfig(Strategy.fsdp)},
             {},
-            "looks at whole matrices.*--distributed-strategy ddp",
+            "needs whole matrices.*--distributed-strategy ddp",
         ),
-        ({"batching": BatchingConfig(max_tokens=7)}, {}, "max_tokens=7 is less than the 8 pieces"),
+        ({"batching": BatchingConfig(max_tokens=7)}, {}, "max_tokens=7 is less than the 8 tokens"),
     ],
 )
 def test_each_contradiction_is_refused_by_name(

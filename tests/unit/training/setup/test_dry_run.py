@@ -49,11 +49,11 @@ def test_what_was_found_is_said_in_words() -> None:
     assert words(max_update=7200) == {
         "model": "lstm",
         "data": "16 pairs",
-        "an epoch": "3 updates, 16 pairs, 73 target pieces",
-        "batches": "4, in the mean of 4.0 pairs; padding is 6.9%",
-        "the largest": "4 pairs of up to 6 source and 7 target pieces (52 with padding)",
-        "memory": "1.50 GB a process, of 8.0 GB that it may have",
-        "an update": "0.450 seconds, 54 target pieces a second",
+        "an epoch": "3 updates, 16 pairs, 73 target tokens",
+        "batches": "4, on average of 4.0 pairs; padding is 6.9%",
+        "the largest": "4 pairs of up to 6 source and 7 target tokens (52 with padding)",
+        "memory": "1.50 GB a process, of 8.0 GB available",
+        "an update": "0.450 seconds, 54 target tokens a second",
         "to the end": "7,200 updates in 54.0 minutes, without validations",
     }
 
@@ -62,9 +62,9 @@ def test_what_was_found_is_said_in_words() -> None:
     ("given", "end"),
     [
         ({"max_update": 72_000}, "72,000 updates in 9.0 hours, without validations"),
-        ({"max_update": 72_000, "stop_time_hours": 2}, "about 16,000 updates in the 2 hours that are given"),
+        ({"max_update": 72_000, "stop_time_hours": 2}, "about 16,000 updates in the limit of 2 hours"),
         ({"max_update": 72_000, "stop_time_hours": 10}, "72,000 updates in 9.0 hours, without validations"),
-        ({"stop_time_hours": 0.5}, "about 4,000 updates in the 0.5 hours that are given"),
+        ({"stop_time_hours": 0.5}, "about 4,000 updates in the limit of 0.5 hours"),
         ({"max_update": 0}, "no limit is given; 1,000 updates take 7.5 minutes"),
     ],
 )
@@ -76,8 +76,8 @@ def test_what_does_not_fit_is_told_without_times() -> None:
     rows = words(None, {"memory": 9_000_000_000, "room": 8_000_000_000})
     assert "an update" not in rows and "to the end" not in rows
     assert rows["memory"] == (
-        "9.00 GB a process (forecast), of 8.0 GB that it may have: the largest batches will not fit; lower --max-tokens and "
-        "raise --update-freq by the same factor (--tokens-per-update does it by itself)"
+        "9.00 GB a process (forecast), of 8.0 GB available: the largest batches will not fit; lower --max-tokens and "
+        "raise --update-freq by the same factor (--tokens-per-update does so automatically)"
     )
     assert words(memory={"memory": 10**9, "is_measured": True})["memory"] == "1.00 GB a process"
 
@@ -134,7 +134,7 @@ def test_a_run_that_is_there_stays_as_it_is(tiny_run: MakeConfig, tmp_path: Path
 
 
 def test_training_does_not_take_a_dry_run_for_a_run(tiny_run: MakeConfig) -> None:
-    with pytest.raises(UsageError, match="dry_run=true trains nothing"):
+    with pytest.raises(UsageError, match="dry_run=true does not train"):
         train(tiny_run(dry_run=True))
 
 

@@ -35,7 +35,8 @@ def test_a_run_without_a_limit_ends_at_the_default_and_says_so(
     result = train(tiny_run(scheduler=LinearConfig(), training=TrainingConfig()))
     assert (result.update, result.ending) == (short_default, "6 updates are made")
     assert (
-        "no limit given: training ends after 6 updates; --max-update, --max-epoch or --stop-time-hours" in caplog.text
+        "no limit is given: training ends after 6 updates; set another limit with --max-update, --max-epoch or"
+        in caplog.text
     )
 
 
@@ -48,12 +49,12 @@ def told(config: TrainConfig, caplog: pytest.LogCaptureFixture) -> str:
 @pytest.mark.parametrize(
     ("training", "patience", "said"),
     [
-        ({}, None, "no limit given: training ends after 100,000 updates; "),
-        ({}, 3, "no limit given: training ends after 100,000 updates, or before that by --patience 3; "),
+        ({}, None, "no limit is given: training ends after 100,000 updates; "),
+        ({}, 3, "no limit is given: training ends after 100,000 updates, or earlier by --patience 3; "),
         ({"max_update": 0}, None, "training has no limit and ends when it is stopped"),
         ({"max_update": 0}, 3, "training has no limit and ends by --patience 3, or when it is stopped"),
         ({"max_epoch": 0}, None, "training has no limit and ends when it is stopped"),
-        ({"stop_time_hours": 1.0}, None, "the warmup takes 4,000 of them; --warmup-updates sets another number"),
+        ({"stop_time_hours": 1.0}, None, "the warmup takes 4,000 updates; --warmup-updates sets another number"),
     ],
 )
 def test_what_nobody_asked_for_is_said(
@@ -91,7 +92,7 @@ def test_a_limit_after_the_default_warns_of_other_rates_and_keeps_the_warmup(
     assert train(length_of_start).update == 1  # what is planned is as without a limit, and time ends it
     caplog.clear()
     assert train(replace(begun, training=TrainingConfig(max_update=4))).update == 4
-    assert "began with a warmup of 4,000 updates, which stays, and now ends after 4" in caplog.text
+    assert "the run keeps its warmup of 4,000 updates but now ends after 4" in caplog.text
 
 
 def test_going_on_without_the_limit_goes_on_to_the_default(

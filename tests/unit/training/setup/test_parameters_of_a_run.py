@@ -79,7 +79,7 @@ def test_with_reset_the_frozen_set_may_change_and_every_other_state_stays(
     config.checkpoint.reset = True
     train(config)
     encoder, decoder = (sum(name.startswith(side) for name in weights(tmp_path / "run")) for side in ("enc", "dec"))
-    assert f"begins afresh with {encoder} parameter tensors and forgets {decoder}" in caplog.text
+    assert f"starts without a state for {encoder} parameter tensors and drops that of {decoder}" in caplog.text
     assert len(states(tmp_path / "run")) == few + encoder - decoder
     first, last = weights(tmp_path / "run", 0), weights(tmp_path / "run")
     assert {name.startswith("decoder.") for name in last if torch.equal(first[name], last[name])} == {True}
@@ -102,7 +102,7 @@ def test_a_muon_run_that_began_by_names_resumes_by_names_unless_the_optimizer_ma
     resumed.checkpoint.reset_optimizer = reset
     caplog.set_level(logging.INFO, "nmt.training")
     train(resumed)
-    assert ("Kept the update rule that the run began with" in caplog.text) != reset
+    assert ("kept the update rule that the run began with" in caplog.text) != reset
     stored = read_checkpoint(checkpoints_in(tmp_path / "run")[-1], training=True)
     assert stored.training is not None
     rules = {

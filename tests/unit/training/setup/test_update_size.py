@@ -38,12 +38,12 @@ def test_the_side_that_may_have_more_is_counted() -> None:
 
 
 def test_a_size_of_updates_excludes_a_number_of_batches() -> None:
-    with pytest.raises(UsageError, match="tokens_per_update=25000 says by itself .* leave --update-freq 4 out"):
+    with pytest.raises(UsageError, match="tokens_per_update=25000 sets the number .* leave out --update-freq 4"):
         BatchingConfig(tokens_per_update=25_000, update_freq=4)
 
 
 def test_a_size_of_updates_needs_batches_bounded_in_tokens() -> None:
-    with pytest.raises(UsageError, match="tokens_per_update=25000 needs batches that are bounded in tokens"):
+    with pytest.raises(UsageError, match="tokens_per_update=25000 needs a limit of micro-batches in tokens"):
         BatchingConfig(None, batch_size=80, tokens_per_update=25_000)
 
 
@@ -54,7 +54,7 @@ def test_a_size_of_updates_needs_batches_bounded_in_tokens() -> None:
         (8, "1 batch of up to 3,125 tokens on each of 8 processes: 25,000 tokens"),
         (
             3,
-            "3 batches of up to 3,125 tokens on each of 3 processes: 28,125 tokens, the nearest to --tokens-per-update "
+            "3 batches of up to 3,125 tokens on each of 3 processes: 28,125 tokens, the closest to --tokens-per-update "
             "25000; with batches of up to 2,777 tokens it would be 24,993",
         ),
     ],
