@@ -1,4 +1,4 @@
-# Every target works in a fresh clone with Python 3.11 and a C compiler. The first call creates the environment in .venv.
+# Every target works in a fresh clone with Python 3.11 and a C compiler. The first call creates .venv.
 #   make demo     train a small Transformer, translate, score and draw its attention (two minutes)
 #   make test     all tests that a change must pass
 #   make check    formatting, lint, types and the fast tests
@@ -19,8 +19,8 @@ INSTALLED := .venv/.installed
 CUDA_BUILD := $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),.venv-cuda/.installed)
 
 # Test tensors are tiny, so that threads would only wait for each other. `make demo` sets its own number of threads.
-# Parallel processes use the cores: 1.5 per core, since some tests wait for the processes that they start. An idle process
-# takes tests from the others. tests/balance.py orders the tests.
+# Parallel processes use the cores: 1.5 per core, since some tests wait for the processes that they start. An idle
+# process takes tests from the others. tests/balance.py orders the tests.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 # Most tests start processes. Without bytecode files, each process would compile all modules again.
@@ -41,7 +41,7 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(MAKE) --jobs 2 types fast
 
-# mypy takes a minute without its cache, and a second with it. The last numpy for Python 3.10 does not declare array shapes.
+# mypy takes a minute without its cache, and a second with it. The last numpy for Python 3.10 lacks shapes of arrays.
 types: $(INSTALLED)
 	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; \
 	then echo $(BIN)/mypy --strict nmt nmt_cli && $(BIN)/mypy --strict nmt nmt_cli; \

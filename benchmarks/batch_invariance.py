@@ -2,10 +2,10 @@
 
     python benchmarks/batch_invariance.py MODEL TEXT --lines 10000 --ours "--dtype float32" "--dtype int8"
 
-MODEL is a run folder or checkpoint, TEXT plain or gzipped. For every setting of nmt-generate (one per argument) one worker
-translates the lines in order. Then the lines are translated shuffled, in small and in large batches, and by two workers.
-Prints a Markdown table: lines that differ from the first translation, how many of these are no tie (their forced scores
-differ by 1e-4 or more), and the largest difference of the scores of a line.
+MODEL is a run folder or checkpoint, TEXT plain or gzipped. For every setting of nmt-generate (one per argument) one
+worker translates the lines in order. Then the lines are translated shuffled, in small and in large batches, and by two
+workers. Prints a Markdown table: lines that differ from the first translation, the number of these that are not ties
+(their forced scores differ by 1e-4 or more), and the largest difference of the scores of a line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Best = dict[str, Any]
 
 
 def translated(model: str, lines: list[str], folder: Path, *options: str) -> list[Best]:
-    """The best hypothesis of each line."""
+    """Return the best hypothesis of each line."""
     source, output = folder / "source", folder / "output"
     source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     command = [sys.executable, "-m", "nmt_cli.generate", "--path", model, "--input", source, "--output", output]
@@ -43,7 +43,7 @@ def translated(model: str, lines: list[str], folder: Path, *options: str) -> lis
 
 
 def forced(model: str, pairs: list[tuple[str, str]], folder: Path, *options: str) -> list[float]:
-    """By the whole vocabulary."""
+    """Return the scores of given translations, over the whole vocabulary instead of a shortlist."""
     if "--shortlist" in options:
         at = options.index("--shortlist")
         options = options[:at] + options[at + 2 :]

@@ -7,9 +7,10 @@ Writes complexity.csv there, and with matplotlib complexity.png, and prints two 
 Time and memory: the exponent b of cost = a * length^b, fitted from 1,024 positions on, next to the order of the paper.
 Memory is the peak of live tensors in a forward and a backward pass.
 
-Sequential operations and the maximum path length are counted at small lengths from the computation itself. The first is the
-longest chain of operations that wait for each other in the graph of the gradient. The second is the number of stacked layers
-until each position depends on every other one (as the gradient of one layer shows), times the chain inside a layer.
+Sequential operations and the maximum path length are counted at small lengths from the computation itself. The first
+is the longest chain of operations that wait for each other in the graph of the gradient. The second is the number of
+stacked layers until each position depends on every other one (as the gradient of one layer shows), times the chain
+inside a layer.
 
 Shapes: one sequence of T positions, d channels.
 """
@@ -42,7 +43,7 @@ KERNEL = 3
 NEIGHBOURHOOD = 16
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 FITTED_FROM = 1024
-COUNTED = (128, 256, 512)  # lengths at which operations and paths are counted; shorter ones are computed otherwise
+COUNTED = (128, 256, 512)  # lengths at which operations and paths are counted; shorter ones use other kernels
 
 
 class Attention(nn.Module):
@@ -59,8 +60,7 @@ class Attention(nn.Module):
 
 
 class WrittenOut(ScaledDotProduct):
-    """Equation 1 as it stands: the matrix of all scores exists. The fused kernel, which long sequences are otherwise
-    computed by, never holds it."""
+    """Equation 1, with the matrix of all scores. The fused kernel for long sequences never holds this matrix."""
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Mask, record: list[Tensor] | None) -> Tensor:
         return Attend.forward(self, queries, keys, values, mask, record)
@@ -90,9 +90,9 @@ class Convolution(nn.Module):
 
 
 class DilatedConvolution(nn.Module):
-    """All channels of k positions that stand k^height apart, the last one being the output's own, as in a decoder.
+    """All channels of k positions that are k^height apart, up to the output's position as in a decoder.
 
-    Looking to both sides would leave gaps: near an end of the sequence some sums of steps lead through nowhere.
+    A convolution over both sides would leave gaps: near an end of the sequence, some paths would leave the sequence.
     """
 
     def __init__(self, height: int = 0) -> None:
@@ -105,7 +105,7 @@ class DilatedConvolution(nn.Module):
 
 
 class SeparableConvolution(nn.Module):
-    """Each channel of k positions by itself, then all channels of one position."""
+    """Each channel of k positions separately, then all channels of one position."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,13 +126,13 @@ class Kind:
     """A row of the table."""
 
     name: str
-    order: str  # as the paper has it
-    theory: int  # the exponent of the length in it
+    order: str  # in the paper
+    theory: int  # exponent of the length in the order
     make: Callable[[], nn.Module]
     sequential: str = "1"  # sequential operations in the paper
     path: str = "1"  # maximum path length in the paper
-    causal: bool = False  # a position depends on those before it alone
-    stacked: Callable[[int], nn.Module] | None = None  # the layer at a height of a stack, where they differ
+    causal: bool = False  # a position depends only on itself and earlier ones
+    stacked: Callable[[int], nn.Module] | None = None  # layer at a height of a stack; None: all are equal
 
 
 def _self_attention(attend: Attend) -> nn.Module:
@@ -162,13 +162,13 @@ KINDS = (
         path="n / r",
     ),
 )
-# Dilation costs nothing: at a height of 0 it is the same layer.
+# Dilation does not change the cost: at height 0, the dilated layer is the plain one.
 TIMED = tuple(kind for kind in KINDS if kind.stacked is None)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one layer took at one length, on one thread."""
+    """Time and memory of one layer at one length, on one thread."""
 
     kind: str
     length: int
@@ -200,21 +200,24 @@ def _median(work: Callable[[], object], repeats: int) -> float:
     work()
     seconds = []
     for _ in range(repeats):
-        start = time.process_time()  # of the CPU: other programs hardly change it
+        start = time.process_time()  # CPU time: other programs hardly change it
         work()
         seconds.append(time.process_time() - start)
     return statistics.median(seconds)
 
 
 def exponent(lengths: Sequence[int], values: Sequence[float]) -> float:
-    """b of a * length^b, by least squares over the logarithms."""
+    """Return b of a * length^b, by least squares over the logarithms."""
     slope, _ = np.polyfit(np.log(lengths), np.log(values), 1)
     return float(slope)
 
 
 def sequential_operations(kind: Kind, length: int) -> int:
-    """Operations on the longest chain from the output back to the input, a fused kernel counting as one."""
-    with torch.backends.mkldnn.flags(enabled=False):  # which computes a whole recurrence in one call
+    """Return the number of operations on the longest chain from the output back to the input.
+
+    A fused kernel counts as one operation.
+    """
+    with torch.backends.mkldnn.flags(enabled=False):  # mkldnn computes a whole recurrence in one call
         output = kind.make()(torch.randn(1, length, WIDTH, requires_grad=True))
     depth: dict[object, int] = {}
     waiting = [output.grad_fn]
@@ -229,7 +232,7 @@ def sequential_operations(kind: Kind, length: int) -> int:
 
 
 def layers_until_all_is_seen(kind: Kind, length: int) -> int:
-    """How many of them it takes, one on the other, until every position depends on every other that it ever will."""
+    """Return the number of stacked layers until every position depends on all positions that it can depend on."""
     wanted = np.ones((length, length), dtype=bool)
     if kind.causal:
         wanted = np.tril(wanted)
@@ -243,7 +246,7 @@ def layers_until_all_is_seen(kind: Kind, length: int) -> int:
 
 
 def _seen(layer: nn.Module, length: int) -> np.ndarray:
-    """[T, T] whether an output (row) of a layer depends on an input (column), by its gradient."""
+    """Return whether an output (row) of a layer depends on an input (column), by its gradient. [T, T]"""
     torch.manual_seed(1)
     x = torch.randn(1, length, WIDTH, dtype=torch.float64, requires_grad=True)
     output = layer.double()(x)
@@ -255,7 +258,7 @@ def _seen(layer: nn.Module, length: int) -> np.ndarray:
 
 
 def paths() -> str:
-    """The second table: counts at the shortest and the longest of the lengths, and how they grow."""
+    """Return the second table: counts at the shortest and the longest length, and their growth."""
     first, last = COUNTED[0], COUNTED[-1]
     lines = [
         f"| layer | sequential operations in the paper | longest chain for n = {first}, {last} | growth "
@@ -293,7 +296,7 @@ def table(costs: Sequence[Cost]) -> str:
 
 
 def plot(costs: Sequence[Cost], path: Path) -> None:
-    import matplotlib  # here: the tables need none
+    import matplotlib  # imported here, since the tables do not need it
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
@@ -321,7 +324,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    # Kinds take turns at each length, so that a slow minute of the machine meets all of them.
+    # Kinds take turns at each length, so that a slow minute of the machine affects all of them.
     costs = [measure(kind, length, arguments.repeats) for length in LENGTHS for kind in TIMED]
     with open(arguments.output / "complexity.csv", "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)

@@ -3,8 +3,8 @@
     python benchmarks/decoding_growth.py MODEL TEXT --sizes 1000 10000 100000 --ours "--dtype int8"
 
 MODEL is a run folder or checkpoint, TEXT a plain or gzipped file from which the lines are drawn. The sizes take turns.
-Prints a Markdown table: lines a second without start-up (the median of the rounds, and their range), and the peak memory of
-the process with its children.
+Prints a Markdown table: lines a second without start-up (the median of the rounds, and their range), and the peak
+memory of the process with its children.
 """
 
 from __future__ import annotations

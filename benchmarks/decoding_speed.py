@@ -4,19 +4,20 @@
         --ctranslate2 PEERS/ctranslate2/bin/python --fairseq PEERS/fairseq/bin/python \
         --transformers PEERS/transformers/bin/python
 
-MODEL is a run folder or checkpoint of the paper's Transformer with a joint vocabulary; TEXT and REFERENCES are plain or
-gzipped. nmt-export converts the model for CTranslate2 and compares both, so this environment needs ctranslate2 too. The
-script stops if the BLEU of an engine differs by more than 1 from that of our first setting, since the models must differ.
-All engines search with beam 4, divide a score by the length, allow 255 tokens and stop at four finished hypotheses.
+MODEL is a run folder or checkpoint of the paper's Transformer with a joint vocabulary; TEXT and REFERENCES are plain
+or gzipped. nmt-export converts the model for CTranslate2 and compares both, so this environment needs ctranslate2 too.
+The script stops if the BLEU of an engine differs by more than 1 from that of our first setting, since the models must
+differ. All engines search with beam 4, divide a score by the length, allow 255 tokens and stop at four finished
+hypotheses.
 
-Each engine translates the whole text in a separate process, then the next one follows. Start-up and loading do not count;
-fairseq and nmt report their speed themselves. nmt gets text, the others get tokens. ``--ours`` has the options of
-nmt-generate, one setting per argument; on a GPU (``--device cuda``) try "--precision fp16" and "--precision fp16
+Each engine translates the whole text in a separate process, then the next one follows. Start-up and loading do not
+count; fairseq and nmt report their speed themselves. nmt gets text, the others get tokens. ``--ours`` has the options
+of nmt-generate, one setting per argument; on a GPU (``--device cuda``) try "--precision fp16" and "--precision fp16
 --cuda-graphs". ``--shortlist`` also gives CTranslate2 our shortlist, as its vocabulary map.
 
-Prints a Markdown table: lines a second (the median of the rounds, and their range), the ratio of our first setting to the
-row (the median of the ratios within a round), BLEU, the share of lines with the text of our first setting, and the peak
-memory of a process with its children.
+Prints a Markdown table: lines a second (the median of the rounds, and their range), the ratio of our first setting to
+the row (the median of the ratios within a round), BLEU, the share of lines with the text of our first setting, and the
+peak memory of a process with its children.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.storage.run_folder import resolve, tokenizer_folder
 
 BEAM, LIMIT = 4, 255
-MOST_APART = 1.0  # BLEU between two engines with the same weights: quantization and short lists stay below
+MOST_APART = 1.0  # BLEU between two engines with the same weights: quantization and shortlists differ by less
 COMMON = f"--beam {BEAM} --length-penalty power --lenpen 1 --max-len-a 0"
 NUMBER = r"([\d.,]+)"
 SPEED = rf"translated [\d,]+ of [\d,]+ lines \({NUMBER} a second"  # in the log of nmt-generate
@@ -51,7 +52,7 @@ SPEED = rf"translated [\d,]+ of [\d,]+ lines \({NUMBER} a second"  # in the log 
 
 @dataclass
 class Engine:
-    """An engine and how to start it; ``speed`` finds lines a second in what it said, ``texts`` its translations."""
+    """An engine and its command. ``speed`` matches lines per second in its log; ``texts`` returns its translations."""
 
     name: str
     command: Sequence[str]
@@ -81,14 +82,14 @@ class Engine:
 
 @dataclass(frozen=True)
 class Task:
-    """What is translated by what."""
+    """A model and the text to translate."""
 
     model: Path  # a checkpoint
     text: Path
     work: Path
     threads: int
     device: str
-    length: int | None = None  # of every translation in pieces, eos included
+    length: int | None = None  # length of every translation in tokens, eos included; None: free
     shortlist: Path | None = None
 
     @property
@@ -97,7 +98,7 @@ class Task:
 
     @property
     def lengths(self) -> str:
-        """For ours and fairseq, which count without eos."""
+        """Options for the length in nmt and fairseq, which count without eos."""
         return f"--max-len-b {self.longest - 1} --min-len {self.length - 1 if self.length else 1}"
 
     @property
@@ -106,7 +107,7 @@ class Task:
 
     @property
     def pieces(self) -> Path:
-        """The text in pieces."""
+        """File with the tokens of the text."""
         path = self.work / "text.pieces"
         if not path.exists():
             source = self.pair.source
@@ -116,14 +117,17 @@ class Task:
 
     @property
     def entries(self) -> Path:
-        """The vocabulary, one entry a line."""
+        """File with the vocabulary, one token per line."""
         path = self.work / "entries"
         path.write_text("".join(f"{piece}\n" for piece in self.pair.target.vocabulary.pieces), encoding="utf-8")
         return path
 
     @property
     def vocabulary_map(self) -> str:
-        """The short list as CTranslate2 reads it: a source piece and those that it may become; none: what all may need."""
+        """The shortlist as a vocabulary map of CTranslate2: a source token and its candidates.
+
+        The line of the empty source token has the tokens that are candidates for all sources.
+        """
         assert self.shortlist is not None
         short, pieces = Shortlist.load(self.shortlist, self.pair), self.pair.target.vocabulary.pieces
         lines = ["\t" + " ".join(pieces[index] for index in short.always)]
@@ -132,7 +136,7 @@ class Task:
         return "".join(f"{line}\n" for line in lines)
 
     def joined(self, lines: Sequence[str]) -> list[str]:
-        """Pieces of the target as text."""
+        """Return lines of target tokens as text."""
         number = {piece: index for index, piece in enumerate(self.pair.target.vocabulary.pieces)}
         return [self.pair.target.decode([number[piece] for piece in line.split(" ") if piece]) for line in lines]
 
@@ -210,11 +214,11 @@ def transformers(python: str, task: Task, batch: int) -> Engine:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the others are tried with on a device."""
+    """Settings of the other engines on a device."""
 
     quantizations: Sequence[str]
     batches: Sequence[int]
-    workers: Callable[[int], Sequence[tuple[int, int]]]  # and threads of each, of so many threads
+    workers: Callable[[int], Sequence[tuple[int, int]]]  # workers and threads per worker, from the number of threads
 
 
 SETTINGS = {
@@ -251,7 +255,7 @@ def engines(arguments: argparse.Namespace, work: Path) -> list[Engine]:
 
 
 def with_malloc(engine: Engine) -> Engine:
-    """With the allocator settings that ours gives itself."""
+    """Return the engine with the allocator settings of nmt."""
     return Engine(
         f"{engine.name} + malloc", engine.command, engine.speed, engine.texts, {**engine.environment, **MALLOC}
     )
@@ -297,8 +301,8 @@ def bleu_of(lines: Sequence[str], references: Sequence[str]) -> float:
 
 
 def require_our_bleu(name: str, lines: Sequence[str], ours: Sequence[str], references: Sequence[str] | None) -> None:
-    """Stop if an engine's BLEU differs so much from ours that it cannot hold the same model."""
-    if references is None:  # weights that were not trained
+    """Stop if the BLEU of an engine differs from ours by more than ``MOST_APART``: it cannot have the same model."""
+    if references is None:  # untrained weights
         return
     theirs, expected = bleu_of(lines, references), bleu_of(ours, references)
     if abs(theirs - expected) > MOST_APART:

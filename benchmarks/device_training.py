@@ -1,16 +1,17 @@
-"""Training speed of one device: tokens a second, memory, share of its matrix-product rate, losses next to those of fp32.
+"""Training speed of one device: tokens a second, memory, share of its matrix-product rate, and losses next to fp32.
 
-    python benchmarks/device_training.py CORPUS --generate 400000 --device cuda --models transformer_base transformer_big
+    python benchmarks/device_training.py CORPUS --generate 400000 --device cuda \
+        --models transformer_base transformer_big
     python benchmarks/device_training.py CORPUS --generate 2000 --device cpu --models transformer_tiny \
         --precisions fp32 bf16_output --max-tokens 2048 --updates 12
 
-CORPUS is a corpus folder; ``--generate N`` writes N pairs of random sentences there, with the lengths and the vocabulary of
-WMT 2014 English-German. Arguments after ``--`` go to nmt-train, such as ``-- --compile step``. Each model is trained in each
-precision from the same start on the same batches, by nmt-train in a separate process.
+CORPUS is a corpus folder; ``--generate N`` writes N pairs of random sentences there, with the lengths and the
+vocabulary of WMT 2014 English-German. Arguments after ``--`` go to nmt-train, such as ``-- --compile step``. Each
+model is trained in each precision from the same start on the same batches, by nmt-train in a separate process.
 
-Prints two Markdown tables. The first has speeds over the second half of the updates, in target tokens (eos included, padding
-excluded); the second has losses during training. The matrix-product rate is that of torch's product of two large square
-matrices in the same data type, measured before.
+Prints two Markdown tables. The first has speeds over the second half of the updates, in target tokens (eos included,
+padding excluded); the second has losses during training. The matrix-product rate is that of torch's product of two
+large square matrices in the same data type, measured before.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.preprocessing.preprocess import preprocess
 
 WORDS, MEAN_LENGTH, LONGEST = 33_000, 27.0, 175
-LINES = 20  # of a log
+LINES = 20  # lines of a log
 FORMATS = {"fp32": torch.float32, "bf16_output": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a training run said."""
+    """Measurements of a training run."""
 
     speed: float  # target tokens a second
-    memory: float  # MB, the most so far
-    operations: float | None  # of a target token; None: they could not be counted
-    losses: dict[int, float]  # nats a token, by update
+    memory: float  # peak in MB
+    operations: float | None  # operations per target token; None: not counted
+    losses: dict[int, float]  # nats per token, by update
 
 
 def generate(corpus: Path, pairs: int) -> None:
-    """Words by Zipf's law; a target is as long as its source, give or take a few."""
+    """Write a corpus with words by Zipf's law. A target is as long as its source, within three words."""
     draw = np.random.default_rng(1)
     shares = 1.0 / np.arange(1, WORDS + 1)
     shares /= shares.sum()
@@ -70,7 +71,7 @@ def generate(corpus: Path, pairs: int) -> None:
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations a second, the best of ten times."""
+    """Return operations per second, the best of ten measurements."""
     size = 8192 if device.type == "cuda" else 1024
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     best = float("inf")
@@ -115,10 +116,12 @@ def main() -> None:
         "--generate", type=int, metavar="N", help="if the corpus does not exist, first write one of N random pairs"
     )
     parser.add_argument("--models", nargs="+", default=["transformer_base", "transformer_big"], help="presets")
-    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=list(FORMATS))
+    parser.add_argument(
+        "--precisions", nargs="+", default=["fp32", "bf16"], choices=list(FORMATS), help="precisions to measure"
+    )
     parser.add_argument("--max-tokens", type=int, default=16384, help="maximum batch size in tokens, padding included")
-    parser.add_argument("--updates", type=int, default=200)
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--updates", type=int, default=200, help="updates of each run")
+    parser.add_argument("--device", default="cuda", help="device of all runs")
     given = sys.argv[1:]
     end = given.index("--") if "--" in given else len(given)
     arguments = parser.parse_args(given[:end])

@@ -2,10 +2,10 @@
 
     python benchmarks/family_speed.py CORPUS TEXT transformer=RUN lstm=RUN ...
 
-CORPUS is the corpus folder that the runs were trained on, TEXT a source text (plain or .gz). In a round each model makes the
-same updates on the same batches and translates the same lines with a beam. The script measures CPU time, which other
-programs hardly change. Prints a Markdown table of the medians: target tokens a second in training (forward, backward and
-optimizer), and sentences a second in decoding.
+CORPUS is the corpus folder that the runs were trained on, TEXT a source text (plain or .gz). In a round each model
+makes the same updates on the same batches and translates the same lines with a beam. The script measures CPU time,
+which other programs hardly change. Prints a Markdown table of the medians: target tokens a second in training
+(forward, backward and optimizer), and sentences a second in decoding.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from nmt.training.loop.updater import divide
 
 @dataclass
 class Speeds:
-    """What one model reached, by round."""
+    """Speeds of one model, by round."""
 
     parameters: int
-    training: list[float] = field(default_factory=list)  # target tokens a CPU second
-    decoding: list[float] = field(default_factory=list)  # sentences a CPU second
+    training: list[float] = field(default_factory=list)  # target tokens per CPU second
+    decoding: list[float] = field(default_factory=list)  # sentences per CPU second
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
@@ -48,18 +48,18 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 class Trained:
-    """One model, ready to train on and to translate."""
+    """A trained model, ready for more training and for translation."""
 
     def __init__(self, run: str, batches: TrainingBatches) -> None:
         model = load_model(run, torch.device("cpu")).module
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self.step = Step(model.train(), criterions.build(LabelSmoothedCrossEntropyConfig()))
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-9)  # the weights are to stay as they are
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-9)  # so small that the weights hardly change
         self.batches = batches
         self.translator = Translator.load(run, device="cpu")
 
     def train(self, updates: int) -> int:
-        """The number of target tokens."""
+        """Make updates and return their number of target tokens."""
         position, tokens = DataPosition(), 0
         for _ in range(updates):
             update = self.batches.at(position)
@@ -98,7 +98,7 @@ def main() -> None:
     speeds = {name: Speeds(model.parameters) for name, model in models.items()}
     for _ in range(arguments.rounds):
         for name, model in models.items():
-            model.train(1)  # what is allocated once does not count
+            model.train(1)  # one-time allocations do not count
             tokens = 0
 
             def train(model: Trained = model) -> None:

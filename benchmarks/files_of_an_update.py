@@ -2,8 +2,8 @@
 
     python benchmarks/files_of_an_update.py [--output files.json]
 
-Counts a file if one of its functions is called. Generates a corpus of random numbers in a temporary folder, trains a small
-Transformer on it on the CPU, and counts
+Counts a file if one of its functions is called. Generates a corpus of random numbers in a temporary folder, trains a
+small Transformer on it on the CPU, and counts
 
 - one update in the middle of the run, from one announcement of batches to the next: gradients, optimizer step, log, and
   the batches of the update after it;
@@ -52,7 +52,7 @@ class CalledFiles:
 
 
 def files_of_an_update(corpus: Path, run: Path) -> list[str]:
-    """Train, and return the files of one update. The updater announces the batches of the next update once an update."""
+    """Train, and return the files of one update. Each update announces the batches of the next one once."""
     called, announcements = CalledFiles(), 0
     announce = Updater.announce
 

@@ -2,10 +2,10 @@
 
     python benchmarks/large_corpus.py --pairs 10000000 --folder /tmp/large
 
-Generates a corpus folder of random sentences as long as those of Multi30k, unless it exists. Then two processes, which both
-live until the end, open it in turn, plan an epoch, and read some batches. Memory is measured by the system: "own" is
-anonymous memory of the process beyond that before opening; "mapped" are pages of the files, which all processes share and
-the system can take back.
+Generates a corpus folder of random sentences as long as those of Multi30k, unless it exists. Then two processes, which
+both live until the end, open it in turn, plan an epoch, and read some batches. Memory is measured by the system: "own"
+is anonymous memory of the process beyond that before opening; "mapped" are pages of the files, which all processes
+share and the system can take back.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from nmt.storage.files import MANIFEST, write_manifest
 from nmt.storage.reading import read_json
 
 PIECES, AT_ONCE = 8000, 2**20
-BATCHES = 200  # that are read
+BATCHES = 200  # batches to read
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--pairs", type=int, default=10_000_000)
-    options.add_argument("--max-tokens", type=int, default=4096)
+    options.add_argument("--pairs", type=int, default=10_000_000, help="sentence pairs of the generated corpus")
+    options.add_argument("--max-tokens", type=int, default=4096, help="maximum batch size in tokens")
     options.add_argument(
         "--folder", type=Path, default=Path("large-corpus"), help="corpus folder, written if it does not exist"
     )
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def make(folder: Path, pairs: int) -> None:
-    """The vocabulary is that of a text which has each word once; the sentences are drawn."""
+    """Write a corpus of random sentences. Its vocabulary is from a text that has each word once."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     text = folder.parent / f"{folder.name}-vocabulary"
     for language in ("en", "de"):
@@ -97,7 +97,7 @@ def sentences(draw: np.random.Generator, lengths: Ints) -> tuple[Ids, Ints]:
 
 
 def measure(folder: Path, max_tokens: int) -> None:
-    """Tell as JSON what this process needed, and wait for a line."""
+    """Print time and memory of this process as JSON, and wait for a line of input."""
     before, facts = memory()["RssAnon"], dict[str, float]()
     watch = Watch()
     watch.start()
@@ -118,14 +118,14 @@ def measure(folder: Path, max_tokens: int) -> None:
 
 
 def memory() -> dict[str, int]:
-    """Bytes of this process, as Linux says them."""
+    """Return the memory of this process in bytes, as reported by Linux."""
     lines = Path("/proc/self/status").read_text().splitlines()
     fields = dict(line.split(":", 1) for line in lines)
     return {name: 1024 * int(fields[name].split()[0]) for name in ("RssAnon", "RssFile")}
 
 
 class Watch(threading.Thread):
-    """Looks again and again at how much memory of its own the process has."""
+    """Record the peak of the process's anonymous memory, read every 5 ms."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -138,7 +138,7 @@ class Watch(threading.Thread):
 
 
 def told(facts: dict[str, float]) -> list[str]:
-    """The cells of a row."""
+    """Return the cells of a row."""
     pairs = facts["pairs"]
     seconds = [f"{facts[name]:.2f} s" for name in ("opened", "planned", "processor")]
     memory = [f"{facts[name] / 1e6:.0f} MB, {facts[name] / pairs:.1f} bytes per pair" for name in ("own", "peak")]

@@ -2,11 +2,12 @@
 
     python benchmarks/learning_curves.py CORPUS RUNS --shape tiny --tokens 5000000 --paths plain fp32 bf16_output bf16
 
-CORPUS is a corpus folder with a validation split, RUNS a folder that receives a run folder for each path. The same command
-resumes an interrupted call. All paths start from the same parameters and make the same updates from the same batches.
-``plain`` is float32 with torch's dropout, attention and cross-entropy (peers/plain_training.py); the others are nmt-train
-with ``--precision``. Arguments after ``--`` go to nmt-train. Prints a Markdown table of the validation loss (negative
-log-likelihood in nats per target token, without smoothing); its last line has the difference of each path to the first.
+CORPUS is a corpus folder with a validation split, RUNS a folder that receives a run folder for each path. The same
+command resumes an interrupted call. All paths start from the same parameters and make the same updates from the same
+batches. ``plain`` is float32 with torch's dropout, attention and cross-entropy (peers/plain_training.py); the others
+are nmt-train with ``--precision``. Arguments after ``--`` go to nmt-train. Prints a Markdown table of the validation
+loss (negative log-likelihood in nats per target token, without smoothing); its last line has the difference of each
+path to the first.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from nmt.config.sections import BatchingConfig
 from nmt.data.batching.plan import plan_batches
 from nmt.data.corpus.folder import Corpus
 
-RATES = {"tiny": (0.003, 400), "base": (0.0007, 800), "smallest": (0.01, 4)}  # the highest, and updates that lead to it
+RATES = {"tiny": (0.003, 400), "base": (0.0007, 800), "smallest": (0.01, 4)}  # peak learning rate, and warmup updates
 PLAIN = "plain"
 
 
 def updates_for(corpus: Path, tokens: int) -> int:
-    """How many updates see so many target tokens, eos included and padding not."""
+    """Return the number of updates for these target tokens, eos included and padding excluded."""
     split = Corpus.open(corpus).split("train")
     plan = plan_batches(split.source_lengths, split.target_lengths, BatchingConfig(BUDGET))
     assert split.target_lengths is not None
@@ -39,7 +40,7 @@ def updates_for(corpus: Path, tokens: int) -> int:
 
 
 def train(path: str, arguments: argparse.Namespace, updates: int, more: Sequence[str]) -> dict[int, float]:
-    """The validation losses of one path, by update."""
+    """Train one path and return its validation losses by update."""
     shape: Shape = SHAPES[arguments.shape]
     rate, warmup = RATES[arguments.shape]
     run = arguments.runs / path

@@ -1,4 +1,4 @@
-"""How much memory a computation needs, exactly and on any device: for statements about growth, which timing cannot make."""
+"""Exact memory of a computation on any device, to measure growth without timing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of all tensors that operations inside it made and nobody has dropped yet; views count once."""
+    """Count the bytes of all live tensors that operations inside this context made. Views count once."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

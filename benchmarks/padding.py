@@ -23,12 +23,12 @@ BUDGETS = {
     "--max-tokens 25000": BatchingConfig(25_000),
     "--max-tokens 25000 --no-count-padding": BatchingConfig(25_000, count_padding=False),
 }
-MOST = 0.05  # of --max-padding
+MOST = 0.05  # value of --max-padding
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("corpus", type=Path)
+    options.add_argument("corpus", type=Path, help="corpus folder")
     split = Corpus.open(options.parse_args().corpus).split("train")
     assert split.target_lengths is not None
     columns = [split.source_lengths, split.target_lengths]
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def padding(batches: Iterable[Ints], columns: Sequence[Lengths]) -> float:
-    """The share of all positions that is padding."""
+    """Return the share of padding in all positions."""
     positions = pieces = 0
     for batch in batches:
         lengths = np.stack([column[batch] for column in columns])

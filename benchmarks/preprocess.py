@@ -3,8 +3,8 @@
     python benchmarks/preprocess.py multi30k --pairs 580000 --rounds 3 --fairseq PEERS/fairseq/bin/python
     python benchmarks/preprocess.py multi30k --pairs 29000 145000 580000 --rounds 3
 
-The first argument is a folder with train.en.gz and train.de.gz; its pairs are repeated up to the given number. The ways are
-measured as whole processes:
+The first argument is a folder with train.en.gz and train.de.gz; its pairs are repeated up to the given number. The
+script measures whole processes in these modes:
 
     learned   nmt-preprocess from raw text; learns 8,000 joint BPE tokens first
     given     nmt-preprocess from raw text, with the tokenizer learned before
@@ -12,9 +12,9 @@ measured as whole processes:
     fairseq   fairseq-preprocess with given dictionaries, from the same segmented text; only with --fairseq
               (benchmarks/peers/README.md has the installation)
 
-Prints a Markdown table: pairs a second of wall time (the median of all rounds, and their range), CPU seconds, the ratio to
-fairseq's speed (the median of the ratios within a round), and the peak memory of the process with its children, with shared
-pages counted for each process or divided among them.
+Prints a Markdown table: pairs a second of wall time (the median of all rounds, and their range), CPU seconds, the
+ratio to fairseq's speed (the median of the ratios within a round), and the peak memory of the process with its
+children, with shared pages counted for each process or divided among them.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ HERE = Path(__file__).resolve().parent
 LANGUAGES = ("en", "de")
 OURS = ("-m", "nmt_cli.preprocess", "--source-lang", "en", "--target-lang", "de", "--progress", "none", "--overwrite")
 WAYS, PEER = ("learned", "given", "words"), "fairseq"
-EVERY = 0.05  # seconds between two looks at the memory
+EVERY = 0.05  # seconds between two measurements of memory
 
 
 @dataclass
 class Way:
-    """A way to prepare so many pairs, and what was measured of it."""
+    """A mode of preparing a number of pairs, with its measurements."""
 
     name: str
     pairs: int
     command: Sequence[object]
-    result: Path  # a folder, which it is to make
+    result: Path  # output folder
     speeds: list[float] = field(default_factory=list)  # by round
     processor: list[float] = field(default_factory=list)
-    memory: int = 0  # bytes, at most
+    memory: int = 0  # peak in bytes
     own_memory: int = 0
 
     def run(self) -> None:
@@ -79,13 +79,13 @@ class Way:
 
 
 def processor_time() -> float:
-    """Of all processes that were started here and have ended."""
+    """Return the CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def memory_of(pid: int) -> tuple[int, int]:
-    """Bytes of a process and its children, and the same with the pages that several of them have counted once."""
+    """Return the bytes of a process and its children, with shared pages counted for each process, and counted once."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -101,7 +101,7 @@ def memory_of(pid: int) -> tuple[int, int]:
 
 
 def prepare(folder: Path, text: Path, sizes: Sequence[int], pieces: int) -> None:
-    """The text in each size, raw and cut, and what the ways are given."""
+    """Write the text in each size, raw and segmented, and the vocabularies for the modes."""
     lines = {one: gzip.decompress((text / f"train.{one}.gz").read_bytes()).decode().splitlines() for one in LANGUAGES}
     write(folder / "once", lines, len(lines["en"]))
     make(folder / "learned", "--trainpref", folder / "once", "tokenizer=bpe", "--vocab-size", pieces)
@@ -169,11 +169,11 @@ def rows(measured: Sequence[Way]) -> Iterator[str]:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, help="folder with train.en.gz and train.de.gz")
-    parser.add_argument("--pairs", type=int, nargs="+", default=[580_000])
+    parser.add_argument("--pairs", type=int, nargs="+", default=[580_000], help="sentence pairs to prepare")
     parser.add_argument("--pieces", type=int, default=8000, help="size of the learned vocabulary in tokens")
     parser.add_argument("--workers", type=int, nargs="+", default=[2], help="worker processes of nmt-preprocess")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS], help="modes of nmt-preprocess to measure")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="number of runs of each mode")
     parser.add_argument("--fairseq", type=Path, help="Python interpreter that has fairseq")
     given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:

@@ -3,10 +3,11 @@
     python benchmarks/same_translations.py DATA/multi30k --work FOLDER --fairseq PEERS/fairseq/bin/python \
         --marian PEERS/marian/bin
 
-DATA/multi30k has train, val and test_2016_flickr as .en.gz and .de.gz. Each named toolkit trains a small Transformer on
-sentencepiece tokens and translates the test set; benchmarks/peers/README.md has their installation. nmt imports the model
-and translates the same lines from text. Finished steps in FOLDER are reused. Prints a Markdown table: translations with the
-same tokens, and the largest difference between the log-probabilities (natural, per token) of such a translation.
+DATA/multi30k has train, val and test_2016_flickr as .en.gz and .de.gz. Each named toolkit trains a small Transformer
+on sentencepiece tokens and translates the test set; benchmarks/peers/README.md has their installation. nmt imports the
+model and translates the same lines from text. Finished steps in FOLDER are reused. Prints a Markdown table:
+translations with the same tokens, and the largest difference between the log-probabilities (natural, per token) of
+such a translation.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SOURCE, TARGET = "en", "de"
 SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 PIECES = 8000
 BEAM = 5
-# Pieces, for whichever source: a limit that follows it would be the longest source's of a batch in some toolkits.
+# Tokens, for every source: in some toolkits, a limit by source length would use the longest source of a batch.
 LONGEST = 200
 _HYPOTHESIS = re.compile(r"H-(\d+)\t(\S+)\t(.*)")
 
@@ -42,12 +43,12 @@ class Answer:
     """A translation."""
 
     pieces: str
-    score: float  # natural log-probability of one of its pieces
+    score: float  # natural log-probability per token
 
 
 @dataclass(frozen=True)
 class Task:
-    """What all toolkits train on and translate."""
+    """Text and sizes for training and translation, for all toolkits."""
 
     text: Path
     work: Path
@@ -61,7 +62,7 @@ class Task:
 
     @property
     def model(self) -> Path:
-        """Of sentencepiece, for both languages."""
+        """The sentencepiece model for both languages."""
         path = self.work / "bpe.model"
         if not path.exists():
             written = io.BytesIO()
@@ -73,7 +74,7 @@ class Task:
         return path
 
     def cut(self, split: str) -> Path:
-        """A split in pieces: the path without the language."""
+        """Write the tokens of a split. Return the path without the language."""
         path = self.work / f"{split}.bpe"
         model = sentencepiece.SentencePieceProcessor(model_file=str(self.model))
         for language in (SOURCE, TARGET):
@@ -83,14 +84,14 @@ class Task:
 
     @property
     def source(self) -> Path:
-        """The test set as text."""
+        """File with the text of the test set."""
         path = self.work / f"test.{SOURCE}"
         path.write_text("".join(f"{line}\n" for line in self.raw("test", SOURCE)), encoding="utf-8")
         return path
 
 
 class Toolkit(ABC):
-    """Trains in a folder of its own, and translates with what it trained."""
+    """A toolkit that trains in a separate folder, and translates with the trained model."""
 
     name: str
 
@@ -104,19 +105,19 @@ class Toolkit(ABC):
 
     @abstractmethod
     def train(self) -> None:
-        """Unless that is done."""
+        """Train a model, unless it exists."""
 
     @abstractmethod
     def translate(self) -> Mapping[int, Answer]:
-        """By the number of the line, from 0."""
+        """Return the translations by line number, from 0."""
 
     @abstractmethod
     def imported(self) -> Sequence[str]:
-        """What nmt-import is given."""
+        """Return the options of nmt-import."""
 
     @abstractmethod
     def search(self) -> Sequence[str]:
-        """What nmt-generate is given to search as there."""
+        """Return the options of nmt-generate for the same search."""
 
 
 class Fairseq(Toolkit):
@@ -144,7 +145,7 @@ class Fairseq(Toolkit):
             f"--cpu --optimizer adam --lr 0.003 --lr-scheduler inverse_sqrt --warmup-updates 300 --clip-norm 1 "
             f"--criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 2048 "
             f"--max-update {self.task.updates} --disable-validation --num-workers 0 --seed 1 --log-format simple "
-            f"--log-interval 100 --save-dir {self.folder} --no-epoch-checkpoints --save-interval 10000"  # at the end alone
+            f"--log-interval 100 --save-dir {self.folder} --no-epoch-checkpoints --save-interval 10000"  # only at the end
         )
         self._run("train", f"{self._binary} {model} {options}")
 
@@ -207,11 +208,11 @@ class Marian(Toolkit):
         return [*given.split(), "--bpe-model", str(self.task.model)]
 
     def search(self) -> Sequence[str]:
-        return f"--beam {BEAM} --lenpen 1".split()  # all else as imported
+        return f"--beam {BEAM} --lenpen 1".split()  # the other options are imported
 
 
 def answers_of_marian(written: str) -> dict[int, Answer]:
-    """The first of each line's list: its number, the pieces, scores, and that of one piece (with ``normalize`` 1)."""
+    """Parse an n-best list: return the first hypothesis of each line, with its score per token (``normalize`` 1)."""
     found: dict[int, Answer] = {}
     for line in written.split("\n")[:-1]:
         number, pieces, _, score = line.split(" ||| ")
@@ -220,14 +221,16 @@ def answers_of_marian(written: str) -> dict[int, Answer]:
 
 
 def answers(written: str) -> dict[int, Answer]:
-    """Of fairseq-generate and of nmt-generate --format fairseq, with a length penalty of 1: H- lines, whose scores are for
-    one piece, in bits."""
+    """Parse the output of fairseq-generate, or of nmt-generate --format fairseq.
+
+    With a length penalty of 1, the H- lines have scores per token, in bits.
+    """
     found = map(_HYPOTHESIS.fullmatch, written.split("\n"))
     return {int(match[1]): Answer(match[3], float(match[2]) * math.log(2)) for match in found if match}
 
 
 def ours(toolkit: Toolkit) -> Mapping[int, Answer]:
-    """The test set translated by the model as it is imported."""
+    """Import the model and translate the test set."""
     model, task = toolkit.folder / "imported", toolkit.task
     languages = ["--source-lang", SOURCE, "--target-lang", TARGET]
     _nmt("import_", *toolkit.imported(), *languages, "--output", str(model), "--overwrite")
@@ -248,8 +251,8 @@ def _nmt(command: str, *arguments: str) -> str:
 @dataclass(frozen=True)
 class Comparison:
     lines: int
-    same: tuple[int, ...]  # numbers of lines
-    difference: float  # largest
+    same: tuple[int, ...]  # line numbers
+    difference: float  # largest difference of the scores of a line
 
     @classmethod
     def of(cls, theirs: Mapping[int, Answer], here: Mapping[int, Answer]) -> Comparison:

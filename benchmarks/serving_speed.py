@@ -2,12 +2,12 @@
 
     python benchmarks/serving_speed.py MODEL TEXT --clients 50 --lines-per-request 1 4 --rounds 3 --ours "--beam 4"
 
-TEXT is plain or gzipped, one sentence a line. nmt-generate translates it at once. Then a server starts, and the clients on
-this machine, each with a separate connection, share the lines; a client sends its next lines after an answer. Start-up and
-loading do not count. The work of the clients counts, since they use the same cores. ``--ours`` has options for both
-commands. Prints a Markdown table: lines a second (the median of the rounds, and their range), the median of the ratios to
-nmt-generate within a round, failed requests, answers that differ from nmt-generate's, and seconds until an answer (median
-and 99th percentile).
+TEXT is plain or gzipped, one sentence a line. nmt-generate translates it at once. Then a server starts, and the
+clients on this machine, each with a separate connection, share the lines; a client sends its next lines after an
+answer. Start-up and loading do not count. The work of the clients counts, since they use the same cores. ``--ours``
+has options for both commands. Prints a Markdown table: lines a second (the median of the rounds, and their range), the
+median of the ratios to nmt-generate within a round, failed requests, answers that differ from nmt-generate's, and
+seconds until an answer (median and 99th percentile).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from training_speed import HERE
 
 from nmt.errors import quantity
 
-PATIENCE = 120.0  # seconds that a server may take to load
+PATIENCE = 120.0  # time limit for starting a server, in seconds
 
 
 @dataclass
 class Row:
-    """What is told of one way."""
+    """Measurements of a row of the table."""
 
     name: str
     speeds: list[float] = field(default_factory=list)
@@ -52,7 +52,7 @@ def command(module: str, arguments: argparse.Namespace) -> list[str]:
 
 
 def generate(arguments: argparse.Namespace, work: Path) -> tuple[float, list[str]]:
-    """Lines a second, as it says of itself, and the translations."""
+    """Return the lines per second that nmt-generate reports, and the translations."""
     output = work / "generated"
     line = [*command("generate", arguments), "--input", str(arguments.text), "--output", str(output), "--overwrite"]
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
@@ -64,7 +64,7 @@ def generate(arguments: argparse.Namespace, work: Path) -> tuple[float, list[str
 
 
 async def ask(port: int, texts: Sequence[str], at_a_time: int, work: Iterator[int], row: Row, found: list[str]) -> None:
-    """One client: a connection, over which it asks until no lines are left."""
+    """Run one client: a connection that sends requests until no lines are left."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for begin in work:
         some = list(texts[begin : begin + at_a_time])
@@ -83,7 +83,7 @@ async def ask(port: int, texts: Sequence[str], at_a_time: int, work: Iterator[in
 
 
 def serve(arguments: argparse.Namespace, at_a_time: int, texts: Sequence[str], row: Row) -> list[str]:
-    """Starts a server, lets the clients ask, and stops it."""
+    """Start a server, run the clients, and stop the server. Return the translations."""
     environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
     with tempfile.TemporaryFile("w+") as log:
         server = subprocess.Popen([*command("serve", arguments), "--port", "0"], stderr=log, env=environment)
@@ -117,13 +117,13 @@ def serve(arguments: argparse.Namespace, at_a_time: int, texts: Sequence[str], r
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("model", type=Path)
-    parser.add_argument("text", type=Path)
-    parser.add_argument("--clients", type=int, default=50)
-    parser.add_argument("--lines-per-request", type=int, nargs="+", default=[1])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--workers", type=int)
-    parser.add_argument("--ours", default="")
+    parser.add_argument("model", type=Path, help="run folder or checkpoint")
+    parser.add_argument("text", type=Path, help="text to translate")
+    parser.add_argument("--clients", type=int, default=50, help="number of clients (default: %(default)s)")
+    parser.add_argument("--lines-per-request", type=int, nargs="+", default=[1], help="lines per request (default: 1)")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds (default: %(default)s)")
+    parser.add_argument("--workers", type=int, help="worker processes of both commands; default: chosen by them")
+    parser.add_argument("--ours", default="", help="options of both commands")
     arguments = parser.parse_args()
     texts = read(arguments.text)
     alone = Row("nmt-generate")

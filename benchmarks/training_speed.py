@@ -7,9 +7,9 @@ CORPUS is a corpus folder with one joint vocabulary. Only the named toolkits run
 installation. Each toolkit makes some updates in a separate process, then the next one follows. A process reports equal
 stretches of updates; the first stretch is dropped. "+ malloc" is the same toolkit with the allocator settings of nmt.
 
-Prints a Markdown table: target tokens a second (eos included, padding excluded) as the median over the rounds of the median
-within a round, the range over the rounds, the ratio of our first precision to the row (the median of the ratios within a
-round), and the peak memory of a process with its children.
+Prints a Markdown table: target tokens a second (eos included, padding excluded) as the median over the rounds of the
+median within a round, the range over the rounds, the ratio of our first precision to the row (the median of the ratios
+within a round), and the peak memory of a process with its children.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from nmt.data.vocabulary import SPECIALS
 HERE = Path(__file__).resolve().parent
 VARIABLE = "GLIBC_TUNABLES"
 MALLOC = {VARIABLE: f"glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold={2**33}"}
-BUDGET = 4096  # tokens of a batch, padding included
+BUDGET = 4096  # tokens per batch, padding included
 SOURCE, TARGET = "src", "tgt"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A model, and how long a round of it takes."""
+    """Sizes of a model, and the updates of a round."""
 
     layers: int
     width: int
@@ -52,7 +52,7 @@ class Shape:
     heads: int
     dropout: float
     updates: int
-    every: int  # updates a stretch
+    every: int  # updates per stretch
 
 
 SHAPES = {
@@ -64,13 +64,13 @@ SHAPES = {
 
 @dataclass
 class Engine:
-    """A toolkit and how to start it; ``read`` finds the speeds of its stretches in what it said."""
+    """A toolkit and its command. ``read`` returns the speeds of its stretches from its log."""
 
     name: str
     command: Sequence[str]
     read: Callable[[str], list[float]]
     environment: dict[str, str] = field(default_factory=dict)
-    folder: Path | None = None  # that it writes to, and would go on from
+    folder: Path | None = None  # output folder, emptied before each run so that the toolkit does not resume
     speeds: list[float] = field(default_factory=list)  # by round
     memory: int = 0
 
@@ -95,7 +95,7 @@ class Engine:
 
 
 def resident(pid: int) -> int:
-    """Bytes of a process and its children."""
+    """Return the resident memory of a process and its children in bytes."""
     try:
         fields = Path(f"/proc/{pid}/statm").read_text().split()
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -105,7 +105,7 @@ def resident(pid: int) -> int:
 
 
 def program(path: str) -> str:
-    """One that was named on the command line."""
+    """Return the path of an executable from the command line."""
     if not (Path(path).is_file() and os.access(path, os.X_OK)):
         raise argparse.ArgumentTypeError(f"{path} is not an executable; install it as in benchmarks/peers/README.md")
     return path
@@ -117,7 +117,7 @@ def marian_folder(path: str) -> str:
 
 
 def prepare(name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-    """Do what an engine needs once, outside the time that counts."""
+    """Run a preparation of an engine, outside the measured time."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     done = subprocess.run(command, **pipes, text=True, check=False, env={**os.environ, **(environment or {})})
     if done.returncode != 0:
@@ -125,7 +125,7 @@ def prepare(name: str, command: Sequence[str], environment: Mapping[str, str] | 
 
 
 def write_text(split: Split, pieces: Sequence[str], folder: Path) -> None:
-    """The pieces of the training set as words, and a few of its lines for a toolkit that wants a validation set."""
+    """Write the tokens of the training split as words, and ten of its lines for toolkits that need validation."""
     for language, side in ((SOURCE, split.source), (TARGET, split.target)):
         lines = [" ".join(pieces[number] for number in side(index)[:-1]) + "\n" for index in range(len(split))]
         (folder / f"train.{language}").write_text("".join(lines), encoding="utf-8")
@@ -133,7 +133,7 @@ def write_text(split: Split, pieces: Sequence[str], folder: Path) -> None:
 
 
 def write_batches(split: Split, path: Path, count: int) -> None:
-    """Those that ours makes, for toolkits that have no batches of their own."""
+    """Write the batches of nmt, for toolkits that do not make batches."""
     plan = plan_batches(split.source_lengths, split.target_lengths, BatchingConfig(BUDGET))[:count]
     sides = {
         f"{language}{number}": np.concatenate([side(index) for index in batch])
@@ -149,7 +149,7 @@ def write_batches(split: Split, path: Path, count: int) -> None:
 
 
 def ours(corpus: Path, work: Path, shape: Shape, precision: str, threads: int, processes: int = 1) -> Engine:
-    """Several processes share the budget, the threads and the gradient of an update."""
+    """Return the engine of nmt. Several processes share the budget, the threads and the gradient of an update."""
     run = work / f"run-{precision}-{processes}"
     model = [
         "model=transformer_base",
@@ -180,7 +180,7 @@ def ours(corpus: Path, work: Path, shape: Shape, precision: str, threads: int, p
 
 
 def fairseq(python: str, work: Path, pieces: Sequence[str], shape: Shape) -> Engine:
-    """Batches of its own, by its rule of the same name."""
+    """Return the engine of fairseq. It makes its own batches, by its option --max-tokens."""
     binary = work / "fairseq"
     (work / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in pieces[len(SPECIALS) :]), encoding="utf-8")
     start = [python, str(HERE / "peers" / "fairseq_command.py")]
@@ -206,7 +206,10 @@ def fairseq(python: str, work: Path, pieces: Sequence[str], shape: Shape) -> Eng
 
 
 def marian(folder: str, work: Path, pieces: Sequence[str], shape: Shape, threads: int) -> Engine:
-    """One worker a thread, synchronous; the budget counts source pieces without padding."""
+    """Return the engine of Marian: one synchronous worker per thread.
+
+    Its budget counts source tokens without padding.
+    """
     vocabulary = {"</s>": 0, "<unk>": 1}
     vocabulary |= {piece: number for number, piece in enumerate(pieces[len(SPECIALS) :], start=2)}
     (work / "vocab.yml").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
@@ -230,7 +233,7 @@ def marian(folder: str, work: Path, pieces: Sequence[str], shape: Shape, threads
 
 
 def transformers(python: str, work: Path, entries: int, shape: Shape, precision: str, threads: int) -> Engine:
-    """Hugging Face's MarianMTModel on our batches, in a plain loop."""
+    """Return the engine of Hugging Face: MarianMTModel on our batches, in a plain loop."""
     script = [python, str(HERE / "peers" / "transformers_train.py"), str(work / "batches.npz")]
     sizes = [shape.layers, shape.width, shape.inner, shape.heads, shape.dropout, entries, shape.updates, shape.every]
     return Engine(
@@ -299,7 +302,7 @@ def main() -> None:
 
 
 def faster_by(speeds: Sequence[float], others: Sequence[float]) -> float:
-    """The median of the ratios within a round: the machine may have been another one in the next."""
+    """Return the median of the ratios within a round, since the load of the machine may change between rounds."""
     return statistics.median(speed / other for speed, other in zip(speeds, others))
 
 

@@ -4,14 +4,14 @@
     python benchmarks/varied_text.py CORPUS --with "--bpe-dropout 0.1" --with "--unigram-alpha 0.2 --readers 1"
     python benchmarks/varied_text.py A B C --with "--sampling-weights 3,1,1"
 
-Each CORPUS is a corpus folder, made with --keep-text if --augment is tried; several are trained on together. One process
-trains a model of the preset on the CPU. A few updates with the batches of each kind alternate: reading a batch, forward and
-backward pass, optimizer step. Readers also prepare batches while other kinds are trained on, so their cost spreads over all
-speeds; measure them in a separate call.
+Each CORPUS is a corpus folder, made with --keep-text if --augment is tried; several are trained on together. One
+process trains a model of the preset on the CPU. It makes a few updates with the batches of each variant in turns:
+reading a batch, forward and backward pass, optimizer step. Readers also prepare batches during the turns of other
+variants, so their cost spreads over all speeds; measure them in a separate call.
 
-Prints a Markdown table: target tokens a second (the median of all turns), the ratio to the adjacent turn without options
-(the median of all turns, and the quartiles), tokens per update, the share of the time that reading takes, and the seconds
-to plan the first epoch. On a shared machine use the ratio.
+Prints a Markdown table: target tokens a second (the median of all turns), the ratio to the adjacent turn without
+options (the median of all turns, and the quartiles), tokens per update, the share of the time that reading takes, and
+the seconds to plan the first epoch. On a shared machine use the ratio.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import torch
 import nmt.criterions
 import nmt.models
 import nmt.optim
-import nmt.search  # noqa: F401 - their options are registered
+import nmt.search  # noqa: F401 - registers their options
 from nmt.config.composing.assignments import read
 from nmt.config.composing.composition import compose
 from nmt.config.sections import TrainConfig
@@ -50,15 +50,15 @@ TRAIN = "model=transformer_tiny --max-tokens 2048 --lr 0.003 --dropout 0.2 --val
 
 @dataclass
 class Kind:
-    """Batches with some options, and what was measured of them."""
+    """Batches of a variant (some options), with their measurements."""
 
     options: str
     batches: TrainingBatches
     position: DataPosition = field(default_factory=DataPosition)
     speeds: list[float] = field(default_factory=list)  # by turn
     pieces: list[int] = field(default_factory=list)  # by update
-    reading: list[float] = field(default_factory=list)  # its share of the time, by turn
-    planning: float = 0.0  # seconds, of the first epoch
+    reading: list[float] = field(default_factory=list)  # share of the time for reading, by turn
+    planning: float = 0.0  # seconds for the first epoch
 
     def plan(self) -> None:
         began = time.perf_counter()
@@ -86,7 +86,7 @@ class Kind:
 
 
 def configured(corpora: Sequence[str], options: str) -> TrainConfig:
-    """As nmt-train reads its command line."""
+    """Compose a configuration as nmt-train does from its command line."""
     line = rewrite([*corpora, *shlex.split(options)], grammar_of(TrainConfig))
     config = compose(TrainConfig, read(line.overrides)).config
     assert isinstance(config, TrainConfig)
@@ -127,7 +127,7 @@ def rows(kinds: Sequence[Kind]) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpora", nargs="+", metavar="CORPUS")
+    parser.add_argument("corpora", nargs="+", metavar="CORPUS", help="corpus folder")
     parser.add_argument("--with", dest="tried", action="append", help="options to measure; repeat it for several")
     parser.add_argument("--train", default=TRAIN, help="options of all variants")
     parser.add_argument("--turns", type=int, default=40, help="turns of each variant; the first one is dropped")

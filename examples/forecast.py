@@ -4,14 +4,14 @@
     python examples/forecast.py parsing_wsj --pieces 16000 60 --lengths 25 63 --tflops 42 --devices 8
     python examples/forecast.py vaswani_base model.d_ff=1024 --pieces 37000 --lengths 30 30
 
-Nothing is trained. Arguments after the recipe change it, as for nmt-train. --pieces has the sizes of the two vocabularies,
-or of the joint vocabulary. --lengths has the tokens of a source and of a target sentence, eos included. The recipe sets the
-number and the size of updates. If it has tokens_per_update, an update is about as large on several devices as on one;
-otherwise it is larger.
+Nothing is trained. Arguments after the recipe change it, as for nmt-train. --pieces has the sizes of the two
+vocabularies, or of the joint vocabulary. --lengths has the tokens of a source and of a target sentence, eos included.
+The recipe sets the number and the size of updates. If it has tokens_per_update, an update is about as large on several
+devices as on one; otherwise it is larger.
 
-The rate that a device sustains (--tflops) is far below the vendor's figure, and lower for small models than for large ones.
-The default is the rate of one NVIDIA A100 in mixed precision. A measured rate is better: the speed of a short run in target
-tokens per second, times the operations per token that this script prints.
+The rate that a device sustains (--tflops) is far below the vendor's figure, and lower for small models than for large
+ones. The default is the rate of one NVIDIA A100 in mixed precision. A measured rate is better: the speed of a short
+run in target tokens per second, times the operations per token that this script prints.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from nmt.training.loop.learner import Arithmetic, Step
 from nmt.training.setup.operations import flops_per_token
 
 # NVIDIA's DeepLearningExamples (PyTorch/Translation/Transformer) report 82,059 target tokens per second for the big
-# Transformer on one A100-40GB with automatic mixed precision and a vocabulary of 33,708 tokens. This script counts 1.27e9
-# operations per token for it.
+# Transformer on one A100-40GB with automatic mixed precision and a vocabulary of 33,708 tokens. This script counts
+# 1.27e9 operations per token for it.
 ASSUMED_TFLOPS = 104.0
 
 
@@ -107,7 +107,7 @@ def read_recipe(name: str, options: Sequence[str] = ()) -> TrainConfig:
 
 
 def pairs_of_an_update(batching: BatchingConfig, source: int, target: int, devices: int) -> float | None:
-    """Return the sentence pairs of an update with full batches, over all devices; None if the recipe has no batch size."""
+    """Return the sentence pairs of an update with full batches over all devices; None without a batch size."""
     sides = (None, None) if batching.max_tokens == AUTO else batching.limits
     limits = [limit / length for limit, length in zip(sides, (source, target)) if limit is not None]
     limits += [] if batching.batch_size is None else [batching.batch_size]

@@ -5,11 +5,12 @@
     python examples/results.py keep runs/results.json parsing
     python examples/results.py page docs/results/reproduction.md
 
-``add`` stores one result in a file. It replaces the result with the same experiment, row, metric and setting. ``--run``
-reads parameters, updates, training time and hardware from run folders, ``--score`` the figure from the output of
-nmt-score. ``--picture images/date.svg --drawn FILE`` copies a picture to that name next to the file of results. ``keep``
-copies all results of a file to examples/parsing/results.json, and their pictures to docs/. A result without a figure is
-shown as "not run" until one of the same experiment, row and metric is measured. ``page`` reads examples/*/results.json.
+``add`` stores one result in a file. It replaces the result with the same experiment, row, metric and setting.
+``--run`` reads parameters, updates, training time and hardware from run folders, ``--score`` the figure from the
+output of nmt-score. ``--picture images/date.svg --drawn FILE`` copies a picture to that name next to the file of
+results. ``keep`` copies all results of a file to examples/parsing/results.json, and their pictures to docs/. A result
+without a figure is shown as "not run" until one of the same experiment, row and metric is measured. ``page`` reads
+examples/*/results.json.
 """
 
 from __future__ import annotations
@@ -150,8 +151,8 @@ def write(path: Path, results: Iterable[Result]) -> None:
 def added(results: Sequence[Result], new: Result) -> list[Result]:
     """Return the results with the new one. It replaces the result with the same key, or comes last.
 
-    A measured result also replaces the unmeasured ones of the same name. An unmeasured result is dropped if a measured one
-    has its name.
+    A measured result also replaces the unmeasured ones of the same name. An unmeasured result is dropped if a measured
+    one has its name.
     """
     others = [result for result in results if result.name == new.name]
     if not new.was_run and any(result.was_run for result in others):
@@ -225,7 +226,7 @@ def facts_of(folder: Path) -> Facts:
 
 
 def together(runs: Sequence[Facts]) -> dict[str, Any]:
-    """Return fields of a result: parameters if all runs agree, updates of the longest run, total minutes, and machines."""
+    """Return fields of a result: parameters if all runs agree, updates of the longest run, total minutes, machines."""
     if not runs:
         return {}
     parameters = {run.parameters for run in runs}
@@ -252,7 +253,7 @@ def _machine(start: dict[str, Any]) -> str:
 
 
 def of_scores(files: Sequence[Path]) -> dict[str, Any]:
-    """Return mean, standard deviation and signature of the first score in each output of ``nmt-score --format json``."""
+    """Return mean, standard deviation and signature of the first scores in outputs of ``nmt-score --format json``."""
     if not files:
         return {}
     values, signatures = list[float](), set[str]()

@@ -1,9 +1,10 @@
-"""CTranslate2 on lines of pieces: says ``load SECONDS`` and ``lines a second N``.
+"""Translate lines of tokens with CTranslate2. Prints ``load SECONDS`` and ``lines a second N``.
 
-python ctranslate2_translate.py MODEL SOURCE OUTPUT DEVICE COMPUTE_TYPE WORKERS THREADS BATCH BEAM LIMIT [MAP] [FIXED]
+    python ctranslate2_translate.py MODEL SOURCE OUTPUT DEVICE COMPUTE_TYPE WORKERS THREADS BATCH BEAM LIMIT \
+        [MAP] [FIXED]
 
-Best of beam search with scores divided by the length; LIMIT: longest translation in pieces; MAP: use the vocabulary map
-that lies in the model's folder; FIXED: every translation has LIMIT pieces.
+Writes the best hypothesis of beam search, with scores divided by the length. LIMIT: maximum length of a translation in
+tokens; MAP: use the vocabulary map in the model's folder; FIXED: every translation has LIMIT tokens.
 """
 
 import sys
@@ -29,7 +30,7 @@ results = translator.translate_batch(
     max_decoding_length=limit,
     min_decoding_length=limit if "FIXED" in sys.argv else 1,
     use_vmap="MAP" in sys.argv,
-    suppress_sequences=[["<pad>"], ["<s>"]],  # which no other engine writes
+    suppress_sequences=[["<pad>"], ["<s>"]],  # the other engines never write these
 )
 ended = time.perf_counter()
 Path(output).write_text("".join(" ".join(found.hypotheses[0]) + "\n" for found in results), encoding="utf-8")

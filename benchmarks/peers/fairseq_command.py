@@ -1,4 +1,4 @@
-"""fairseq 0.12.2 on Python 3.11, whose dataclasses refuse defaults that cannot be hashed: other dataclasses.
+"""Run fairseq 0.12.2 on Python 3.11, whose dataclasses refuse the unhashable defaults of fairseq.
 
 python fairseq_command.py preprocess|train|generate ARGUMENTS
 """
@@ -14,7 +14,7 @@ _dataclass = dataclasses.dataclass
 
 
 def _tolerant(cls=None, /, **options):
-    """``dataclass``, before which the defaults of ``cls`` get a hash: what they are."""
+    """Like ``dataclass``, but first give the defaults of ``cls`` a hash by identity."""
 
     def made(cls):
         for name in cls.__dict__.get("__annotations__", {}):
@@ -29,8 +29,8 @@ def _tolerant(cls=None, /, **options):
 
 if __name__ == "__main__":
     dataclasses.dataclass = _tolerant
-    torch.load = functools.partial(torch.load, weights_only=False)  # its checkpoints hold its configuration
-    # The kernel of a whole layer wants to know now what kind its mask is: of padded positions.
+    torch.load = functools.partial(torch.load, weights_only=False)  # fairseq's checkpoints contain its configuration
+    # In newer versions of torch, the kernel of a whole layer needs the type of its mask: padding.
     torch._transformer_encoder_layer_fwd = functools.partial(torch._transformer_encoder_layer_fwd, mask_type=1)
     command = sys.argv.pop(1)
     sys.argv[0] = f"fairseq-{command}"

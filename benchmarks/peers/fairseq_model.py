@@ -1,10 +1,10 @@
-"""A checkpoint of ``transformer`` as one of fairseq 0.12.2: the same function.
+"""Convert a checkpoint of ``transformer`` to fairseq 0.12.2, as the same function.
 
-python fairseq_model.py CHECKPOINT PIECES OUTPUT
+    python fairseq_model.py CHECKPOINT PIECES OUTPUT
 
-PIECES names the entries of the joint vocabulary, one a line; OUTPUT receives model.pt and dict.txt. fairseq's sinusoids are
-not the paper's, so ours are given to it as learned positions; it starts a translation with eos, so in the decoder's
-embedding, where eos is never read otherwise, our bos stands in its place.
+PIECES is a file with the tokens of the joint vocabulary, one per line. OUTPUT receives model.pt and dict.txt.
+fairseq's sinusoids differ from the paper's, so it gets ours as learned positions. fairseq starts a translation with
+eos, so the row of eos in the decoder's embedding is that of our bos; the decoder reads eos only there.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import yaml
 from safetensors.torch import load_file
 
 POSITIONS = 1024
-ORDER = [2, 0, 3, 1]  # of our special pieces in fairseq's vocabulary
+ORDER = [2, 0, 3, 1]  # our special tokens in the order of fairseq's vocabulary
 
 
 def sinusoids(width):
@@ -27,7 +27,7 @@ def sinusoids(width):
 
 
 def attention(weights, ours, theirs, width):
-    """One attention's matrices by their name there."""
+    """Return the matrices of one attention by their names in fairseq."""
     if f"{ours}.projection.weight" in weights:
         projections = weights[f"{ours}.projection.weight"].split(width)
     else:
@@ -55,7 +55,7 @@ def convert(weights, options):
     table = weights["source_input.embedding.table.weight"]
     rows = torch.cat([table[ORDER], table[4:]])
     read = rows.clone()
-    read[2] = table[2]  # where fairseq has eos, our bos
+    read[2] = table[2]  # our bos in fairseq's row of eos
     state = {"encoder.embed_tokens.weight": rows, "decoder.embed_tokens.weight": read}
     state |= {f"{side}.embed_positions.weight": sinusoids(width) for side in ("encoder", "decoder")}
     state["decoder.output_projection.weight"] = rows
@@ -67,7 +67,7 @@ def convert(weights, options):
 
 
 def described(options):
-    """The arguments that fairseq makes such a model from."""
+    """Return the arguments from which fairseq makes such a model."""
     sizes = {}
     for side in ("encoder", "decoder"):
         sizes |= {
@@ -98,7 +98,7 @@ if __name__ == "__main__":
     expected |= {"feed_forward": "relu", "attention_bias": False}
     assert {name: options[name] for name in expected} == expected, f"made for {expected}"
     state = {"model": convert(load_file(checkpoint / "model.safetensors"), options), "args": described(options)}
-    # What it looks for in a checkpoint beside the model:
+    # Other entries that fairseq needs in a checkpoint:
     state["optimizer_history"] = [
         {"criterion_name": "", "optimizer_name": "", "num_updates": 0, "lr_scheduler_state": {}}
     ]

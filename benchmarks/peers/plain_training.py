@@ -1,4 +1,4 @@
-"""nmt-train in plain float32: torch's own dropout, attention and cross-entropy in place of ours.
+"""Run nmt-train in plain float32, with torch's dropout, attention and cross-entropy instead of ours.
 
 python benchmarks/peers/plain_training.py CORPUS ... (as nmt-train)
 """

@@ -1,10 +1,10 @@
-"""A checkpoint of ``transformer`` as a MarianMTModel of Hugging Face: the same function.
+"""Convert a checkpoint of ``transformer`` to a MarianMTModel of Hugging Face, as the same function.
 
-python transformers_model.py CHECKPOINT ENTRIES OUTPUT
+    python transformers_model.py CHECKPOINT ENTRIES OUTPUT
 
-ENTRIES: how large the joint vocabulary is. For the paper's model: sinusoidal positions, norms behind the sublayers, ReLU.
-MarianMTModel has the sines of all positions before their cosines, where the paper has them in turn; so everything that reads
-or writes a state between sublayers gets its columns or rows in that order.
+ENTRIES is the size of the joint vocabulary. The model must be the paper's: sinusoidal positions, post-norm, ReLU.
+MarianMTModel has the sines of a position before its cosines, but the paper alternates them. So each layer that reads
+or writes a state between sublayers gets its columns or rows in the order of MarianMTModel.
 """
 
 import sys
@@ -27,12 +27,12 @@ class Conversion:
         self.state = {}
 
     def reads(self, name, matrix, bias):
-        """A layer whose inputs are such a state."""
+        """Convert a layer whose input is a state between sublayers."""
         self.state[f"{name}.weight"] = matrix[:, self.order]
         self.state[f"{name}.bias"] = torch.zeros(len(matrix)) if bias is None else bias
 
     def writes(self, name, matrix, bias):
-        """One whose outputs are."""
+        """Convert a layer whose output is a state between sublayers."""
         self.state[f"{name}.weight"] = matrix[self.order]
         self.state[f"{name}.bias"] = torch.zeros(len(matrix)) if bias is None else bias[self.order]
 
@@ -89,7 +89,7 @@ if __name__ == "__main__":
     for name in ("model.shared", "model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head"):
         state[f"{name}.weight"] = table
     missing, unknown = model.load_state_dict(state, strict=False)
-    # Positions are computed when it is loaded; the bias of the output layer, which ours has not, begins as zeros.
+    # The model computes its positions when loaded. Our output layer has no bias; in MarianMTModel it starts at zero.
     assert not unknown, unknown
     assert all(name == "final_logits_bias" or "embed_positions" in name for name in missing), missing
     model.save_pretrained(output)

@@ -1,4 +1,4 @@
-"""Trains Hugging Face's MarianMTModel on given batches and says how fast: a plain loop, Adam, label smoothing 0.1."""
+"""Train Hugging Face's MarianMTModel on given batches and print its speed: a plain loop, Adam, label smoothing 0.1."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ PAD, BOS, EOS, IGNORED = 0, 2, 3, -100
 
 
 def padded(flat, lengths, value):
-    """Rows of different lengths as one tensor."""
+    """Return rows of different lengths as one padded tensor."""
     rows = torch.full((len(lengths), int(lengths.max())), value, dtype=torch.long)
     start = 0
     for row, length in zip(rows, lengths):

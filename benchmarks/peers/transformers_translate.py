@@ -1,9 +1,10 @@
-"""MarianMTModel on lines of pieces: says ``lines a second N``.
+"""Translate lines of tokens with MarianMTModel. Prints ``lines a second N``.
 
-python transformers_translate.py MODEL PIECES SOURCE OUTPUT DEVICE THREADS BATCH BEAM LIMIT [FIXED]
+    python transformers_translate.py MODEL PIECES SOURCE OUTPUT DEVICE THREADS BATCH BEAM LIMIT [FIXED]
 
-PIECES names the entries of the joint vocabulary, one a line. Best of beam search with scores divided by the length; lines
-are sorted by length, as one would do it; LIMIT: longest translation in pieces; FIXED: every translation has LIMIT pieces.
+PIECES is a file with the tokens of the joint vocabulary, one per line. Writes the best hypothesis of beam search, with
+scores divided by the length. Lines are sorted by length, as in common practice. LIMIT: maximum length of a translation
+in tokens; FIXED: every translation has LIMIT tokens.
 """
 
 import sys

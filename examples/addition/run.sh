@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The addition task of the textbook: is a sum easier to read from right to left? The script trains three models and draws
-# their exact match per epoch.
+# The addition task of the textbook: is a sum easier to read from right to left? The script trains three models and
+# draws their exact match per epoch.
 #
 #     examples/addition/run.sh addition.txt.gz [FOLDER, default addition]
 #
-# Run it again to resume an interrupted run. EPOCHS=5 trains for 5 epochs; the default is 25. FOLDER/results.json has the
-# results.
+# Run it again to resume an interrupted run. EPOCHS=5 trains for 5 epochs; the default is 25. FOLDER/results.json has
+# the results.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 file=${1:?name the file addition.txt or addition.txt.gz}

@@ -3,8 +3,8 @@
 #
 #     NMT_DATA=FOLDER examples/characters/run.sh [OUTPUT, default runs/characters]
 #
-# Run it again to resume an interrupted run. EPOCHS=1 trains for one epoch; the default is 10. OUTPUT/results.json has the
-# results.
+# Run it again to resume an interrupted run. EPOCHS=1 trains for one epoch; the default is 10. OUTPUT/results.json has
+# the results.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k

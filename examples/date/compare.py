@@ -2,8 +2,8 @@
 
     python examples/date/compare.py comparison.svg lstm_plain lstm_peeky lstm_attention
 
-Each run has the name of its folder, or a name of ``--rows``. ``--results FILE`` also stores the exact match after some epochs
-(``--epochs``), in the format of examples/results.py.
+Each run has the name of its folder, or a name of ``--rows``. ``--results FILE`` also stores the exact match after some
+epochs (``--epochs``), in the format of examples/results.py.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--title", default="Date task, exact match in per cent", help="title of the picture")
     parser.add_argument("--rows", nargs="+", help="names of the runs, one for each; default: their folder names")
     parser.add_argument("--results", type=Path, help="file of results (JSON) for the figures")
-    parser.add_argument("--experiment", default="Textbook: dates", help="name of the experiment in the file of results")
+    parser.add_argument("--experiment", default="Textbook: dates", help="name of the experiment in the results")
     parser.add_argument("--setting", default="", help="data and sizes, in a few words")
     parser.add_argument(
         "--epochs",

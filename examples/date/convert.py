@@ -6,10 +6,10 @@ A line of the file has a written date, padded with spaces to 29 characters, an u
 
     september 27, 1994           _1994-09-27
 
-The split is that of the textbook, line for line. NumPy's legacy generator (``numpy.random.RandomState``) with seed 1984
-shuffles the numbers 0 ... n-1, which give the order of the lines. The last tenth (n // 10 lines) is for validation. The
-padding is dropped, because the toolkit pads batches itself. The same date can be in both splits, in the same or in another
-spelling. generate.py is stricter: it holds dates out in all spellings.
+The split is that of the textbook, line for line. NumPy's legacy generator (``numpy.random.RandomState``) with seed
+1984 shuffles the numbers 0 ... n-1, which give the order of the lines. The last tenth (n // 10 lines) is for
+validation. The padding is dropped, because the toolkit pads batches itself. The same date can be in both splits, in
+the same or in another spelling. generate.py is stricter: it holds dates out in all spellings.
 """
 
 from __future__ import annotations

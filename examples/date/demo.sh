@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# The demo: a small Transformer learns to read dates. The script trains, translates, scores and draws attention in one folder:
+# The demo: a small Transformer learns to read dates. The script trains, translates, scores and draws attention in one
+# folder:
 #
 #     examples/date/demo.sh [FOLDER, default demo]
 #
-# Run it again to resume an interrupted demo. It fails if fewer than 99.5 % of the held-out dates are translated exactly.
+# Run it again to resume an interrupted demo. It fails if fewer than 99.5 % of the held-out dates are translated
+# exactly.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=${1:-demo}

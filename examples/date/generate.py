@@ -2,8 +2,8 @@
 
     python examples/date/generate.py dates/text --size 30000 --seed 1
 
-Writes train, valid and test as ``.src`` and ``.tgt`` files, one date per line. The dates of valid and test occur in no other
-split, in any spelling, so a model cannot have memorized them.
+Writes train, valid and test as ``.src`` and ``.tgt`` files, one date per line. The dates of valid and test occur in no
+other split, in any spelling, so a model cannot have memorized them.
 
 These conventions give every text one meaning:
     slashes   month first, as in the United States (9/27/1994), unless a four-digit year comes first (1994/09/27) or the
@@ -121,7 +121,10 @@ def formats_for(when: date) -> list[Format]:
 
 
 def write(when: date, form: Format, generator: random.Random) -> str:
-    """Return the date as text. Words have usual capitals half of the time, otherwise they are all lower or all upper case."""
+    """Return the date as text.
+
+    Words have usual capitals half of the time; otherwise they are all in lower or all in upper case.
+    """
     text = form.write(when)
     if not form.letters:
         return text
@@ -129,7 +132,7 @@ def write(when: date, form: Format, generator: random.Random) -> str:
 
 
 def split_dates(generator: random.Random, held_out: int) -> tuple[list[date], list[date], list[date]]:
-    """Return all dates of the period: those for training, and two disjoint lists of ``held_out`` dates for valid and test."""
+    """Return all dates of the period: for training, and two disjoint lists of ``held_out`` dates for valid and test."""
     days = [FIRST + timedelta(days=offset) for offset in range((LAST - FIRST).days + 1)]
     generator.shuffle(days)
     return days[2 * held_out :], days[:held_out], days[held_out : 2 * held_out]
@@ -145,7 +148,7 @@ def examples(days: Sequence[date], size: int, generator: random.Random) -> list[
 
 
 def generate(size: int, held_out: int, seed: int) -> dict[str, list[tuple[str, str]]]:
-    """Return the three splits: ``size`` training pairs, and one pair for each of the 2 x ``held_out`` held-out dates."""
+    """Return the three splits: ``size`` training pairs, and one pair for each of the 2 x ``held_out`` other dates."""
     generator = random.Random(seed)
     train, valid, test = split_dates(generator, held_out)
     sets = {"train": examples(train, size, generator)}

@@ -2,8 +2,8 @@
 
     python examples/date/plot.py lstm-demo/run lstm-demo/averaged lstm-demo "4th of July 1976" "7/4/76"
 
-Writes ``learning_curve.svg`` (from the log of the run folder) and ``attention.svg`` (from the model and these dates) into the
-last folder.
+Writes ``learning_curve.svg`` (from the log of the run folder) and ``attention.svg`` (from the model and these dates)
+into the last folder.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 #
 #     examples/date/run.sh [FOLDER, default lstm-demo]
 #
-# Run it again to resume an interrupted run. FOLDER/results.json has the results. The script fails if fewer than 99.5 % of the
-# held-out dates are translated exactly.
+# Run it again to resume an interrupted run. FOLDER/results.json has the results. The script fails if fewer than 99.5 %
+# of the held-out dates are translated exactly.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=${1:-lstm-demo}

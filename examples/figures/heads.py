@@ -2,14 +2,15 @@
 
     python examples/figures/heads.py runs/multi30k_raw/run val.en.gz val.de.gz pictures
 
-The pictures show encoder attention between words, each in the layer that shows it best (``--layer`` selects one layer):
+The pictures show encoder attention between words, each in the layer that shows it best (``--layer`` selects one
+layer):
 
     figure3.svg   the word that attends most to distant words, with all of its heads
     figure4.svg   the two heads that best find the person of "his", "her" or "their", in the clearest sentence
     figure5.svg   the two heads with the most attention within phrases
 
-Phrases follow a rule of thumb, not a parse: an article begins a phrase, and each preposition, conjunction, form of "be" and
-punctuation mark is a separate phrase. The word lists are English, so the model must translate from English.
+Phrases follow a rule of thumb, not a parse: an article begins a phrase, and each preposition, conjunction, form of
+"be" and punctuation mark is a separate phrase. The word lists are English, so the model must translate from English.
 """
 
 from __future__ import annotations
@@ -95,9 +96,9 @@ def same_phrase(words: Sequence[str]) -> Mask:
 def strengths(
     sentences: Sequence[SentenceAttention], layer: int, mask: Callable[[Sequence[str]], Mask]
 ) -> tuple[Figures, list[Found]]:
-    """Return the mean weight of each head on words that ``mask`` allows, and the attending words with the mean over heads.
+    """Return the mean weight of each head on words that ``mask`` allows, and the attending words.
 
-    Only attending words count for which ``mask`` allows a word.
+    Only attending words count for which ``mask`` allows a word. Their strength is the mean over heads.
     """
     total: Figures | float = 0.0
     found: list[Found] = []

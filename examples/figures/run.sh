@@ -3,8 +3,8 @@
 #
 #     NMT_DATA=FOLDER examples/figures/run.sh MODEL [OUTPUT, default runs/figures]
 #
-# MODEL is a run folder that translates from English, such as that of examples/multi30k/run_raw.sh. OUTPUT/results.json lists
-# the pictures as results. For another model, set SETTING to its description in the results.
+# MODEL is a run folder that translates from English, such as that of examples/multi30k/run_raw.sh. OUTPUT/results.json
+# lists the pictures as results. For another model, set SETTING to its description in the results.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k

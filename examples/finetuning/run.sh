@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fine-tune a general model to a domain with few sentences: on the domain alone, and on the domain mixed with general text.
+# Fine-tune a general model to a domain with few sentences: on the domain alone, and on the domain mixed with general
+# text.
 #
 #     NMT_DATA=FOLDER examples/finetuning/run.sh [OUTPUT, default runs/finetuning]
 #

@@ -2,9 +2,9 @@
 
     python examples/finetuning/split.py "$NMT_DATA/multi30k" runs/finetuning/text
 
-Reads train, val, test_2016_flickr and test_2017_flickr of Multi30k (``.en.gz`` and ``.de.gz``). Writes ``water.*``, the
-captions with a word for water, and ``land.*``, all others, each as ``train``, ``valid`` and ``test``. ``test`` joins the two
-test sets.
+Reads train, val, test_2016_flickr and test_2017_flickr of Multi30k (``.en.gz`` and ``.de.gz``). Writes ``water.*``,
+the captions with a word for water, and ``land.*``, all others, each as ``train``, ``valid`` and ``test``. ``test``
+joins the two test sets.
 """
 
 from __future__ import annotations

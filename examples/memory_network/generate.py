@@ -7,9 +7,9 @@ Writes train, valid and test as ``.src`` and ``.tgt`` files, one question per li
     source   d h b f g c a e c>>>      a leads to d, b to h, and so on; then the question: three links from c
     target   c>>> e                    the question, and its answer: c leads to b, b to h, h to e
 
-The links are random. Questions of train follow one to ``--links`` links. Questions of valid and test follow ``--links`` links
-over different symbols, so that only a model that follows all links finds the answer. The lists of links of valid and test
-occur in no other split.
+The links are random. Questions of train follow one to ``--links`` links. Questions of valid and test follow
+``--links`` links over different symbols, so that only a model that follows all links finds the answer. The lists of
+links of valid and test occur in no other split.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 #
 #     examples/memory_network/run.sh [FOLDER, default look-up]
 #
-# Run it again to resume an interrupted run. FOLDER/results.json has the results. The script fails if three hops do not exceed
-# 90 %, or if one hop reaches 50 %.
+# Run it again to resume an interrupted run. FOLDER/results.json has the results. The script fails if three hops do not
+# exceed 90 %, or if one hop reaches 50 %.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=${1:-look-up}

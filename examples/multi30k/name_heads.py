@@ -2,17 +2,18 @@
 
     python examples/multi30k/name_heads.py runs/multi30k_raw/run val.en val.de heads.svg --draw "Two dogs are running ..."
 
-Reads sentences and their translations from two files, plain or gzip-compressed. Figures of a head, over all attending tokens:
+Reads sentences and their translations from two files, plain or gzip-compressed. Figures of a head, over all attending
+tokens:
 
     distance   mean distance from the attending to the attended token in tokens, weighted by attention
     entropy    entropy of a row of weights in bits; 0: one token gets all weight
-    diagonal   share of the weight within one token of the attending token; in cross attention, within one token of the same
-               relative position in the other sentence
+    diagonal   share of the weight within one token of the attending token; in cross attention, within one token of the
+               same relative position in the other sentence
     does       named target (see NAMED) that gets the most weight
     share      share of the weight on that target
 
-The table on standard output is sorted by share. The picture shows the head with the largest share of each kind of attention,
-for the sentence --draw.
+The table on standard output is sorted by share. The picture shows the head with the largest share of each kind of
+attention, for the sentence --draw.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_bpe_dropout.sh [OUTPUT, default runs/multi30k_bpe_dropout]
 #
-# SEEDS="1 2" selects other seeds, and DIGITS="0 05 1" other dropouts: 05 is a dropout of 0.05. Run the script again to resume
-# an interrupted run; finished runs are skipped. UPDATES=300 trains for 300 updates; the default is 3,224. Set it before the
-# first call, since the learning rate falls to zero at the last update. Scores are in OUTPUT/*/*.json, means over the seeds in
-# OUTPUT/results.json.
+# SEEDS="1 2" selects other seeds, and DIGITS="0 05 1" other dropouts: 05 is a dropout of 0.05. Run the script again to
+# resume an interrupted run; finished runs are skipped. UPDATES=300 trains for 300 updates; the default is 3,224. Set
+# it before the first call, since the learning rate falls to zero at the last update. Scores are in OUTPUT/*/*.json,
+# means over the seeds in OUTPUT/results.json.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
@@ -26,7 +26,8 @@ fi
 for seed in $seeds; do
     for digits in ${DIGITS:-0 1}; do
         run="$output/dropout-0.$digits-seed-$seed"
-        # BPE-dropout makes sentences longer, so that an epoch has more updates. All runs make the 3,224 updates of run_raw.sh.
+        # BPE-dropout makes sentences longer, so that an epoch has more updates. All runs make the 3,224 updates of
+        # run_raw.sh.
         if [ "$digits" = 0 ]; then
             nmt-train "$output/corpus" recipe=multi30k_raw --save-dir "$run" --max-epoch 0 --max-update "$updates" --seed "$seed"
         else

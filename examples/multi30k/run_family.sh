@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Compare six architectures on Multi30k English-German with an equal budget: 13 epochs, or about 5.9 million target tokens.
-# Each has 1.2 to 1.4 million parameters without the embeddings; the Transformer with experts has 2.1 million.
+# Compare six architectures on Multi30k English-German with an equal budget: 13 epochs, or about 5.9 million target
+# tokens. Each has 1.2 to 1.4 million parameters without the embeddings; the Transformer with experts has 2.1 million.
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_family.sh [OUTPUT, default runs/multi30k_family]
 #
-# MODELS="lstm conv_s2s transformer" selects other models, at least two. Each is compared with the first one. Run the script
-# again to resume an interrupted run. OUTPUT/results.json has the scores.
+# MODELS="lstm conv_s2s transformer" selects other models, at least two. Each is compared with the first one. Run the
+# script again to resume an interrupted run. OUTPUT/results.json has the scores.
 # shellcheck disable=SC2086  # $options holds several words
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Multi30k English-German on raw text as in run_raw.sh, in a few minutes of CPU time: recipe=multi30k_fast, three seeds.
+# Multi30k English-German on raw text as in run_raw.sh, in a few minutes of CPU time: recipe=multi30k_fast, three
+# seeds.
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_fast.sh [OUTPUT, default runs/multi30k_fast]
 #
-# SEEDS="1" trains one seed. Run it again to resume an interrupted run. Scores are in OUTPUT/seed-*/*.json, means over the
-# seeds in OUTPUT/results.json. OUTPUT/seed-*.time has the CPU user time of each training run in seconds.
+# SEEDS="1" trains one seed. Run it again to resume an interrupted run. Scores are in OUTPUT/seed-*/*.json, means over
+# the seeds in OUTPUT/results.json. OUTPUT/seed-*.time has the CPU user time of each training run in seconds.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k

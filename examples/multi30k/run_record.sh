@@ -3,8 +3,8 @@
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_record.sh [OUTPUT, default runs/multi30k_record]
 #
-# SEEDS="1" trains one seed. Run it again to resume an interrupted run. EPOCHS=2 trains for 2 epochs; the default is 32.
-# OUTPUT/results.json has the scores.
+# SEEDS="1" trains one seed. Run it again to resume an interrupted run. EPOCHS=2 trains for 2 epochs; the default is
+# 32. OUTPUT/results.json has the scores.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k_tok/}/multi30k_tok

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Multi30k English-German, lower-cased and tokenized: the Transformer-Tiny of Wu et al. 2021, scored with tokenized BLEU.
+# Multi30k English-German, lower-cased and tokenized: the Transformer-Tiny of Wu et al. 2021, scored with tokenized
+# BLEU.
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_tokenised.sh [OUTPUT, default runs/multi30k_tok]
 #
-# Run it again to resume an interrupted run. UPDATES=2500 trains for 2,500 updates; the default is 8,000. OUTPUT/results.json
-# has the scores.
+# Run it again to resume an interrupted run. UPDATES=2500 trains for 2,500 updates; the default is 8,000.
+# OUTPUT/results.json has the scores.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k_tok/}/multi30k_tok

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# One model for two target languages: English to German and German to English of Multi30k, selected by a tag. For comparison,
-# the script trains one model for each direction, with the same vocabulary and half as many updates.
+# One model for two target languages: English to German and German to English of Multi30k, selected by a tag. For
+# comparison, the script trains one model for each direction, with the same vocabulary and half as many updates.
 #
 #     NMT_DATA=FOLDER examples/multilingual/run.sh [OUTPUT, default runs/multilingual]
 #
-# Run it again to resume an interrupted run. UPDATES=100 trains the model of each direction for 100 updates; the default is
-# 1,984. OUTPUT/results.json has the results.
+# Run it again to resume an interrupted run. UPDATES=100 trains the model of each direction for 100 updates; the
+# default is 1,984. OUTPUT/results.json has the results.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k

@@ -2,10 +2,10 @@
 
     python examples/neural_turing_machine/generate.py copy/text --task copy --test-lengths 10,20,40 --seed 1
 
-Writes train, valid and a test set for each length (test.10, ...) as ``.src`` and ``.tgt`` files, one sequence per line. Also
-writes the two vocabularies, source.pieces and target.pieces, for ``--srcdict`` and ``--tgtdict``. A vector is written as its
-bits. The vocabularies list all vectors in numeric order, so that a model with ``symbols: binary`` gets the bits of a vector
-from its id. Markers follow the vectors.
+Writes train, valid and a test set for each length (test.10, ...) as ``.src`` and ``.tgt`` files, one sequence per
+line. Also writes the two vocabularies, source.pieces and target.pieces, for ``--srcdict`` and ``--tgtdict``. A vector
+is written as its bits. The vocabularies list all vectors in numeric order, so that a model with ``symbols: binary``
+gets the bits of a vector from its id. Markers follow the vectors.
 
     task      source                                        target                    in the paper
     copy      11001010 00101101                             11001010 00101101         section 4.1
@@ -13,8 +13,9 @@ from its id. Markers follow the vectors.
     recall    item 110010 001011 110100 item ... ask        the item that comes       section 4.3
               110010 001011 110100 ask                      after the one asked about
 
-The length of a test set is the number of vectors (copy), of copies of ``--longest`` vectors (repeat), or of items (recall).
-In the paper, one input gives the number of copies. Here it is the number of markers, so that more copies need no new input.
+The length of a test set is the number of vectors (copy), of copies of ``--longest`` vectors (repeat), or of items
+(recall). In the paper, one input gives the number of copies. Here it is the number of markers, so that more copies
+need no new input.
 """
 
 from __future__ import annotations

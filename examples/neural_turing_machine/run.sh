@@ -4,8 +4,8 @@
 #
 #     examples/neural_turing_machine/run.sh [FOLDER, default copy]
 #
-# Run it again to resume an interrupted run. FOLDER/results.json has the results. The script fails if the Neural Turing Machine
-# copies less than 90 % of the sequences of 120 vectors.
+# Run it again to resume an interrupted run. FOLDER/results.json has the results. The script fails if the Neural Turing
+# Machine copies less than 90 % of the sequences of 120 vectors.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=${1:-copy}

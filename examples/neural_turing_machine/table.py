@@ -2,8 +2,8 @@
 
     python examples/neural_turing_machine/table.py copy --systems ntm,lstm --lengths 10,20,40
 
-Reads copy/text/test.LENGTH.tgt and copy/SYSTEM/test.LENGTH.hypotheses, and writes copy/table.md and copy/table.png. A bit
-error is a wrong bit. Every bit of a missing or surplus vector counts as wrong.
+Reads copy/text/test.LENGTH.tgt and copy/SYSTEM/test.LENGTH.hypotheses, and writes copy/table.md and copy/table.png. A
+bit error is a wrong bit. Every bit of a missing or surplus vector counts as wrong.
 """
 
 from __future__ import annotations

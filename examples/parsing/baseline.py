@@ -2,8 +2,8 @@
 
     python examples/parsing/baseline.py < text/test.src > test.right-branching
 
-Every word except the last two opens a node that extends to the end: (S The (VP dog (VP barks ...))). Punctuation at the end
-belongs to the root, which is S. --label is the label of all other nodes.
+Every word except the last two opens a node that extends to the end: (S The (VP dog (VP barks ...))). Punctuation at
+the end belongs to the root, which is S. --label is the label of all other nodes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python examples/parsing/classes.py text/train.src --min-count 2 < text/train.src > classes/train.src
 
-A word that occurs fewer than --min-count times in the first file becomes a class such as UNK-lower-ing. In training, classes
-replace words that occur once; in parsing, they replace unknown words. A line keeps its number of words.
+A word that occurs fewer than --min-count times in the first file becomes a class such as UNK-lower-ing. In training,
+classes replace words that occur once; in parsing, they replace unknown words. A line keeps its number of words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ ENDINGS = "ing ion ity ers est ed er ly al ic ous ive able ment ness s y".split(
 def class_of(word: str, first: bool, known: Container[str]) -> str:
     """Return the class of a word.
 
-    ``first``: the word begins a sentence, so that a capital says little. Its class tells if the lower-case form is ``known``.
+    ``first``: the word begins a sentence, so that a capital says little. Its class tells if the lower-case form is
+    ``known``.
     """
     parts = ["UNK"]
     if re.search(r"[0-9]", word):

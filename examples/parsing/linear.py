@@ -1,7 +1,7 @@
 """Convert trees to lines for a model, and back. Any line of a model becomes a tree of exactly the given words.
 
-In a line such as ``(S (NP DT NN )NP (VP VBZ )VP . )S``, closers can be without labels, and all tags can be XX (Vinyals et al.
-2015, "Grammar as a Foreign Language"). A line does not contain the words; they come from the source.
+In a line such as ``(S (NP DT NN )NP (VP VBZ )VP . )S``, closers can be without labels, and all tags can be XX (Vinyals
+et al. 2015, "Grammar as a Foreign Language"). A line does not contain the words; they come from the source.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from nmt.errors import DataError
 XX = "XX"
 ROOT = "S"  # root of lines without a root: nine of ten trees have it
 
-# Words with a fixed tag by the treebank's guidelines. EVALB removes words with these tags from both trees. If the model chose
-# these tags, one wrong tag of a comma would make the whole sentence an error.
+# Words with a fixed tag by the treebank's guidelines. EVALB removes words with these tags from both trees. If the
+# model chose these tags, one wrong tag of a comma would make the whole sentence an error.
 PUNCTUATION = {
     ",": ",",
     ".": ".",
@@ -47,7 +47,7 @@ _SYMBOL = re.compile(r"\([^()\s]+|\)[^()\s]*|[^()\s]+")
 
 
 def linearise(tree: Tree, *, closers: bool = True, tags: bool = False) -> str:
-    """Return the symbols of the tree as a line. ``closers``: keep their labels; ``tags``: keep tags, otherwise all are XX."""
+    """Return the symbols of the tree as a line. ``closers``: with labels; ``tags``: keep tags, otherwise all are XX."""
 
     def written(symbol: str) -> str:
         if is_tag(symbol):
@@ -60,7 +60,8 @@ def linearise(tree: Tree, *, closers: bool = True, tags: bool = False) -> str:
 def restore(line: str, words: Sequence[str]) -> tuple[Tree, Counter[str]]:
     """Return the tree of a line over these words, and the number of repairs by kind (``REPAIRS``).
 
-    The tree keeps the tags of the line. Punctuation always gets the tags of ``PUNCTUATION``, and no other word gets them.
+    The tree keeps the tags of the line. Punctuation always gets the tags of ``PUNCTUATION``, and no other word gets
+    them.
     """
     if not words:
         raise DataError("a sentence without words has no tree")
@@ -138,7 +139,7 @@ def _balanced(symbols: Iterable[str], num_words: int, repairs: Counter[str]) -> 
 
 
 def _above(closer: str, opened: Sequence[str]) -> int | None:
-    """Return the number of open nodes inside the innermost node with the closer's label; None if there is no such node."""
+    """Return the number of open nodes inside the innermost one with the closer's label; None if no node has it."""
     if closer == ")":
         return 0 if opened else None
     wanted = "(" + closer[1:]

@@ -9,8 +9,8 @@ Writes four files with one line per tree:
     train.align   the word of each symbol (i-j: word i, symbol j), for nmt-train --criterion guided_alignment
     train.trees   the tree in brackets, for nmt-score --metrics brackets
 
-With --guide leaves, a word is aligned only to its tag. With --guide next, every symbol is aligned to the first word whose tag
-is not before the symbol; for a tag, this is its own word. Symbols after the last tag have no alignment.
+With --guide leaves, a word is aligned only to its tag. With --guide next, every symbol is aligned to the first word
+whose tag is not before the symbol; for a tag, this is its own word. Symbols after the last tag have no alignment.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python examples/parsing/restore.py text/test.src --nbest 10 < test.hypotheses > test.parses
 
-Lines that are not a tree of exactly the sentence's words are repaired, so that EVALB has no error sentences. The script
-reports the numbers of repairs by kind on standard error. With --nbest K, each sentence has K lines, best first (nmt-generate
---nbest K). The script uses the first line that needs no repair, or the first line if all need repairs.
+Lines that are not a tree of exactly the sentence's words are repaired, so that EVALB has no error sentences. The
+script reports the numbers of repairs by kind on standard error. With --nbest K, each sentence has K lines, best first
+(nmt-generate --nbest K). The script uses the first line that needs no repair, or the first line if all need repairs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nmt.errors import DataError, NMTError, quantity
 
 
 def best(lines: Sequence[str], words: Sequence[str]) -> tuple[Tree, Counter[str], int]:
-    """Return the tree of the first line without repairs, or of the first line; its repairs; and the line number, from 0."""
+    """Return the tree of the first line without repairs, or of the first line; its repairs; the line number from 0."""
     found = [restore(line, words) for line in lines]
     number = next((number for number, (_, repairs) in enumerate(found) if not repairs), 0)
     return *found[number], number

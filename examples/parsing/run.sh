@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Table 4 of "Attention Is All You Need" on a sample of the Penn Treebank: three parsers and a baseline, scored like EVALB.
+# Table 4 of "Attention Is All You Need" on a sample of the Penn Treebank: three parsers and a baseline, scored like
+# EVALB.
 #
 #     NMT_DATA=FOLDER examples/parsing/run.sh [OUTPUT, default runs/parsing]
 #
-# FOLDER/treebank holds train.mrg.gz, dev.mrg.gz and test.mrg.gz (split.py makes them). Run the script again to resume an
-# interrupted run; finished training runs are skipped. OUTPUT/results.json has the results. SYSTEMS="lstm" trains only this
-# parser. EPOCHS=10 trains for 10 epochs; the recipes have 30 (vinyals: 50).
+# FOLDER/treebank holds train.mrg.gz, dev.mrg.gz and test.mrg.gz (split.py makes them). Run the script again to resume
+# an interrupted run; finished training runs are skipped. OUTPUT/results.json has the results. SYSTEMS="lstm" trains
+# only this parser. EPOCHS=10 trains for 10 epochs; the recipes have 30 (vinyals: 50).
 # shellcheck disable=SC2086  # $limit holds two words or none
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -52,7 +53,8 @@ nmt-score --sys "$output/test.right_branching.parses" --ref "$output/trees/test.
 "$python" "$here/../results.py" add "$output/results.json" --experiment "Table 4" --metric F1 \
     --row "right-branching trees" --score "$output/test.right_branching.json" --setting "test of the sample"
 
-# The recipes set the search. A parse is the first tree in ten hypotheses; for vinyals (the paper's baseline), the best one.
+# The recipes set the search. A parse is the first tree in ten hypotheses; for vinyals (the paper's baseline), the best
+# one.
 trees=$(wc -l < "$output/trees/train.trees")
 for system in $systems; do
     nbest=10

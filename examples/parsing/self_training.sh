@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Semi-supervised parsing in miniature: the LSTM of run.sh parses sentences without trees. A new parser learns from these and
-# from the treebank, with equal shares of sentences.
+# Semi-supervised parsing in miniature: the LSTM of run.sh parses sentences without trees. A new parser learns from
+# these and from the treebank, with equal shares of sentences.
 #
 #     examples/parsing/self_training.sh SENTENCES [OUTPUT, default runs/parsing]
 #
-# SENTENCES is an uncompressed file with one sentence per line, split into words like the treebank (words.py does this).
-# OUTPUT is the folder of run.sh; the script adds results to its results.json. Run it again to resume an interrupted run.
-# EPOCHS=10 trains for 10 epochs; the default is 15.
+# SENTENCES is an uncompressed file with one sentence per line, split into words like the treebank (words.py does
+# this). OUTPUT is the folder of run.sh; the script adds results to its results.json. Run it again to resume an
+# interrupted run. EPOCHS=10 trains for 10 epochs; the default is 15.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 sentences=${1:?name a file of sentences}

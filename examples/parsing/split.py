@@ -2,8 +2,9 @@
 
     python examples/parsing/split.py ~/nltk_data/corpora/treebank/combined data/treebank
 
-The sample has 199 files of bracketed trees, wsj_0001.mrg to wsj_0199.mrg. The last twenty files are for test, the twenty
-before them for dev, and all others for training. Each split becomes one file, such as train.mrg.gz, with the trees in order.
+The sample has 199 files of bracketed trees, wsj_0001.mrg to wsj_0199.mrg. The last twenty files are for test, the
+twenty before them for dev, and all others for training. Each split becomes one file, such as train.mrg.gz, with the
+trees in order.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ At each step, a hypothesis can only continue with symbols that still allow a tre
 - a tag or an opener, if words are left;
 - eos, after the closer of the root.
 
-The log-probabilities remain those of the model, so scores are comparable with those of ``--search beam``. Each source token
-must be a word (tokenizer=words), since the search counts words by tokens.
+The log-probabilities remain those of the model, so scores are comparable with those of ``--search beam``. Each source
+token must be a word (tokenizer=words), since the search counts words by tokens.
 
 Legend: B sentences, b unfinished ones, K beam width, N = b*K hypotheses, V symbols of the vocabulary.
 """
@@ -87,7 +87,7 @@ class Begun:
         return Begun(around, True, self.words, ended=not around)
 
     def allowed(self, symbols: Symbols) -> tuple[bool, bool, int]:
-        """Return whether an opener can follow, whether a tag can follow, and the only other allowed symbol (0: none)."""
+        """Return whether an opener can follow, whether a tag can follow, and the other symbol that can (0: none)."""
         if self.ended:
             return False, False, EOS
         more = self.words > 0

@@ -2,10 +2,10 @@
 
     ( (S (NP-SBJ (DT The) (NN dog)) (VP (VBZ barks)) (. .)))
 
-has the words ``The dog barks .`` and the symbols ``(S (NP DT NN )NP (VP VBZ )VP . )S``. ``(NP`` opens a node, ``)NP`` closes
-it, and any other symbol is the tag of the next word. Functions and indices (``-SBJ``, ``=2``) are removed from labels. Traces
-(``-NONE-``) and nodes that only contain traces are dropped. An outer bracket without a label, or named TOP, ROOT or S1, is
-dropped if it contains a single node.
+has the words ``The dog barks .`` and the symbols ``(S (NP DT NN )NP (VP VBZ )VP . )S``. ``(NP`` opens a node, ``)NP``
+closes it, and any other symbol is the tag of the next word. Functions and indices (``-SBJ``, ``=2``) are removed from
+labels. Traces (``-NONE-``) and nodes that only contain traces are dropped. An outer bracket without a label, or named
+TOP, ROOT or S1, is dropped if it contains a single node.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class _Growing:
             self.outermost.pop()
 
     def finished(self) -> Tree:
-        """Return the tree without an outer bracket around a single node. Around several nodes, its label becomes TOP."""
+        """Return the tree without an outer bracket around one node. Around several nodes, its label becomes TOP."""
         symbols = self.symbols
         if symbols[0][1:] in OUTER:
             if len(self.outermost) == 1 and opens(symbols[1]):

@@ -3,8 +3,8 @@
 #
 #     NMT_DATA=FOLDER examples/r_drop/run.sh [OUTPUT, default runs/r_drop]
 #
-# SEEDS="1 2 3" trains three seeds; the default is one. EPOCHS=2 trains for 2 epochs; the default is 16. Run it again to resume
-# an interrupted run. OUTPUT/results.json has the results.
+# SEEDS="1 2 3" trains three seeds; the default is one. EPOCHS=2 trains for 2 epochs; the default is 16. Run it again
+# to resume an interrupted run. OUTPUT/results.json has the results.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k_tok/}/multi30k_tok

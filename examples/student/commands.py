@@ -22,11 +22,11 @@ HERE = Path(__file__).resolve().parent
 LOG = "log"
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 _FILES = {"--input", "--output", "--path", "--ref", "--sample", "--seed", "--src", "--sys", "--trainpref"}
-_TOLD = 3  # lines of a failed command that its error repeats
+_TOLD = 3  # last lines of a failed command in its error message
 
 
 class CommandFailed(NMTError):
-    """A command of a stage ended with another status than 0."""
+    """A command of a stage ended with a status other than 0."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ class Command:
         return self.words[0].startswith("nmt-")
 
     def check(self) -> list[str] | None:
-        """Return the words of a command that only checks the options; None: there is none."""
+        """Return the words of a command that only checks the options; None if there is none."""
         if self.is_ours():
             return [*self.arguments(), "--cfg", "job"]
         return [*self.arguments(), "--check"] if self.words[0] == "speed.py" else None
 
     def options(self) -> tuple[str, ...]:
-        """Its words without the files that it reads and writes: commands that differ in these alone have the same."""
+        """Return the words without input and output files, which are equal for commands that only differ in files."""
         pairs = zip(self.words, ("", *self.words))
         return tuple(word for word, before in pairs if before not in _FILES)
 
     def arguments(self) -> list[str]:
-        """Commands of this Python's nmt, and the scripts of this folder."""
+        """Return the words to start: nmt commands of this Python, and scripts of this folder."""
         name, *others = self.words
         if self.is_ours():
             return [sys.executable, "-m", f"nmt_cli.{name.removeprefix('nmt-').replace('-', '_')}", *others]
@@ -65,8 +65,10 @@ class Command:
 
 
 def start_command(command: Command, stage: str, folder: Path, environment: Mapping[str, str], lock: int) -> None:
-    """Run a command of a stage in a folder, to its end. Its messages go to the log and to stderr. A request to stop
-    reaches it once, and it may save first. ``lock``: file descriptor that it inherits."""
+    """Run a command of a stage in a folder until it ends. Its messages go to the log and to stderr.
+
+    An interruption sends it SIGTERM, so that it can save; another one kills it. ``lock``: inherited file descriptor.
+    """
     shown = command if not command.words[0].endswith(".py") else Command(("python", *_script(command)), command.output)
     say(f"{stage} $ cd {folder} && {shown}")
     with contextlib.ExitStack() as files:
@@ -104,20 +106,20 @@ def _script(command: Command) -> tuple[str, ...]:
 
 
 def _end_with_the_pipeline() -> None:
-    """Linux sends SIGTERM to a command whose pipeline was killed, so that it saves and ends."""
+    """Ask Linux to send SIGTERM to this command if its pipeline is killed, so that it saves and ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _followed(starting: Callable[[], subprocess.Popen[bytes]], log: Any, name: str) -> tuple[int, list[str]]:
-    """Start a command and wait for it; return its status and its last lines. Interrupted, it is asked to stop."""
+    """Start a command and wait for it. Return its status and its last lines. An interruption sends it SIGTERM."""
     told: list[str] = []
     process: subprocess.Popen[bytes] | None = None
     stopped: KeyboardInterrupt | None = None
     while process is None or process.returncode is None:
         try:
             if process is None:
-                with held():  # until the process is known, or nobody would ask it to stop
+                with held():  # no interruption before ``process`` is set: it could not be stopped
                     process = starting()
             assert process.stderr is not None
             for line in process.stderr:

@@ -1,14 +1,14 @@
-"""From parallel text to a small, fast student, in stages that can be stopped at any time and started again.
+"""Train a small, fast student from parallel text, in stages that can be interrupted and resumed.
 
-    python examples/student/pipeline.py output=runs/student dry_run=true      which stages there are, and how far they are
-    python examples/student/pipeline.py output=runs/student                   what is not done
-    python examples/student/pipeline.py output=runs/student until=teacher     this stage and what it needs
-    python examples/student/pipeline.py output=runs/student stages=[student]  this stage alone
-    python examples/student/pipeline.py preset=smoke output=runs/smoke        sizes for a trial of minutes
+    python examples/student/pipeline.py output=runs/student dry_run=true      list all stages with their states
+    python examples/student/pipeline.py output=runs/student                   run all stages that are not done
+    python examples/student/pipeline.py output=runs/student until=teacher     run this stage and those that it needs
+    python examples/student/pipeline.py output=runs/student stages=[student]  run only this stage
+    python examples/student/pipeline.py preset=smoke output=runs/smoke        run a trial of minutes, with small sizes
 
 conf/preset/ has the options of each preset, and steps.py explains them. The command line can set every option, such as
-``teacher.train.max_epoch=8``, and options of a command that the preset leaves out, ``student.ema_decay=0.999``. A key that
-contains a point, such as a size of a model, needs braces: ``student={model.d_model:64}`` changes this option only.
+``teacher.train.max_epoch=8``. It can also add options of a command: ``student.ema_decay=0.999``. A key with a dot,
+such as a model size, needs braces: ``student={model.d_model:64}`` changes only this option.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MANDATORY = "???"
 
 
 def configuration(arguments: Sequence[str]) -> Config:
-    """Compose the options from assignments ``key=value`` over the preset that they choose."""
+    """Compose the options from assignments ``key=value`` and the preset that they select."""
     for argument in arguments:
         if "=" not in argument:
             raise UsageError(f"{argument} is not KEY=VALUE; --help explains the options")
@@ -64,8 +64,8 @@ def read_preset(name: str) -> dict[str, object]:
 
 
 def show(pipeline: Pipeline, chosen: Sequence[Stage]) -> None:
-    """Each chosen stage with its state, and the commands of those that would run."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends as other filters do before ``| head``
+    """Print each chosen stage with its state, and the commands of the stages that would run."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if the reader of the pipe ends, as ``| head`` does
     for stage in chosen:
         state = pipeline.state(stage)
         print(f"{stage.name}: {state}")

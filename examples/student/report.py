@@ -1,10 +1,10 @@
-"""The table of the systems, and the same as results.json: scores of each test, sentences a second, what is kept.
+"""Write a table of the systems, and results.json: scores of each test set, and sentences per second.
 
     python report.py --experiment Student --speeds speed.json --teacher teacher-1 --tests test_2016_flickr \
         --systems teacher-1 teacher-2 ensemble student
 
-Scores of system S on test number N are read from N.S.json, as nmt-score --format json writes them. The last system is the
-student; its shares are those of ``--teacher``.
+Scores of system S on test set number N are in N.S.json, the output of nmt-score --format json. The last system is the
+student. The report compares its BLEU and its speed with ``--teacher``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nmt.errors import NMTError
 
 
 def scores_of(system: str, tests: list[str]) -> list[dict[str, Any]]:
-    """Of each test its scores by metric."""
+    """Return the scores of each test set, by metric."""
     found = []
     for number, _ in enumerate(tests):
         report = json.loads(Path(f"{number}.{system}.json").read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ def table(scores: dict[str, list[dict[str, Any]]], speeds: dict[str, Any], tests
 
 
 def faster(speeds: dict[str, Any], name: str, teacher: str) -> float:
-    """Times the sentences a CPU second of the teacher, by the medians."""
+    """Return the ratio to the teacher's sentences per CPU second, by the medians."""
     return float(speeds[name]["cpu"]["median"] / speeds[teacher]["cpu"]["median"])
 
 
@@ -69,7 +69,7 @@ def verdict(scores: dict[str, list[dict[str, Any]]], speeds: dict[str, Any], tes
 def results(
     scores: dict[str, list[dict[str, Any]]], speeds: dict[str, Any], tests: list[str], experiment: str
 ) -> Iterator[Result]:
-    """The figures of each system, and what is known of the run that trained it."""
+    """Yield the figures of each system, with facts of the run that trained it."""
     for name, found in scores.items():
         run, row = Path("..") / name / "run", in_words(name)
         facts = of_runs([run]) if run.is_dir() else {"hardware": hardware()}
@@ -85,7 +85,7 @@ def results(
 
 
 def in_words(system: str) -> str:
-    """What the results call a system: ``teacher-1`` is teacher 1."""
+    """Return the name of a system in the results: ``teacher-1`` is teacher 1."""
     known = {
         "ensemble": "all teachers together",
         "student-searched-as-the-teacher": "student, searched as the teachers are",
@@ -94,11 +94,11 @@ def in_words(system: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The table of the systems, and their figures as results.json.")
+    parser = argparse.ArgumentParser(description="Write a table of the systems, and their figures as results.json.")
     parser.add_argument("--experiment", required=True, help="name of the results")
-    parser.add_argument("--speeds", type=Path, required=True, help="file of speed.py")
-    parser.add_argument("--teacher", required=True, help="system that the others are compared with")
-    parser.add_argument("--tests", nargs="+", required=True, help="names of the tests, in their order")
+    parser.add_argument("--speeds", type=Path, required=True, help="output file of speed.py")
+    parser.add_argument("--teacher", required=True, help="system to compare the others with")
+    parser.add_argument("--tests", nargs="+", required=True, help="names of the test sets, in order")
     parser.add_argument("--systems", nargs="+", required=True, help="names of the systems, the student last")
     arguments = parser.parse_args()
     try:

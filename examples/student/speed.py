@@ -1,12 +1,13 @@
-"""Sentences a second of several systems on one core, in turns, so that what else the machine does meets all of them.
+"""Measure sentences per second of several systems on one core, in turns, so that other load affects all of them.
 
     python speed.py --input test.en --rounds 5 --output speed.json \
         --system teacher --path runs/teacher --beam 5 --end \
         --system student --path runs/student --search greedy --dtype int8 --shortlist shortlist.safetensors --end
 
-What stands between a system's name and ``--end`` is what nmt-generate is given. Every system is loaded once and
-translates the text once unmeasured; then each one in its turn, round after round. The file has, by system, sentences a
-second of CPU time, which other programs change little, and of the clock: the median and all rounds.
+The words between the name of a system and ``--end`` are options of nmt-generate. Every system is loaded once, and
+translates the text once without measurement. Then the systems take turns in each round. The output file has the
+sentences per second of each system: the median and all rounds, by CPU time, which other programs change little, and by
+wall time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _OF_LOADING = ("path", "dtype", "engine", "precision", "shortlist")
 
 
 def systems_in(arguments: list[str]) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """The words that are of no system, and the options of each."""
+    """Return the words outside systems, and the options of each system."""
     others, systems, place = list[str](), dict[str, dict[str, Any]](), 0
     while place < len(arguments):
         if arguments[place] != "--system":
@@ -48,7 +49,7 @@ def systems_in(arguments: list[str]) -> tuple[list[str], dict[str, dict[str, Any
 
 
 def options_in(words: list[str]) -> dict[str, Any]:
-    """Flags as the keywords of Python: ``--beam 5`` is ``beam=5``, ``--forbid-unk`` is true, ``--no-forbid-unk`` false."""
+    """Return flags as Python keywords: ``--beam 5`` is ``beam=5``, ``--forbid-unk`` true, ``--no-forbid-unk`` false."""
     found: dict[str, Any] = {}
     place = 0
     while place < len(words):
@@ -72,7 +73,7 @@ def _value(word: str) -> Any:
 
 
 def divided(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Those that a translator is loaded with, and those that it is asked to translate with."""
+    """Return the options for loading a translator, and those for translating."""
     loading = {name: options[name] for name in _OF_LOADING if name in options}
     return loading, {name: value for name, value in options.items() if name not in _OF_LOADING}
 
@@ -111,12 +112,12 @@ def measured(systems: dict[str, System], lines: list[str], rounds: int) -> dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Sentences a second of several systems, in turns.")
+    parser = argparse.ArgumentParser(description="Measure sentences per second of several systems, in turns.")
     parser.add_argument("--input", type=Path, required=True, help="text to translate")
-    parser.add_argument("--lines", type=int, default=0, help="its first lines alone; 0: all of it (0)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds, of which the median counts (5)")
+    parser.add_argument("--lines", type=int, default=0, help="number of lines to translate; 0: all (0)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds, of which the median is reported (5)")
     parser.add_argument("--output", type=Path, required=True, help="JSON file to write")
-    parser.add_argument("--check", action="store_true", help="look at the arguments alone")
+    parser.add_argument("--check", action="store_true", help="only check the arguments")
     try:
         others, named = systems_in(sys.argv[1:])
         arguments = parser.parse_args(others)

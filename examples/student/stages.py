@@ -1,13 +1,14 @@
-"""Stages: command lines that fill a folder each, done once and again only when something that they depend on has changed.
+"""Stages: command lines that fill a folder. A stage runs once, and again only if its inputs have changed.
 
-    OUTPUT/<stage>/stage.json   the stamp: what the stage was made of, and which files it wrote
-    OUTPUT/<stage>/log          what its commands said
-    OUTPUT/<stage>.partial/     a stage at work; it takes its name when all of its commands have ended well
+    OUTPUT/<stage>/stage.json   the stamp: inputs of the stage, and the files that it wrote
+    OUTPUT/<stage>/log          messages of its commands
+    OUTPUT/<stage>.partial/     a running stage; it gets its final name after all of its commands succeeded
 
-Commands run inside their folder and name others relative to it (``../clean/train.en``), so that a line of the log can be
-repeated by hand, and OUTPUT can be moved. A stage is known by the digest of its command lines, of the content of the files
-that come from elsewhere, and of the stages that it reads: where one of these differs, it is stale, and so is what reads it.
-A stage whose folder was deleted is made again; if its files are not the same then, what reads them is stale too.
+Commands run inside their folder and name other folders relative to it (``../clean/train.en``). So a line of the log
+can be repeated by hand, and OUTPUT can be moved. A stage is identified by a digest of its command lines, of the
+content of files from outside, and of the stages that it reads. If one of these changes, the stage is stale, and so are
+the stages that read it. A stage whose folder was deleted runs again. If its files differ then, the stages that read
+them are stale too.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ STAMP, BEGUN = "stage.json", "begun.json"
 
 @dataclass(frozen=True)
 class Stage:
-    """``outside``: words of its commands that stand for files which no stage made, and these files."""
+    """A stage. ``outside``: words of its commands that name files from outside the pipeline, and these files."""
 
     name: str
     commands: tuple[Command, ...]
@@ -47,12 +48,12 @@ class Stage:
 
 
 class Standing(Enum):
-    """How far a stage is."""
+    """State of a stage."""
 
     done = "done"
-    begun = "begun"  # the same command goes on where it stopped
+    begun = "begun"  # interrupted: the same command resumes it
     to_do = "to do"
-    stale = "stale"  # done, but of something else
+    stale = "stale"  # done, but with other inputs
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class State:
 
 
 class Pipeline:
-    """Stages in an order in which each one comes after those that it needs."""
+    """Stages, each after the stages that it needs."""
 
     def __init__(self, output: Path, stages: Sequence[Stage], environment: Mapping[str, str] | None = None) -> None:
         self.output = output.resolve()
@@ -77,7 +78,10 @@ class Pipeline:
             assert set(stage.needs) <= {one.name for one in stages[:place]}, f"{stage.name} comes before what it needs"
 
     def chosen(self, patterns: Sequence[str] = (), until: str | None = None) -> list[Stage]:
-        """The stages of these names (of ``teacher`` also ``teacher-1``); without any all, or those that ``until`` needs."""
+        """Return the stages of these names, or ``until`` and the stages that it needs; by default all stages.
+
+        The name ``teacher`` includes ``teacher-1``.
+        """
         if until is not None:
             wanted = {stage.name for stage in self._named(until)}
             for stage in reversed(self.stages.values()):
@@ -97,7 +101,7 @@ class Pipeline:
 
     def state(self, stage: Stage) -> State:
         partial, folder = self._partial(stage), self.output / stage.name
-        if (partial / STAMP).exists():  # whole, and stopped before it took its name
+        if (partial / STAMP).exists():  # complete, but interrupted before it was renamed
             folder = partial
         stamp, begun = _read(folder / STAMP), _read(partial / BEGUN)
         other = None if stamp is None else self._other_than(stage, stamp)
@@ -114,7 +118,7 @@ class Pipeline:
         return State(Standing.done)
 
     def _other_than(self, stage: Stage, noted: Mapping[str, Any]) -> str | None:
-        """In words, what a stage would be made of today that differs from what was noted."""
+        """Return the difference between recorded and current inputs of a stage in words; None if they are equal."""
         if noted["recipe"] != self._recipe(stage):
             return _difference(noted["recipe"], self._recipe(stage))
         now = self._read_by(stage)
@@ -122,12 +126,12 @@ class Pipeline:
         return f"{', '.join(remade)} was made again" if remade else None
 
     def _read_by(self, stage: Stage) -> dict[str, str]:
-        """The contents of the stages that it reads, as far as they are made."""
+        """Return the content digests of the stages that it reads, as far as they are done."""
         stamps = {name: _read(self.output / name / STAMP) for name in stage.needs}
         return {name: stamp["content"] for name, stamp in stamps.items() if stamp is not None and "content" in stamp}
 
     def check(self, stages: Sequence[Stage]) -> None:
-        """Whether the options of all commands that are to run are right, before hours are spent on the first ones."""
+        """Check the options of all commands that will run, before the first ones take hours. Raise ``UsageError``."""
         checks: dict[tuple[str, ...], tuple[Stage, list[str]]] = {}
         for stage in stages:
             if self.state(stage).standing is not Standing.done:
@@ -147,7 +151,7 @@ class Pipeline:
         return UsageError(f"{stage.name} cannot run: {said[-1]}")
 
     def run(self, stages: Sequence[Stage]) -> None:
-        """Do what is not done. One pipeline, with the commands that it started, works in a folder at a time."""
+        """Run the stages that are not done. Only one pipeline, with its commands, works in a folder at a time."""
         with self._alone() as lock:
             for stage in self.stages.values():
                 for folder in (self.output / stage.name, self._partial(stage), self._old(stage)):
@@ -191,7 +195,10 @@ class Pipeline:
         say(f"{stage.name}: done, {begun['seconds'] / 60:.1f} minutes of work")
 
     def _give_name(self, stage: Stage) -> None:
-        """The stamp says that the folder is whole: where this is cut short, the next start goes on with it."""
+        """Give the folder its final name.
+
+        Its stamp marks it as complete, so the next start finishes an interrupted renaming.
+        """
         folder, final, old = self._partial(stage), self.output / stage.name, self._old(stage)
         (folder / BEGUN).unlink(missing_ok=True)
         if final.exists():
@@ -202,7 +209,7 @@ class Pipeline:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[int]:
-        """Commands inherit the lock: those of a pipeline that was killed keep it until they have saved."""
+        """Lock the output folder. Commands inherit the lock: those of a killed pipeline keep it until they saved."""
         self.output.mkdir(parents=True, exist_ok=True)
         with open(self.output / ".lock", "a", encoding="utf-8") as file:
             try:
@@ -221,7 +228,7 @@ class Pipeline:
         return self.output / f"{stage.name}.old"
 
     def _recipe(self, stage: Stage) -> dict[str, Any]:
-        """All that the outputs of a stage depend on."""
+        """Return all inputs that the outputs of a stage depend on."""
         if stage.name not in self._recipes:
             digests = {word: _digest(paths) for word, paths in stage.outside.items()}
             lines = [
@@ -251,14 +258,14 @@ def _read(path: Path) -> Any:
 
 
 def _refuse_what_is_not_ours(folder: Path) -> None:
-    """Names of stages are everyday words, and what is done again replaces its folder."""
+    """Refuse to replace a folder that no stage made: names of stages are everyday words."""
     known = any((folder / name).exists() for name in (STAMP, BEGUN))
     if folder.exists() and not known and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"{folder} exists, but no stage of this pipeline made it; move it, or choose another output=")
 
 
 def _remove(folder: Path) -> None:
-    """Its stamp at last: what is left of a removal that was cut short is known as ours."""
+    """Remove a folder, its stamp last: the rest of an interrupted removal is still recognized as ours."""
     if not folder.exists():
         return
     for path in folder.iterdir():
@@ -270,7 +277,7 @@ def _remove(folder: Path) -> None:
 
 
 def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """In words, what of a recipe is new."""
+    """Return the change between two recipes in words."""
     if old["commands"] == new["commands"]:
         changed = [name for name in new["needs"] if old["needs"].get(name) != new["needs"][name]]
         return f"{', '.join(changed) or 'its input'} changed"

@@ -1,8 +1,8 @@
-"""The stages from a corpus to a student: which commands each one gives, and the options that they come from.
+"""The stages from a corpus to a student: their commands and their options.
 
-The options are dataclasses, composed from conf/ and the command line. A mapping of options is handed to a
-command as it stands: ``max_epoch: 8`` becomes ``--max-epoch 8``, ``true`` a flag alone, a key with a point in it
-(``model.d_model: 192``) stays an override, and ``null`` leaves an option out.
+The options are dataclasses, composed from conf/ and the command line. A mapping of options becomes flags of a command:
+``max_epoch: 8`` becomes ``--max-epoch 8``, and ``true`` a flag without a value. A key with a dot (``model.d_model:
+192``) stays an override. ``null`` omits an option.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ Options = dict[str, Any]
 
 @dataclass
 class Text:
-    """What there is to learn from."""
+    """The text to learn from."""
 
     source_lang: str = "en"
     target_lang: str = "de"
-    train: str = "???"  # files without the language and a packed file's ending
+    train: str = "???"  # path without the suffixes for language and compression
     valid: str = "???"
-    tests: list[str] = field(default_factory=list)  # the first one's score is the student's
-    lines: int = 0  # this many of the first pairs of train, the others are left out; 0: all
-    only_source: str | None = None  # a file of sentences of the source language
-    only_target: str | None = None  # a file of sentences of the target language
-    source_lines: int = 0  # pairs of train of which only the source is used, where only_source is null
-    target_lines: int = 0  # pairs of train of which only the target is used, where only_target is null
-    longest: int = 500  # characters of a monolingual sentence; longer ones are left out; 0: none
+    tests: list[str] = field(default_factory=list)  # test sets; the first one compares student and teacher
+    lines: int = 0  # number of first pairs of train to use; 0: all
+    only_source: str | None = None  # file of source-language sentences
+    only_target: str | None = None  # file of target-language sentences
+    source_lines: int = 0  # pairs of train of which only the source is used, if only_source is null
+    target_lines: int = 0  # pairs of train of which only the target is used, if only_target is null
+    longest: int = 500  # maximum characters of a monolingual sentence; longer ones are skipped; 0: no limit
 
 
 @dataclass
 class BackTranslation:
-    tag: str = ""  # a word before each source that was back-translated
-    generate: Options = field(default_factory=dict)  # search=sampling or a beam
+    tag: str = ""  # word before each back-translated source
+    generate: Options = field(default_factory=dict)  # options of nmt-generate, such as search=sampling
 
 
 @dataclass
@@ -54,45 +54,45 @@ class Teacher:
 
 @dataclass
 class Distillation:
-    nbest: int = 1  # translations that there is a choice among
-    choose_by: str = "search"  # or bleu: the nearest to the reference
+    nbest: int = 1  # hypotheses to choose from
+    choose_by: str = "search"  # search: the best hypothesis; bleu: the nearest to the reference
     generate: Options = field(default_factory=dict)
-    drop_share: float = 0.05  # of the pairs, those that the reverse model finds least likely
+    drop_share: float = 0.05  # share of pairs to drop: the least likely ones by the reverse model
 
 
 @dataclass
 class Evaluation:
-    teacher: Options = field(default_factory=dict)  # of nmt-generate
+    teacher: Options = field(default_factory=dict)  # options of nmt-generate
     student: Options = field(default_factory=dict)
     rounds: int = 5
-    lines: int = 0  # of the first test, for the speed; 0: all
+    lines: int = 0  # lines of the first test set for the speed; 0: all
 
 
 @dataclass
 class Config:
-    """Everything that may be set on the command line."""
+    """All options of the command line."""
 
     output: str = "???"
     text: Text = field(default_factory=Text)
-    clean: Options = field(default_factory=dict)  # of nmt-preprocess
-    reverse: Options = field(default_factory=dict)  # of nmt-train
+    clean: Options = field(default_factory=dict)  # options of nmt-preprocess
+    reverse: Options = field(default_factory=dict)  # options of nmt-train
     back_translation: BackTranslation = field(default_factory=BackTranslation)
     teacher: Teacher = field(default_factory=Teacher)
     distillation: Distillation = field(default_factory=Distillation)
-    align: Options = field(default_factory=dict)  # of nmt-align
-    student: Options = field(default_factory=dict)  # of nmt-train
-    shortlist: Options = field(default_factory=dict)  # of nmt-shortlist
-    export: Options = field(default_factory=dict)  # of nmt-export
+    align: Options = field(default_factory=dict)  # options of nmt-align
+    student: Options = field(default_factory=dict)  # options of nmt-train
+    shortlist: Options = field(default_factory=dict)  # options of nmt-shortlist
+    export: Options = field(default_factory=dict)  # options of nmt-export
     evaluation: Evaluation = field(default_factory=Evaluation)
-    experiment: str = "Student"  # of the results
-    threads: int = 1  # of each command
-    stages: list[str] = field(default_factory=list)  # these alone
-    until: str | None = None  # this one and what it needs
+    experiment: str = "Student"  # name of the results
+    threads: int = 1  # threads of each command
+    stages: list[str] = field(default_factory=list)  # run only these stages
+    until: str | None = None  # run this stage and the stages that it needs
     dry_run: bool = False
 
 
 def words(options: Mapping[str, Any]) -> list[str]:
-    """Options as the words of a command line."""
+    """Return options as the words of a command line."""
     said = []
     for name, value in options.items():
         if value is None:
@@ -110,7 +110,7 @@ def words(options: Mapping[str, Any]) -> list[str]:
 
 
 def file_of(prefix: str, language: str) -> Path:
-    """The file of one language, packed or not."""
+    """Return the file of one language, plain or compressed."""
     found = [path for end in PACKED if (path := Path(f"{prefix}.{language}{end}")).exists()]
     if not found:
         raise MissingInputError(f"there is no {prefix}.{language}, plain or packed (.gz, .xz, .zst); name it in text=")
@@ -118,7 +118,7 @@ def file_of(prefix: str, language: str) -> Path:
 
 
 class Steps:
-    """The stages of a configuration, in their order."""
+    """The stages of a configuration, in order."""
 
     def __init__(self, config: Config) -> None:
         self.config, text = config, config.text
@@ -222,7 +222,7 @@ class Steps:
         return stage(name, self._train(self.config.teacher.train, *corpora, seed=seed), needs=needs)
 
     def distill(self) -> Stage:
-        """All sources that there are, translated by the teachers together."""
+        """Translate all sources with the ensemble of the teachers."""
         config, sides = self.config.distillation, [f"distilled.{self.source}", f"distilled.{self.target}"]
         line = [
             "nmt-generate",
@@ -268,7 +268,7 @@ class Steps:
         )
 
     def align(self) -> Stage:
-        """The text that the student learns from, with the links of its words, as a corpus."""
+        """Make the student's corpus: its text, with word alignments."""
         kept = [f"../filter/kept.{side}" for side in (self.source, self.target)]
         line = ["nmt-align", "--path", f"../{self.teachers[0]}/run", "--src", kept[0], "--ref", kept[1]]
         corpus = self._preprocess(self.source, self.target, "kept", *self._vocabulary(), "--align-suffix", "links")
@@ -318,7 +318,7 @@ class Steps:
         return Stage("evaluate", tuple(commands), tuple(needs), outside)
 
     def _systems(self) -> dict[str, list[str]]:
-        """What is compared, and how nmt-generate is told of it."""
+        """Return the systems to compare, with their options of nmt-generate."""
         evaluation = self.config.evaluation
         teachers = {name: ["--path", f"../{name}/run", *words(evaluation.teacher)] for name in self.teachers}
         if len(teachers) > 1:
@@ -329,8 +329,10 @@ class Steps:
         return {**teachers, "student-searched-as-the-teacher": plain, "student": [*student, *short]}
 
     def _shown(self, source: str) -> Iterator[Command]:
-        """The student's own links between the words of the first test and of its translations, by the attention that was
-        guided; where no layer is named, that is the last one's."""
+        """Align the first test set and its translations with the guided attention of the student.
+
+        Without ``student.alignment_layer``, the last layer has the guided attention.
+        """
         layer = self.config.student.get("alignment_layer")
         place = [] if layer is None else ["--layer", str(layer), "--head", "0", "--no-shift"]
         line = ["nmt-align", "--path", "../student/run", "--src", source, "--ref", "0.student", *place]

@@ -1,4 +1,4 @@
-"""What the pipeline does to lines of text between the commands: parts of a corpus, pairs, choices among translations.
+"""Process lines of text between the commands of the pipeline: split a corpus, make pairs, choose hypotheses.
 
     python text.py split --source train.en.gz --target train.de.gz --target-lines 5000 --source-lines 5000 --output .
     python text.py keep --text train.en --dropped dropped.tsv --output kept.en
@@ -7,7 +7,7 @@
     python text.py reversed --source distilled.en --target distilled.de --output reversed.jsonl
     python text.py drop --scores scores.jsonl --share 0.05 --source all.en --target all.de --output kept.en kept.de
 
-Every file is UTF-8 with a sentence a line; what is read may be packed (.gz, .xz, .zst).
+Every file is UTF-8 with one sentence per line. Input files can be compressed (.gz, .xz, .zst).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def write(path: Path, lines: Iterable[str]) -> None:
 
 
 def parallel(*paths: Path) -> list[tuple[str, ...]]:
-    """Lines of the same number; a file that is longer or shorter than the first one is an error."""
+    """Return the lines of several files as tuples. A file that is longer or shorter than the first one is an error."""
     texts = [lines_of(path) for path in paths]
     for path, text in zip(paths, texts):
         if len(text) != len(texts[0]):
@@ -47,7 +47,7 @@ def parallel(*paths: Path) -> list[tuple[str, ...]]:
 
 
 def hypotheses_of(path: Path, key: str, kind: type | tuple[type, ...]) -> Iterator[tuple[str, list[Any]]]:
-    """Each source of nmt-generate's JSON lines, and of each of its hypotheses what stands under ``key``."""
+    """Yield each source in JSON lines of nmt-generate, with the field ``key`` of each of its hypotheses."""
     for number, line in enumerate(lines_of(path), 1):
         try:
             found = json.loads(line)
@@ -60,8 +60,11 @@ def hypotheses_of(path: Path, key: str, kind: type | tuple[type, ...]) -> Iterat
 
 
 def split(arguments: argparse.Namespace) -> None:
-    """The pairs that are trained on; of the last ones the target side alone, of those before them the source side alone.
-    Where a file of monolingual text is given in place of either, no pairs are set aside for it."""
+    """Split a corpus into training pairs, source-only lines and target-only lines.
+
+    The target-only lines are from the last pairs, the source-only lines from the pairs before them. A file of
+    monolingual text replaces such lines; then no pairs are set aside for them.
+    """
     pairs = parallel(arguments.source, arguments.target)[: arguments.lines or None]
     of_source = arguments.source_lines if arguments.only_source is None else 0
     of_target = arguments.target_lines if arguments.only_target is None else 0
@@ -92,7 +95,7 @@ def split(arguments: argparse.Namespace) -> None:
 
 
 def keep(arguments: argparse.Namespace) -> None:
-    """The lines whose numbers nmt-preprocess --keep-dropped does not have."""
+    """Keep the lines that nmt-preprocess did not drop, by its file of --keep-dropped."""
     rows = [line.split("\t") for line in lines_of(arguments.dropped)]
     for number, row in enumerate(rows, 1):
         if len(row) < 2 or not row[1].isdecimal():
@@ -102,15 +105,18 @@ def keep(arguments: argparse.Namespace) -> None:
 
 
 def pair(arguments: argparse.Namespace) -> None:
-    """Pairs without those that lack a side; ``tag`` is a word before each source (Caswell et al. 2019)."""
+    """Make pairs, without those that lack a side, and put a tag before each source (Caswell et al. 2019)."""
     tag = f"{arguments.tag} " if arguments.tag else ""
     whole = [pair for pair in parallel(arguments.source, arguments.target) if all(map(str.strip, pair))]
     _write_pairs(arguments.output, [(tag + source, target) for source, target in whole])
 
 
 def choose(arguments: argparse.Namespace) -> None:
-    """Of each line's translations the best by the search, or by BLEU against the reference (Kim and Rush 2016, section 3.3)
-    where there is one: the first lines have references. A line without a translation is left out."""
+    """Choose the best translation of each line, by the search or by BLEU against the reference.
+
+    BLEU follows Kim and Rush 2016, section 3.3. Only the first lines have references. A line without a translation is
+    skipped.
+    """
     references = [] if arguments.references is None else lines_of(arguments.references)
     chosen = []
     for number, (source, found) in enumerate(hypotheses_of(arguments.nbest, "text", str)):
@@ -122,21 +128,20 @@ def choose(arguments: argparse.Namespace) -> None:
 
 
 def nearest(texts: Sequence[str], reference: str) -> str:
-    """The text with the highest smoothed sentence BLEU; of equals the first."""
+    """Return the text with the highest smoothed sentence BLEU; the first one of equals."""
     bleu = BLEU(effective_order=True)
     return max(texts, key=lambda text: bleu.sentence_score(text, [reference]).score)
 
 
 def reversed_pairs(arguments: argparse.Namespace) -> None:
-    """What nmt-generate --score-reference reads: how well a model of the other direction explains each source."""
+    """Write the input of nmt-generate --score-reference, for a reverse model that scores each source."""
     pairs = parallel(arguments.source, arguments.target)
     lines = (json.dumps({"text": target, "reference": source}, ensure_ascii=False) for source, target in pairs)
     write(arguments.output, lines)
 
 
 def drop(arguments: argparse.Namespace) -> None:
-    """The pairs without the share of them whose score is lowest; their order stays. Sources and targets that are the same
-    as an earlier pair's are dropped too."""
+    """Drop the share of pairs with the lowest scores, and repeated pairs. The order stays."""
     if not 0 <= arguments.share < 1:
         raise UsageError(f"--share {arguments.share:g} must be at least 0 and less than 1")
     pairs = parallel(arguments.source, arguments.target)
@@ -155,35 +160,37 @@ def _write_pairs(outputs: Sequence[Path], pairs: Sequence[tuple[str, ...]]) -> N
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description="Work on lines of text between the commands of the pipeline.")
+    made = argparse.ArgumentParser(description="Process lines of text between the commands of the pipeline.")
     commands = made.add_subparsers(dest="command", required=True)
 
     def command(name: str, function: Any, *files: str, outputs: int = 1) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=function.__doc__.split("\n")[0])
         added.set_defaults(function=function)
         for file in files:
-            added.add_argument(f"--{file}", type=Path, required=True, help="file to read")
-        added.add_argument(
-            "--output", type=Path, required=True, nargs=None if outputs == 1 else outputs, help="written"
-        )
+            added.add_argument(f"--{file}", type=Path, required=True, help="input file")
+        added.add_argument("--output", type=Path, required=True, nargs=None if outputs == 1 else outputs, help="output")
         return added
 
     one = command("split", split, "source", "target")
-    one.add_argument("--languages", nargs=2, required=True, metavar=("SOURCE", "TARGET"), help="endings of the files")
-    one.add_argument("--lines", type=int, default=0, help="the first pairs alone; 0: all (0)")
+    one.add_argument(
+        "--languages", nargs=2, required=True, metavar=("SOURCE", "TARGET"), help="suffixes of the output files"
+    )
+    one.add_argument("--lines", type=int, default=0, help="number of first pairs to use; 0: all (0)")
     one.add_argument("--source-lines", type=int, default=0, help="pairs of which only the source is used (0)")
     one.add_argument("--target-lines", type=int, default=0, help="pairs of which only the target is used (0)")
-    one.add_argument("--longest", type=int, default=0, help="characters of a monolingual line that is kept; 0: any (0)")
-    one.add_argument("--only-source", type=Path, help="monolingual text in their place")
-    one.add_argument("--only-target", type=Path, help="monolingual text in their place")
+    one.add_argument("--longest", type=int, default=0, help="maximum characters of monolingual lines; 0: no limit (0)")
+    one.add_argument("--only-source", type=Path, help="monolingual text instead of --source-lines")
+    one.add_argument("--only-target", type=Path, help="monolingual text instead of --target-lines")
     command("keep", keep, "text", "dropped")
-    command("pair", pair, "source", "target", outputs=2).add_argument("--tag", default="", help="before each source")
+    command("pair", pair, "source", "target", outputs=2).add_argument(
+        "--tag", default="", help="word before each source"
+    )
     one = command("choose", choose, "nbest", outputs=2)
     one.add_argument("--references", type=Path, help="references of the first lines")
-    one.add_argument("--by", choices=("search", "bleu"), default="search", help="what chooses (search)")
+    one.add_argument("--by", choices=("search", "bleu"), default="search", help="criterion of the choice (search)")
     command("reversed", reversed_pairs, "source", "target")
     one = command("drop", drop, "scores", "source", "target", outputs=2)
-    one.add_argument("--share", type=float, default=0.05, help="share of the pairs that is dropped (0.05)")
+    one.add_argument("--share", type=float, default=0.05, help="share of pairs to drop (0.05)")
     return made
 
 

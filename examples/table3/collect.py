@@ -3,8 +3,8 @@
     python examples/table3/collect.py runs/table3/runs runs/table3
 
 Reads the sweep of run.sh, and writes ``runs.json``, ``results.json`` and ``images/table3.svg`` into the last folder.
-Perplexity per token and BLEU are from the last validation of each run, on the development set as in the paper. Runs in an
-existing ``runs.json`` stay, so that several machines can train the seeds.
+Perplexity per token and BLEU are from the last validation of each run, on the development set as in the paper. Runs in
+an existing ``runs.json`` stay, so that several machines can train the seeds.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _read_run(folder: Path, recipe: str) -> Run:
 
 
 def collected(file: Path, new: Sequence[Run]) -> list[Run]:
-    """Return the runs of a file and new ones, in the order of the table. A new run replaces the one of its row and seed."""
+    """Return the runs of a file and new ones in table order. A new run replaces the one of its row and seed."""
     runs = {(run.recipe, run.seed): run for run in [*_kept(file), *new]}
     return sorted(runs.values(), key=lambda run: (RECIPES.index(run.recipe), run.seed))
 

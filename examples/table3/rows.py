@@ -2,9 +2,9 @@
 
     python examples/table3/rows.py [--pieces 37000] [--results FILE]
 
-Prints the table at the paper's sizes: the options that turn ``recipe=vaswani_base`` (or ``vaswani_big``) into each row, and
-its exact number of parameters next to the published one, which is rounded to millions. --results stores the counts with a
-published figure in a file, see examples/results.py.
+Prints the table at the paper's sizes: the options that turn ``recipe=vaswani_base`` (or ``vaswani_big``) into each
+row, and its exact number of parameters next to the published one, which is rounded to millions. --results stores the
+counts with a published figure in a file, see examples/results.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ PIECES = 37_000  # "about 37,000" (section 5.1), one vocabulary for both languag
 class Row:
     """A row of the table.
 
-    Published figures are perplexity and BLEU on the development set newstest2013, and millions of parameters in some rows.
+    Published figures are perplexity and BLEU on the development set newstest2013, and millions of parameters in some
+    rows.
     """
 
     part: str
@@ -126,7 +127,7 @@ def results(rows: Sequence[Row], pieces: int) -> Iterator[Result]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Print Table 3 with exact numbers of parameters.")
-    parser.add_argument("--pieces", type=int, default=PIECES, help=f"size of the joint vocabulary in tokens ({PIECES})")
+    parser.add_argument("--pieces", type=int, default=PIECES, help=f"tokens of the joint vocabulary ({PIECES})")
     parser.add_argument("--results", type=Path, help="file of results (JSON) for the counts")
     given = parser.parse_args(arguments)
     try:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# All rows of Table 3 in miniature on Multi30k English-German: an eighth of the widths, half of the layers, three seeds each.
+# All rows of Table 3 in miniature on Multi30k English-German: an eighth of the widths, half of the layers, three seeds
+# each.
 #
 #     NMT_DATA=FOLDER examples/table3/run.sh [OUTPUT, default runs/table3]
 #

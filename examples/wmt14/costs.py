@@ -1,13 +1,13 @@
-"""Table 2 of "Attention Is All You Need": BLEU and training cost, as published, and ours beside it.
+"""Table 2 of "Attention Is All You Need": BLEU and training cost, published and ours.
 
-    python examples/wmt14/costs.py                                       counted from the models alone: nothing is trained
-    python examples/wmt14/costs.py runs/wmt14/en-de/base runs/wmt14/en-de/big    of finished runs of run.sh
+    python examples/wmt14/costs.py                                               counted from the models
+    python examples/wmt14/costs.py runs/wmt14/en-de/base runs/wmt14/en-de/big    finished runs of run.sh
 
-A run has two figures: operations counted from the model, and estimated from its time as the paper does, which needs the rate
-of the device (--device-tflops of nmt-train). Without a run the operations of a target token are counted on sentences of
---length pieces, and multiplied by the paper's 25,000 target tokens an update; --tflops and --devices forecast the hours that
-this takes (see examples/forecast.py for the rate assumed). With --results the figures are kept in a file, see
-examples/results.py.
+Nothing is trained. A run has two figures of its operations: counted from the model, and estimated from its time as in
+the paper. The estimate needs the rate of the device (--device-tflops of nmt-train). Without a run, the script counts
+the operations per target token on sentences of --length tokens, and multiplies them by the paper's 25,000 target
+tokens per update. --tflops and --devices then forecast the hours of training; examples/forecast.py explains the
+assumed rate. --results stores the figures in a file, see examples/results.py.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from nmt.storage.reading import read_json
 from nmt.testing.subjects import load_preset
 from nmt.training.setup.operations import SUSTAINED_TFLOPS
 
-TOKENS = 25_000  # of an update, on the target side
+TOKENS = 25_000  # target tokens per update
 SEARCH = "newstest2014, beam 4, alpha 0.6"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: BLEU and operations by pair of languages; None: not published."""
+    """A row of the table: published BLEU and operations, by language pair."""
 
     name: str
     bleu: dict[str, float]
@@ -65,7 +65,7 @@ PUBLISHED = (
 
 @dataclass(frozen=True)
 class Experiment:
-    """One of our models, with what the paper says of its training on eight P100."""
+    """One of our models, with the paper's updates and hours of training on eight P100."""
 
     name: str
     preset: str
@@ -78,7 +78,7 @@ class Experiment:
 
     @property
     def by_time(self) -> float:
-        """Operations by the paper's own arithmetic: time x devices x sustained rate."""
+        """Operations by the paper's formula: time x devices x sustained rate."""
         return self.hours * 3600 * 8 * SUSTAINED_TFLOPS["P100"] * 1e12
 
 
@@ -90,14 +90,14 @@ PIECES = {DE: 37_000, FR: 32_000}
 
 
 def counted(experiment: Experiment, pieces: int, length: int) -> float:
-    """Operations of training per target token on sentences of ``length`` pieces."""
+    """Return the training operations per target token on sentences of ``length`` tokens."""
     sizes = VocabularySizes(pieces, pieces, shared=True)
     return operations_per_token(load_preset(experiment.preset), sizes, length, length)
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Devices, and the 10^12 operations a second that each sustains."""
+    """Number of devices, and the rate that each sustains in 10^12 operations per second."""
 
     tflops: float
     devices: int
@@ -106,13 +106,13 @@ class Rate:
         return f"{self.tflops:g} TFLOPS" + (f" on each of {self.devices} devices" if self.devices > 1 else "")
 
     def hours(self, experiment: Experiment, count: float) -> str:
-        """Of training that takes ``count`` operations a target token."""
+        """Return the hours of training with ``count`` operations per target token."""
         return written(hours(count * TOKENS * experiment.updates, self.tflops, self.devices))
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a folder of run.sh holds."""
+    """Scores and training of an output folder of run.sh."""
 
     experiment: Experiment
     pair: str
@@ -122,7 +122,7 @@ class Run:
 
     @classmethod
     def read(cls, folder: Path) -> Run:
-        named = Path(os.path.abspath(folder))  # a link to another disk keeps its name
+        named = Path(os.path.abspath(folder))  # resolve() would lose the name of a symbolic link
         model, pair = named.name, named.parent.name
         if model not in EXPERIMENTS or pair not in PIECES:
             raise UsageError(f"{folder} is not a folder of run.sh; name one such as runs/wmt14/en-de/base (PAIR/MODEL)")
@@ -133,7 +133,7 @@ class Run:
 
 
 def read_scores(file: Path) -> dict[str, dict[str, Any]]:
-    """By metric; none if there is no such file."""
+    """Return the scores by metric; an empty mapping if the file does not exist."""
     if not file.exists():
         return {}
     try:
@@ -150,7 +150,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def power(operations: float, digits: int = 2) -> str:
-    """As the paper writes them: 3.3e18."""
+    """Format operations as in the paper: 3.3e18."""
     return f"{operations:.{digits - 1}e}".replace("e+", "e").replace("e0", "e")
 
 
@@ -164,7 +164,7 @@ def published() -> str:
 
 
 def of_counts(counts: dict[tuple[str, str], float], rate: Rate) -> str:
-    """``counts``: operations a target token, by model and pair."""
+    """Return the table of counts. ``counts``: operations per target token, by model and language pair."""
     head = [
         "counted, not trained",
         "updates",
@@ -207,7 +207,7 @@ def of_runs(runs: Sequence[Run]) -> str:
 
 
 def results_of_others() -> Iterator[Result]:
-    """The systems that the paper compares with, as published."""
+    """Yield the published figures of the systems that the paper compares with."""
     for row in [row for row in PUBLISHED if not row.name.startswith("Transformer")]:
         for metric, figures in (("BLEU (paper's)", row.bleu), ("training FLOPs", row.flops)):
             for pair, figure in figures.items():
@@ -215,7 +215,7 @@ def results_of_others() -> Iterator[Result]:
 
 
 def results_of_counts(counts: dict[tuple[str, str], float], length: int, rate: Rate) -> Iterator[Result]:
-    """Also the scores that are published, not run."""
+    """Yield the counted operations, and the published scores as not run."""
     for (model, pair), count in counts.items():
         experiment = EXPERIMENTS[model]
         row, stated = f"{experiment.name}, {pair}", experiment.published
@@ -258,13 +258,11 @@ def results_of_runs(runs: Sequence[Run]) -> Iterator[Result]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Print table 2 as published, and ours.")
-    parser.add_argument("runs", type=Path, nargs="*", help="folders of run.sh, such as runs/wmt14/en-de/base")
-    parser.add_argument(
-        "--length", type=int, default=30, help="tokens of the sentence that operations are counted on (30)"
-    )
+    parser = argparse.ArgumentParser(description="Print Table 2 as published, and ours.")
+    parser.add_argument("runs", type=Path, nargs="*", help="output folders of run.sh, such as runs/wmt14/en-de/base")
+    parser.add_argument("--length", type=int, default=30, help="length of the sentences for the count in tokens (30)")
     add_rate(parser)
-    parser.add_argument("--results", type=Path, help="file of results (JSON) to keep the figures in")
+    parser.add_argument("--results", type=Path, help="file of results (JSON) for the figures")
     given = parser.parse_args(arguments)
     if given.length < 2:
         parser.error(f"--length {given.length} leaves no room for a token and the end of a sentence; give 2 or more")
@@ -285,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def count_all(length: int) -> dict[tuple[str, str], float]:
-    """By model and pair of languages."""
+    """Return the operations per target token, by model and language pair."""
     return {
         (model, pair): counted(experiment, PIECES[pair], length)
         for pair in PIECES

@@ -1,10 +1,9 @@
-"""The archives of WMT 2014 for one pair of languages, downloaded to a folder and checked.
+"""Download the archives of WMT 2014 for one language pair to a folder, and check them.
 
     python examples/wmt14/download.py en-de runs/wmt14/archives
 
-What lies in the folder already is only checked; a download that was interrupted goes on where it stopped, by an HTTP range
-request. With --offline nothing is downloaded. Which archives there are, with their sizes and checksums and where these are
-published, is said by archives.json.
+Archives that are already in the folder are only checked. An interrupted download resumes with an HTTP range request.
+--offline downloads nothing. archives.json lists the archives with their sizes and checksums, and the source of these.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from nmt.storage.files import explained_os_errors
 
 LIST = Path(__file__).resolve().parent / "archives.json"
 PAIRS = ("en-de", "en-fr")
-ATTEMPTS = 5  # in a row that bring nothing new
-WAIT = 2.0  # seconds before the second of them; each later one waits twice as long
+ATTEMPTS = 5  # attempts in a row without new bytes
+WAIT = 2.0  # seconds before the second attempt; each later one waits twice as long
 TIMEOUT = 60.0  # seconds without a byte
 BLOCK = 2**20
 
@@ -41,7 +40,7 @@ logger = logging.getLogger("wmt14")
 
 @dataclass(frozen=True)
 class Archive:
-    """A file to download. What no source publishes of it is None, and is not checked."""
+    """A file to download. Size and checksums that no source publishes are None and are not checked."""
 
     name: str
     url: str
@@ -65,14 +64,14 @@ class Archive:
 
     @property
     def checksum(self) -> tuple[str, str] | None:
-        """Its kind, and the digits."""
+        """Kind and digits of the checksum; None if no checksum is published."""
         if self.sha256 is not None:
             return "sha256", self.sha256
         return None if self.md5 is None else ("md5", self.md5)
 
 
 def read_list(path: Path, pair: str) -> list[Archive]:
-    """The archives of a pair of languages."""
+    """Return the archives of a language pair."""
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
         archives = [Archive(**{**entry, "pairs": tuple(entry["pairs"])}) for entry in entries]
@@ -88,7 +87,7 @@ def read_list(path: Path, pair: str) -> list[Archive]:
 
 
 def fault_of(archive: Archive, path: Path) -> str | None:
-    """What is wrong with a file, in words; None if it is the archive."""
+    """Return the difference of a file from the archive in words; None if it is the archive."""
     size = path.stat().st_size
     if archive.size is not None and size != archive.size:
         return f"it has {size:,} bytes and should have {archive.size:,}"
@@ -104,7 +103,7 @@ def fault_of(archive: Archive, path: Path) -> str | None:
 
 
 def fetch(archive: Archive, folder: Path, *, offline: bool = False, wait: float = WAIT) -> Path:
-    """The archive in the folder, downloaded unless it is there."""
+    """Return the path of the archive in the folder. Download it if it is missing."""
     path, part = folder / archive.name, folder / f"{archive.name}.part"
     if path.exists():
         fault = fault_of(archive, path)
@@ -130,7 +129,7 @@ def fetch(archive: Archive, folder: Path, *, offline: bool = False, wait: float 
 
 
 def download(archive: Archive, part: Path, wait: float) -> None:
-    """All of it to ``part``, in as many requests as are needed."""
+    """Download the whole archive to ``part``, in as many requests as needed."""
     idle = 0
     with show_progress(ProgressStyle.auto, archive.name, "bytes", archive.size) as count:
         count(_size(part))
@@ -159,17 +158,17 @@ def _size(path: Path) -> int:
 
 
 def _request(archive: Archive, part: Path, count: Count) -> bool:
-    """One request for what is missing. Whether all of it is there now."""
+    """Request the missing bytes once. Return whether the file is complete now."""
     have = _size(part)
     request = urllib.request.Request(archive.url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
         answer = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # no byte comes after these: whether they are the archive is checked
+        if error.code == 416 and have:  # no more bytes exist; the caller checks the file
             return True
         raise
     with answer:
-        whole = answer.status != 206  # the server knows no ranges: from the begin
+        whole = answer.status != 206  # the server does not support ranges: start over
         if whole:
             count(-have)
             have = 0
@@ -178,7 +177,7 @@ def _request(archive: Archive, part: Path, count: Count) -> bool:
             file = part.open("wb" if whole else "ab", buffering=0)
         with file:
             while block := answer.read(BLOCK):
-                with explained_os_errors(part):  # errors of the disk are no reason to ask again
+                with explained_os_errors(part):  # a disk error causes no new request
                     _write(file, block)
                 count(len(block))
                 have += len(block)
@@ -186,14 +185,14 @@ def _request(archive: Archive, part: Path, count: Count) -> bool:
 
 
 def _write(file: io.FileIO, block: bytes) -> None:
-    """All of it: one call writes as much as there is room for."""
+    """Write the whole block. One call may write only the part that fits."""
     rest = memoryview(block)
     while rest:
         rest = rest[file.write(rest) :]
 
 
 def _total(answer: http.client.HTTPResponse, have: int) -> int | None:
-    """How long the server says that the whole file is."""
+    """Return the size of the whole file by the headers of the server; None if they have none."""
     ranged = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", answer.headers.get("Content-Range", ""))
     if ranged is not None:
         if int(ranged[1]) != have:
@@ -206,9 +205,11 @@ def _total(answer: http.client.HTTPResponse, have: int) -> int | None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Download and check the archives of WMT 2014.")
     parser.add_argument("pair", choices=PAIRS)
-    parser.add_argument("folder", type=Path, help="where the archives are, or will be")
-    parser.add_argument("--offline", action="store_true", help="download nothing: all archives must be there")
-    parser.add_argument("--list", type=Path, default=LIST, help="other archives (JSON), as archives.json has them")
+    parser.add_argument("folder", type=Path, help="folder of the archives")
+    parser.add_argument("--offline", action="store_true", help="download nothing; all archives must be in the folder")
+    parser.add_argument(
+        "--list", type=Path, default=LIST, help="list of archives (JSON), in the format of archives.json"
+    )
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:

@@ -1,10 +1,11 @@
-"""The text of WMT 2014 for one pair of languages, taken out of the archives: plain files with a sentence on each line.
+"""Extract the text of WMT 2014 for one language pair from the archives, as plain files with one sentence per line.
 
     python examples/wmt14/extract.py en-de runs/wmt14/archives runs/wmt14/en-de/text
 
-Of each archive only the members that are needed are read, to files whose names this script chooses: no path of an archive
-is used. Training text stays as it is, bytes and all; of the test set the segments of its SGML are taken, and entities (&amp;
-and the like) become characters. Both sides of a text must have as many lines. Texts that are there already are left alone.
+The script reads only the needed members of each archive. It chooses the names of the output files and uses no path of
+an archive. Training text stays unchanged, byte for byte. The test set becomes the segments of its SGML, with entities
+such as &amp; converted to characters. Both sides of a text must have the same number of lines. Existing texts are
+skipped.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg\s*>", re.DOTALL | re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Text:
-    """Both sides of a text, and where they are: {0} is a side's language, {1} the pair as members are called by it."""
+    """Both sides of a text: their archive and members.
+
+    In a member, {0} is the language of the side, and {1} the language pair as in the names of the archive.
+    """
 
     name: str
     archive: str
@@ -40,11 +44,11 @@ class Text:
 
     @classmethod
     def plain(cls, name: str, archive: str, member: str) -> Text:
-        """Of members whose names differ by the language alone."""
+        """Return a text whose member names differ only in the language."""
         return cls(name, archive, member, member)
 
     def members(self, pair: str) -> dict[str, str]:
-        """By language the member of the archive."""
+        """Return the member of the archive for each language."""
         source, target = pair.split("-")
         among = f"{target}-{source}"
         return {source: self.source.format(source, among), target: self.target.format(target, among)}
@@ -70,7 +74,7 @@ TEXTS = {
 
 
 def extract(pair: str, archives: Path, folder: Path) -> Iterator[tuple[str, int | None]]:
-    """Each text with its number of lines, once it is there; None: it was there before."""
+    """Extract the texts. Yield each text with its number of lines; None: it existed before."""
     folder.mkdir(parents=True, exist_ok=True)
     for text in TEXTS[pair]:
         files = {language: folder / f"{text.name}.{language}" for language in text.members(pair)}
@@ -81,7 +85,10 @@ def extract(pair: str, archives: Path, folder: Path) -> Iterator[tuple[str, int 
 
 
 def _extract_text(text: Text, pair: str, archive: Path, files: dict[str, Path]) -> int:
-    """Both files take their names together, when both are complete and of one length."""
+    """Extract both sides and return their number of lines.
+
+    Both files get their final names only after both are complete and have the same length.
+    """
     members = text.members(pair)
     parts = {language: file.with_name(f"{file.name}.part") for language, file in files.items()}
     counts = copy_members(archive, {members[language]: parts[language] for language in members})
@@ -95,7 +102,10 @@ def _extract_text(text: Text, pair: str, archive: Path, files: dict[str, Path]) 
 
 
 def copy_members(archive: Path, wanted: dict[str, Path]) -> dict[str, int]:
-    """Members of an archive, copied to files: how many lines each has. The archive is read once, up to the last of them."""
+    """Copy members of an archive to files. Return the number of lines of each.
+
+    The archive is read once, up to the last of these members.
+    """
     counts: dict[str, int] = {}
     try:
         with tarfile.open(archive, "r|*") as stream:
@@ -120,7 +130,7 @@ def copy_members(archive: Path, wanted: dict[str, Path]) -> dict[str, int]:
 
 
 def _copy(content: IO[bytes], name: str, path: Path) -> int:
-    """How many lines were written; a last one without an end counts, and gets one."""
+    """Write the content and return the number of lines. A last line without a newline counts, and gets one."""
     lines, last = 0, b"\n"
     with path.open("wb") as file:
         for block in _blocks(content, name):
@@ -151,16 +161,16 @@ def _blocks(content: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def segments(sgml: str) -> Iterable[str]:
-    """The sentences of a test set, in order. The files are no XML that a parser would read: some hold a bare "&"."""
+    """Yield the sentences of a test set, in order. An XML parser would fail, because some files have a bare "&"."""
     for segment in _SEGMENT.findall(sgml):
         yield " ".join(html.unescape(segment).split())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Take the text of WMT 2014 out of its archives.")
+    parser = argparse.ArgumentParser(description="Extract the text of WMT 2014 from its archives.")
     parser.add_argument("pair", choices=sorted(TEXTS))
     parser.add_argument("archives", type=Path, help="folder of the archives")
-    parser.add_argument("text", type=Path, help="folder to write to")
+    parser.add_argument("text", type=Path, help="folder for the text files")
     given = parser.parse_args(arguments)
     try:
         for name, lines in extract(given.pair, given.archives, given.text):

@@ -3,11 +3,12 @@
 #
 #     examples/wmt14/run.sh MODEL PAIR [FOLDER, default runs/wmt14] [OPTION OF nmt-train ...]
 #
-# MODEL is base or big, and PAIR is en-de or en-fr. Run it again to resume an interrupted run: downloads, extraction and
-# training resume; an incomplete corpus and the translations are made again. Variables, with their defaults in parentheses:
+# MODEL is base or big, and PAIR is en-de or en-fr. Run it again to resume an interrupted run: downloads, extraction
+# and training resume; an incomplete corpus and the translations are made again. Variables, with their defaults in
+# parentheses:
 #
 #     DEVICES=4                  number of GPUs of this machine (1); the updates are the same with 1, 2, 4 and 8
-#     ARCHIVES=FOLDER            folder of the archives, also for downloads (archives in the third argument)
+#     ARCHIVES=FOLDER            folder of the archives, also for downloads (archives/ in the third argument)
 #     OFFLINE=1                  download nothing
 #     ARCHIVE_LIST=FILE          list of archives (archives.json next to this script)
 #     PIECES=8000                vocabulary size in tokens (37,000 for en-de, 32,000 for en-fr)

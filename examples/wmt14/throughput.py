@@ -1,11 +1,12 @@
-"""Speed and memory of the base and the big model, and a row of Table 3 at full size: what throughput.sh trained.
+"""Report speed and memory of the base and the big model, and a row of Table 3 at full size, for throughput.sh.
 
     python examples/wmt14/throughput.py invent runs/throughput/text --pairs 200000 --words 37000
     python examples/wmt14/throughput.py report runs/throughput --results runs/throughput/results.json
 
-``invent`` writes sentences of invented words, 29 in the mean: speed depends on lengths and on the size of the vocabulary,
-not on meaning. ``report`` reads the run folders. Speed is the median over the records of a run, without the first one, which
-holds what is done once. The operations of a target token, times the speed, are the rate that examples/forecast.py asks for.
+``invent`` writes sentences of invented words, 29 on average: speed depends on lengths and on the size of the
+vocabulary, not on meaning. ``report`` reads the run folders. Speed is the median over the log records of a run without
+the first one, which includes one-time work. The operations per target token times the speed are the rate (--tflops) of
+examples/forecast.py.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.reporting.run_record import RunRecord
 from nmt.storage.files import explained_os_errors
 
-MEAN_LENGTH = 29.0  # words of a sentence
-SHAPE = 0.6  # how unequal they are: the standard deviation of the logarithm
+MEAN_LENGTH = 29.0  # words per sentence
+SHAPE = 0.6  # standard deviation of the logarithm of the length
 LONGEST = 250
-BASE, ROW = "base_row", "c_2_layers"  # folders of the pair
+BASE, ROW = "base_row", "c_2_layers"  # run folders of the base model and of the row of Table 3
 
 
 def invent(folder: Path, pairs: int, words: int) -> None:
-    """Both sides of ``train``. Each word occurs; the n-th of them has a share of 1/n, as in natural text."""
+    """Write both sides of ``train``. Each word occurs; the share of the n-th word follows 1/n, as in real text."""
     chance = np.random.default_rng(1)
     shares = 1 / np.arange(1, words + 1)
     with explained_os_errors(folder):
@@ -53,14 +54,14 @@ def invent(folder: Path, pairs: int, words: int) -> None:
 
 @dataclass(frozen=True)
 class Speed:
-    """Of a finished run."""
+    """Speed and memory of a finished run."""
 
     model: str
     folder: Path
     tokens_per_second: float
     memory_gb: float
-    batches: int | None  # their largest size, in tokens; None: not known
-    tflops: float | None  # 10^12 operations a second of one device; None: they were not counted
+    batches: int | None  # maximum batch size in tokens; None: unknown
+    tflops: float | None  # 10^12 operations per second of one device; None: not counted
 
     @classmethod
     def read(cls, folder: Path) -> Speed:
@@ -77,7 +78,7 @@ class Speed:
 
 
 def table(speeds: Sequence[Speed]) -> str:
-    """In Markdown."""
+    """Return the table in Markdown."""
     lines = [
         "| model | hardware | target tokens a second | GB of memory a process | TFLOPS a device |",
         "|---|---|---|---|---|",
@@ -103,7 +104,7 @@ def results_of_speeds(speeds: Sequence[Speed]) -> Iterator[Result]:
 
 @dataclass(frozen=True)
 class Pair:
-    """Perplexities of the base model and of a row of Table 3, after as many updates."""
+    """Perplexities of the base model and of a row of Table 3, after the same number of updates."""
 
     update: int
     base: float
@@ -122,7 +123,7 @@ class Pair:
         return cls(int(last), base[last], row[last])
 
     def figures(self) -> Iterator[tuple[str, float, float]]:
-        """Of both: the row's name, and its perplexity as published and found."""
+        """Yield name, published perplexity and measured perplexity of both rows."""
         for recipe, ours in (("base", self.base), (ROW, self.row)):
             row = next(row for row in ROWS if row.recipe == recipe)
             yield row.title, row.perplexity, ours
@@ -158,15 +159,17 @@ def report(folder: Path, results: Path | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Invent text to time training with, and report what was timed.")
+    parser = argparse.ArgumentParser(
+        description="Write text to measure training speed with, and report the measurements."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     text = commands.add_parser("invent", help="write sentences of invented words")
-    text.add_argument("folder", type=Path, help="where train.en and train.de are written to")
-    text.add_argument("--pairs", type=int, default=200_000, help="how many (200000)")
-    text.add_argument("--words", type=int, default=37_000, help="how many different words (37000)")
+    text.add_argument("folder", type=Path, help="folder for train.en and train.de")
+    text.add_argument("--pairs", type=int, default=200_000, help="number of sentence pairs (200000)")
+    text.add_argument("--words", type=int, default=37_000, help="number of different words (37000)")
     shown = commands.add_parser("report", help="print speed, memory and perplexities")
-    shown.add_argument("folder", type=Path, help="folder of throughput.sh")
-    shown.add_argument("--results", type=Path, help="file of results (JSON) to keep the figures in")
+    shown.add_argument("folder", type=Path, help="output folder of throughput.sh")
+    shown.add_argument("--results", type=Path, help="file of results (JSON) for the figures")
     given = parser.parse_args(arguments)
     try:
         if given.command == "report":

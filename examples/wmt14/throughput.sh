@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Training speed and memory of the base and the big model on this machine. With HOURS, the script also trains a row of Table 3
-# and the base model for comparison, both at full size:
+# Training speed and memory of the base and the big model on this machine. With HOURS, the script also trains a row of
+# Table 3 and the base model for comparison, both at full size:
 #
 #     examples/wmt14/throughput.sh [FOLDER, default runs/throughput] [OPTION OF nmt-train ...]
 #
-# Run it again to resume an interrupted run: each model trains for the rest of its time. FOLDER/results.json has the results.
-# Variables, with their defaults in parentheses:
+# Run it again to resume an interrupted run: each model trains for the rest of its time. FOLDER/results.json has the
+# results. Variables, with their defaults in parentheses:
 #
 #     DEVICES=4                  number of GPUs of this machine (1)
 #     MINUTES=5                  training time of base and of big in minutes, each (5)
 #     CORPUS=FOLDER              corpus of run.sh, such as runs/wmt14/en-de/corpus (invented sentences)
-#     HOURS=2                    training time on CORPUS in hours, for the base model and for the one with two layers, each (0)
+#     HOURS=2                    training time of the base model and of the one with two layers on CORPUS in hours, each (0)
 #     PAIRS=200000               number of invented sentence pairs (200,000)
 #     PIECES=37000               vocabulary size of the invented sentences in tokens (37,000)
 set -euo pipefail

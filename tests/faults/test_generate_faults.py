@@ -215,7 +215,7 @@ def test_link_as_output_stays_and_its_file_is_replaced(model, tmp_path):
 def test_path_of_nothing_but_colons_is_refused(model):
     status, complaint = refused("--path", ":")
     assert status == 2
-    assert "names no model" in complaint
+    assert "does not name a model" in complaint
 
 
 def test_dash_as_input_is_standard_input(model):

@@ -1,8 +1,8 @@
 """The LSTM baseline of Graves, Wayne and Danihelka 2014, arXiv:1410.5401, section 4.
 
-One stack of layers reads the source and then writes the answer. Its only inputs for the answer are the end of the source and
-bos. Symbols are bits in the input and the output, as in nmt's Neural Turing Machine. Importing this package registers the
-model `stacked_lstm`.
+One stack of layers reads the source and then writes the answer. Its only inputs for the answer are the end of the
+source and bos. Symbols are bits in the input and the output, as in nmt's Neural Turing Machine. Importing this package
+registers the model `stacked_lstm`.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
 E input channels, H hidden size, P layers, D = P H.
@@ -82,7 +82,7 @@ class TrainedStart(LSTMLayer):
 
 @models.register("stacked_lstm", StackedLSTMConfig)
 class StackedLSTM(EncoderDecoder):
-    """Every layer sees the input and the layer below; the output layer sees every layer (Graves 2013, arXiv:1308.0850)."""
+    """Each layer sees the input and the layer below; the output layer sees all layers (Graves, arXiv:1308.0850)."""
 
     def __init__(self, config: StackedLSTMConfig, sizes: VocabularySizes) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class StackedLSTM(EncoderDecoder):
         return StepOutput(memory.output.logits(outputs[:, 0]), False, StackState(states))
 
     def _answer(self, tokens: Tensor, states: States) -> tuple[Tensor, States]:
-        """Run the layers on target tokens from these states. [N, T] -> [N, T, D]. The only input is bos, not the answer."""
+        """Run the layers on target tokens from these states. [N, T] -> [N, T, D]. Only bos is an input."""
         inputs = self.target_embedding(tokens) * (tokens == BOS)[..., None]
         return self._stack(inputs, lambda layer, x, number: layer(x, states[number]))
 

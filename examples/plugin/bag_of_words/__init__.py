@@ -1,7 +1,7 @@
 """A plugin in one file: an encoder that ignores word order, and a GRU decoder.
 
-The encoder is the mean of the source embeddings, so it cannot tell "dog bites man" from "man bites dog". As a baseline, it
-shows how much a task needs word order. Importing this package registers the model `bag_of_words`.
+The encoder is the mean of the source embeddings, so it cannot tell "dog bites man" from "man bites dog". As a
+baseline, it shows how much a task needs word order. Importing this package registers the model `bag_of_words`.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, S source positions, T target positions, M real target positions,
 D model width, L layers of the decoder, V vocabulary.
