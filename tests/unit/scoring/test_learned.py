@@ -21,7 +21,9 @@ def test_sources_are_asked_for_before_anything_runs(
     scorer = scorers.build(scorers.config_class(metric)(), TextOptions())
     with pytest.raises(UsageError, match=f"the metric '{metric}' needs the sources: nmt-score --src FILE"):
         scorer(["a"], [["a"]])
-    with pytest.raises(UsageError, match=f"validation.metrics={metric} needs the sources, which only nmt-score provides"):
+    with pytest.raises(
+        UsageError, match=f"validation.metrics={metric} needs the sources, which only nmt-score provides"
+    ):
         build_scorers(ValidationConfig(metrics=[metric]))
 
 
