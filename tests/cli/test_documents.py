@@ -145,7 +145,7 @@ def test_a_quick_start_has_the_settings_of_the_experiment_whose_score_it_states(
 def test_a_quick_start_states_the_score_of_the_results_page(document: str) -> None:
     (score,) = re.findall(r"^BLEU\S* = (\d+\.\d+)", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE)
     results = (ROOT / "docs/results/index.md").read_text(encoding="utf-8")
-    (row,) = re.findall(r"^\| quick start.*", results, flags=re.MULTILINE)
+    (row,) = re.findall(r"^\| quick start:.*", results, flags=re.MULTILINE)
     assert score in [cell.strip() for cell in row.split("|")]
 
 

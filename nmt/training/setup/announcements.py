@@ -34,7 +34,7 @@ def tell_sizes(config: TrainConfig, datasets: Datasets, batches: TrainingBatches
     name, size = models.name_of(type(config.model)), sum(parameter.numel() for parameter in model.parameters())
     pair, pairs, updates = datasets.pair, len(datasets.train), batches.updates_in_epoch(1)
     source, target = len(pair.source.vocabulary), len(pair.target.vocabulary)
-    logger.info(f"{name} with {size:,} parameters, vocabularies of {source} and {target} tokens")
+    logger.info(f"{name} with {size:,} parameters, vocabularies of {source:,} and {target:,} tokens")
     logger.info(
         f"{quantity(pairs, 'training pair')} from {pair.source_lang} to {pair.target_lang}, "
         f"{quantity(updates, 'update')} an epoch"
