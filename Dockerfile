@@ -19,7 +19,7 @@ RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source
 FROM python:${PYTHON}-slim
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY constraints.txt /constraints.txt
-RUN python -m pip install --no-cache-dir --constraint /constraints.txt --index-url "$TORCH_INDEX" torch
+RUN python -m pip install --no-cache-dir --index-url "$TORCH_INDEX" "$(grep '^torch==' /constraints.txt)"
 COPY --from=build /wheels /wheels
 RUN python -m pip install --no-cache-dir --constraint /constraints.txt "$(echo /wheels/*.whl)[serve]"
 RUN useradd --create-home nmt

@@ -66,7 +66,7 @@ docs: .venv/.docs
 
 wheel: .venv/.docs
 	rm -rf dist
-	$(BIN)/python -m build --outdir dist
+	NMT_REQUIRE_NATIVE=1 $(BIN)/python -m build --outdir dist
 
 # Lines and branches of nmt and nmt_cli that `make test` runs, in all of its processes. Report: .coverage-report.txt
 coverage: $(INSTALLED)

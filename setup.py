@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ native = Extension(
     define_macros=[("NMT_SOURCES", f'"{BUILT_FROM}"')],
     extra_compile_args=["-O3", "-fopenmp-simd", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"],
     libraries=["m"],
-    optional=True,  # without a C compiler, nmt works but translates more slowly
+    # Without a C compiler, nmt works but translates more slowly. A wheel for others must have it.
+    optional="NMT_REQUIRE_NATIVE" not in os.environ,
 )
 
 commands: dict[str, Any] = {"build_ext": BuildLibrary, "bdist_wheel": PlatformWheel}

@@ -8,13 +8,11 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import platform
 import select
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -55,6 +53,7 @@ from nmt_cli.process import (
     say,
     use_utf8,
 )
+from nmt_cli.versions import versions
 
 if TYPE_CHECKING:
     from nmt.config.composing.hydra_bridge import HydraApplication
@@ -98,15 +97,6 @@ def launch(config_class: type[Config], run: Callable[[Config], float | None]) ->
     _Launcher(config_class, run).start(sys.argv[1:])
 
 
-def _versions() -> str:
-    """Describe what nmt runs on, without importing torch."""
-    from nmt.native.library import processor
-
-    packages = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "hydra-core"))
-    c_part = f"used, with {processor()} instructions" if processor() else "not built here, or switched off"
-    return f"Python {platform.python_version()}, {packages}; C part: {c_part}"
-
-
 class _Launcher:
     """One start of one command. A launcher of a sweep copies it to other processes."""
 
@@ -123,7 +113,7 @@ class _Launcher:
 
     def start(self, argv: list[str]) -> None:
         if "--version" in argv:
-            print(f"{self._program} {nmt.__version__}\n{_versions()}")
+            print(f"{self._program} {nmt.__version__}\n{versions()}")
             return
         try:
             with leaving_on_signals():

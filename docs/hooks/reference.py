@@ -301,9 +301,9 @@ def _python() -> str:
 
 def _text(text: str) -> str:
     """Escape what Markdown would take for markup: flags, placeholders and HTML."""
-    text = html.escape(text, quote=False)
-    text = re.sub(r"(?<![`\w])(--[a-z][\w-]*)", r"`\1`", text)
-    return text.replace("*", "\\*").replace("_", "\\_") if "`" not in text else text
+    text = re.sub(r"(?<![`\w])(--[a-z][\w-]*)", r"`\1`", html.escape(text, quote=False))
+    pieces = re.split(r"(`[^`]*`)", text)
+    return "".join(piece if piece.startswith("`") else re.sub(r"([*_])", r"\\\1", piece) for piece in pieces)
 
 
 def _cell(text: str) -> str:

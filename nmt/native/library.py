@@ -52,6 +52,10 @@ def _load() -> tuple[ctypes.CDLL, str] | None:
         raise UsageError(f"{SWITCH}={limit} is unknown; choose one of off, {', '.join(PROCESSORS)}")
     path = FOLDER / "_native.so"
     if not path.exists():
+        if any(FOLDER.glob("_native.*.so")):  # of a version that named the library after Python's
+            logger.warning(
+                "the C part of nmt is of an earlier version and is ignored; install nmt again (pip install -e .)"
+            )
         return None
     try:
         loaded = ctypes.CDLL(str(path))

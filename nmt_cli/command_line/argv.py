@@ -42,6 +42,7 @@ HYDRA_SHORT = {
     "-cn": "--config-name",
     "-cd": "--config-dir",
 }
+HELP_TOPICS = frozenset({"all", "options", "presets", "syntax"})  # of --help, with sections, groups and options
 # With one of these the command prints something, often into a pager or `head`, and ends.
 PRINTING_FLAGS = frozenset({"--help", "--hydra-help", "--version", "--cfg", "--info"})
 # Hydra's flags that say what a command does. They exclude each other.
@@ -254,10 +255,16 @@ class _Rewriter:
         return value
 
     def _topic(self) -> str:
-        """Take the next argument if it is a topic of --help: neither a flag, nor an override, nor a file."""
-        if not self._waiting or self._is_flag(self._waiting[-1]) or self._is_override(self._waiting[-1]):
+        """Take the next argument if it is a topic of --help: a section, a group or an option. A file is none, unless it is
+        named like a section. A flag is the topic if it is the last word."""
+        if not self._waiting:
             return ""
-        return "" if os.path.exists(self._waiting[-1]) else self._waiting.pop()
+        word = self._waiting[-1]
+        if self._is_flag(word) or self._is_override(word):
+            return self._waiting.pop() if len(self._waiting) == 1 and word in self._grammar.flags else ""
+        is_section = word in self._grammar.groups | self._grammar.names | HELP_TOPICS
+        is_path = "/" in word or word == "-" or os.path.exists(word)
+        return self._waiting.pop() if is_section or not is_path else ""
 
     def _is_flag(self, argument: str) -> bool:
         """Whether an argument is ``--x``, or a dash and one or two letters. Other dashes are numbers or stdin."""

@@ -68,7 +68,7 @@ LONG_DOCUMENTS = {
     for page in ("multilingual", "objectives", "optimizers", "sweeps", *(f"migrate/{name}" for name in OTHER_TOOLKITS))
 }
 # Documents whose Python blocks share their names; tests/test_python_page.py runs them.
-PYTHON_PAGES = {"docs/how-to/python.md"}
+PYTHON_PAGES = {"docs/how-to/python.md"}  # it has no shell commands
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,10 @@ def text_of(document: str) -> str:
 
 def commands_of(document: str) -> list[str]:
     return list(shell_lines(text_of(document)))
+
+
+def test_pages_whose_python_is_run_elsewhere_have_no_shell_commands() -> None:
+    assert not [line for document in PYTHON_PAGES for line in commands_of(document)]
 
 
 def runs_something(text: str) -> bool:
@@ -280,6 +284,11 @@ def test_comments_for_tests_stand_where_they_have_an_effect(path: Path) -> None:
     commands = {*SHELL_LANGUAGES, "python"}
     left_out = [block for block in blocks_of(text) if block.left_out is not None and block.language in commands]
     assert text.count("<!--") == len(left_out) + (1 if prepared_names(text) else 0)
+    fences = re.findall(r"^[\s>]*(?:```|~~~)", text, flags=re.MULTILINE)
+    assert len(fences) == 2 * len(list(blocks_of(text))), "a block is not recognized"
+    for block in left_out:
+        for name in re.findall(r"tests/[\w/.]+\.py", block.left_out or ""):
+            assert (ROOT / name).exists(), name
     if prepared_names(text):
         assert runs_something(text)
 

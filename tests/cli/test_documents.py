@@ -143,10 +143,13 @@ def test_a_quick_start_has_the_settings_of_the_experiment_whose_score_it_states(
 
 @pytest.mark.parametrize("document", QUICK_STARTS)
 def test_a_quick_start_states_the_score_of_the_results_page(document: str) -> None:
-    (score,) = re.findall(r"^BLEU\S* = (\d+\.\d+)", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = (ROOT / document).read_text(encoding="utf-8")
+    (score,) = re.findall(r"^BLEU\S* = (\d+\.\d+)", text, flags=re.MULTILINE)
     results = (ROOT / "docs/results/index.md").read_text(encoding="utf-8")
     (row,) = re.findall(r"^\| quick start:.*", results, flags=re.MULTILINE)
     assert score in [cell.strip() for cell in row.split("|")]
+    (signature,) = re.findall(r"^BLEU\|(\S+)\|version", text, flags=re.MULTILINE)
+    assert signature in results
 
 
 def test_the_index_of_the_examples_has_every_folder_and_is_linked() -> None:

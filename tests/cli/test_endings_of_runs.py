@@ -62,7 +62,7 @@ def test_a_run_says_what_it_is_going_to_do_before_its_first_update(
     start = said[:first]
     patterns = [
         f"training lstm on {re.escape(str(copy_corpus))}; run folder: {re.escape(str(run))}",
-        r"lstm with [\d,]+ parameters, vocabularies of \d+ and \d+ tokens",
+        r"lstm with [\d,]+ parameters, vocabularies of [\d,]+ and [\d,]+ tokens",
         r"\d+ training pairs from \w+ to \w+, \d+ updates? an epoch",
         r"forecast on cpu with \d threads?, .*: 500 updates in .*; [\d.]+ GB of memory, [\d.]+ GB for each checkpoint",
     ]

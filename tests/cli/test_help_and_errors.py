@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nmt.config.composing.programs import program_of
+from nmt.errors import UsageError
 from nmt.native.library import processor
 from nmt_cli.command_line.programs import COMMANDS
 from tests.commands import run_copy
@@ -119,6 +120,18 @@ def test_version_names_the_program_and_what_it_runs_on(command: str, tmp_path: P
     versions = f"torch {metadata.version('torch')}, hydra-core {metadata.version('hydra-core')}"
     c_part = f"used, with {processor()} instructions" if processor() else "not built here, or switched off"
     assert second == f"Python {platform.python_version()}, {versions}; C part: {c_part}"
+
+
+def test_version_names_a_wrong_setting_and_a_package_without_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nmt_cli import versions
+
+    def refuse() -> str:
+        raise UsageError("NMT_NATIVE=foo is unknown")
+
+    monkeypatch.setattr("nmt.native.library.processor", refuse)
+    monkeypatch.setattr(versions.metadata, "version", lambda _: (_ for _ in ()).throw(metadata.PackageNotFoundError))
+    text = versions.versions()
+    assert "torch of an unknown version" in text and text.endswith("C part: NMT_NATIVE=foo is unknown")
 
 
 # Every kind of message is tested in tests/unit/config/test_refusals.py; here, that it reaches the user.

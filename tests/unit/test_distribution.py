@@ -21,7 +21,7 @@ DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("example
 TEXTS = sorted([*DOCUMENTS, *ROOT.glob("nmt/**/*.py"), *ROOT.glob("nmt_cli/**/*.py")])
 NAMED = re.compile(r"([\w-]*nmt[\w-]*)\[([a-z,]+)\]")
 OF_THE_CLONE = re.compile(r"pip install (?:-e |--editable )?'\.\[([a-z,]+)\]'")
-UNPACKED = ("nmt", "nmt_cli", "tests", "docs", "examples", "benchmarks", ".ci")
+UNPACKED = ("nmt", "nmt_cli", "tests", "docs", "examples", "benchmarks", ".ci", ".github")
 CACHES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so", "*.egg-info")
 
 

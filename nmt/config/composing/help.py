@@ -147,9 +147,7 @@ class _Pages:
         if spelled not in names:
             meant = closest(spelled, [*self._topics(), *names])
             hint = f" (did you mean '{meant}'?)" if meant else ""
-            raise UsageError(
-                f"--help {name}: unknown topic{hint}; topics are {', '.join(self._topics())}, and each flag"
-            )
+            raise UsageError(f"--help {name}: unknown topic{hint}; topics are {', '.join(self._topics())}, and options")
         return names[spelled]
 
     def _all_sections(self) -> Iterator[_Section]:

@@ -84,9 +84,14 @@ def test_what_was_built_from_other_sources_is_not_used(
 
 
 @needs_library
-def test_without_a_file_torch_computes(switch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_file_torch_computes(
+    switch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     switch.setattr("nmt.native.library.FOLDER", tmp_path)
     assert library() is None
+    (tmp_path / "_native.cpython-311-x86_64-linux-gnu.so").touch()
+    forget()
+    assert library() is None and "of an earlier version and is ignored" in caplog.text
     (tmp_path / "_native.so").write_bytes(b"of another system")
     forget()
     assert library() is None

@@ -170,6 +170,16 @@ def test_a_flag_or_a_key_is_a_topic(commands: dict[str, type], name: str) -> Non
     assert page.splitlines()[0].startswith("optimizer=adam") and "\n  --lr N " in page and "--adam" not in page
 
 
+def test_a_section_is_a_topic_even_if_a_file_has_its_name(
+    commands: dict[str, type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "all").touch()
+    monkeypatch.chdir(tmp_path)
+    for topic in ("model", "all"):
+        assert rewrite(["--help", topic], grammar_of(commands["train"])).hydra["--help"] == topic
+
+
 def test_an_unknown_topic_is_refused_with_the_topics(commands: dict[str, type]) -> None:
     with pytest.raises(
         UsageError, match=r"--help modle: unknown topic \(did you mean 'model'\?\); topics are all, opt"
@@ -187,6 +197,10 @@ def test_an_unknown_topic_is_refused_with_the_topics(commands: dict[str, type]) 
         (["--help", "model=lstm_luong"], "", ("model=lstm_luong",)),
         (["model=lstm_luong", "--help", "model"], "model", ("model=lstm_luong",)),
         (["--help", "tests"], "", ("data=['tests']",)),
+        (["--help", "data-bin/none"], "", ("data=['data-bin/none']",)),
+        (["--help", "-"], "", ("data=['-']",)),
+        (["--help", "--lr"], "--lr", ()),
+        (["--help", "--lr", "0.1"], "", ("optimizer.lr=0.1",)),
     ],
 )
 def test_the_word_after_help_is_its_topic_unless_it_is_an_option_or_a_file(
