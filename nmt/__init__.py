@@ -38,6 +38,7 @@ __version__ = "0.2.0"
 
 DISTRIBUTION = "nmt-toolkit"  # what pip calls it; PyPI's "nmt" is another program
 DOCUMENTATION = "https://nmt-toolkit.github.io/nmt"
+REPOSITORY = "https://github.com/nmt-toolkit/nmt"
 
 _PLACES = {
     "Translator": "nmt.translation",

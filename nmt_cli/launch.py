@@ -226,7 +226,7 @@ class _Launcher:
 
         if os.environ.get("WORLD_SIZE", "1") != "1":
             raise UsageError(
-                "torchrun starts one run, not a sweep; start the sweep without it (docs/how-to/sweeps.md: Submitit)"
+                f"torchrun starts one run, not a sweep; start the sweep without it ({nmt.DOCUMENTATION}/how-to/sweeps/)"
             )
         assignments = list({assignment.key: assignment for assignment in assignments}.values())  # the last one counts
         self._sweep = sweep = Sweep(assignments, of_runs=self._command == "train")

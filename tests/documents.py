@@ -49,6 +49,8 @@ COMMANDS = {
     "nmt-doctor": ("doctor", DoctorConfig),
 }
 SHELL_LANGUAGES = {"bash", "sh", "console", "shell"}
+PROGRAMS = {f"nmt_cli.{module}": program for program, (module, _) in COMMANDS.items()}  # as torchrun starts them
+STARTERS = {"srun", "nohup", "exec"}
 CONTROL = {"time", "|", "||", "&&", ";", "&", "<", ">", ">>", "2>", "<<<"}
 
 
@@ -139,10 +141,12 @@ def commands_in(shell: str, document: str) -> Iterator[CommandLine]:
         lexer.commenters = "#"
         words = list(lexer)
         for start, word in enumerate(words):
-            if word in COMMANDS and (start == 0 or words[start - 1] in CONTROL):
+            program = PROGRAMS.get(word) if words[start - 1 : start] == ["-m"] else word
+            before = words[start - 1] if start else ";"
+            if program in COMMANDS and (before in CONTROL or before in STARTERS or program != word):
                 rest = words[start + 1 :]
                 end = next((number for number, other in enumerate(rest) if other in CONTROL), len(rest))
-                yield CommandLine(document, word, tuple(rest[:end]))
+                yield CommandLine(document, program, tuple(rest[:end]))
 
 
 def all_commands() -> list[CommandLine]:

@@ -83,16 +83,18 @@ def check_texts(systems: Mapping[str, Lines], references: Sequence[Any], sources
     if len(systems) < 2:
         raise UsageError(f"compare needs at least two systems, not {len(systems)}; add another system")
     if not references:
-        raise UsageError("compare needs at least one reference")
+        raise UsageError("compare needs at least one reference; add it")
     called = {f"system '{name}'": lines for name, lines in systems.items()}
     called |= named_references(references)
     called |= {} if sources is None else {"sources": sources}
     sizes = {name: len(lines) for name, lines in called.items()}
     if len(set(sizes.values())) > 1:
         counts = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        raise DataError(f"the texts have different numbers of lines: {counts}")
+        raise DataError(
+            f"the texts have different numbers of lines: {counts}; give texts of the same sentences, one per line"
+        )
     if not all(sizes.values()):
-        raise DataError("the texts are empty")
+        raise DataError("the texts are empty; give texts with at least one line")
 
 
 def compared(

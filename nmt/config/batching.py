@@ -31,7 +31,7 @@ class BatchingConfig:
     tokens_per_update: int | None = flag(
         None,
         help="Approximate batch size in tokens per side over all processes; sets the number of "
-        "micro-batches; null: --update-freq does",
+        "micro-batches; null: set by --update-freq",
     )
     sort_window: int | None = flag(
         None, help="Number of sentence pairs sorted by length together; null: all (least padding)"

@@ -78,23 +78,27 @@ class PreprocessConfig(SeedOption, ProgressOption, PluginOption, OverwriteOption
     trainpref: str | None = flag(
         None,
         help="Training text: file names without language suffix, or .tsv or .jsonl files; several "
-        "comma-separated: their concatenation",
+        "comma-separated: their concatenation; null: none",
         kind=FlagKind.joined,
     )
     validpref: str | None = flag(
-        None, help="Validation text, as for --trainpref; several comma-separated: one split each", kind=FlagKind.joined
+        None,
+        help="Validation text, as for --trainpref; several comma-separated: one split each; null: none",
+        kind=FlagKind.joined,
     )
     testpref: str | None = flag(
-        None, help="Test text, as for --trainpref; several comma-separated: one split each", kind=FlagKind.joined
+        None,
+        help="Test text, as for --trainpref; several comma-separated: one split each; null: none",
+        kind=FlagKind.joined,
     )
     tsv: str | None = flag(
         None,
-        help="Training text with one pair per line in tab-separated columns; -: standard input",
+        help="Training text with one pair per line in tab-separated columns; -: standard input; null: none",
         kind=FlagKind.joined,
     )
     jsonl: str | None = flag(
         None,
-        help="Training text with one JSON object per line that contains both sides; -: standard input",
+        help="Training text with one JSON object per line that contains both sides; -: standard input; null: none",
         kind=FlagKind.joined,
     )
     columns: list[int] = flag([1, 2], help="Columns of source and target in tab-separated text, counted from 1")

@@ -50,8 +50,8 @@ class TrainingConfig:
     )
     divergence_patience: int | None = flag(
         5000,
-        help="Maximum number of updates without progress for a model barely better than token frequencies "
-        "(a tenth if worse than random); null: warnings only",
+        help="Number of updates without progress after which training of a model that does not learn stops "
+        "(a tenth if worse than random); null: never",
     )
     ema_decay: float | None = flag(
         None, help="Decay of the parameters' moving average, which validation and checkpoints use; null: no average"

@@ -49,10 +49,12 @@ def device_named(name: str) -> str:
     if (kind := kind_of(name)) != "cpu":
         count = _module(kind).device_count() if _module(kind).is_available() else 0
         if count == 0:
-            raise DeviceError(f"device.name={name}, but {_missing(kind)}; use --device cpu")
+            raise DeviceError(f"device.name={name} does not exist: {_missing(kind)}; use --device cpu")
         if int(name.partition(":")[2] or 0) >= count:
-            there = f"there are only {count} GPUs, numbered from 0" if count > 1 else f"the only GPU is {kind}:0"
-            raise DeviceError(f"device.name={name}, but {there}")
+            there = f"only {kind}:0; choose it"
+            if count > 1:
+                there = f"{kind}:0 {'and' if count == 2 else 'to'} {kind}:{count - 1}; choose one of them"
+            raise DeviceError(f"device.name={name} does not exist: this machine has {there}")
     return name
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from nmt import REPOSITORY
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.config.plain import component_from_plain, from_plain, to_plain
 from nmt.data.imported.tokenizers import stored_pair
@@ -109,12 +110,13 @@ class Safetensors(Format):
         model.pair.save(folder / _TOKENIZER)
 
     def usage(self, model: PortableModel) -> str:
-        return example(_USAGE, text=TEXT if cut_by_sentencepiece(model) else " ".join(pieces_for(model)))
+        return example(_NEEDS + _USAGE, text=TEXT if cut_by_sentencepiece(model) else " ".join(pieces_for(model)))
 
 
-_USAGE = """nmt translates with it (`pip install nmt-toolkit`). Other programs read the named arrays in `model.safetensors`
-and everything else in `description.json`; matrices map their second axis to their first.
-
+_NEEDS = f"""The example needs nmt: {REPOSITORY}. Other programs read the named arrays in `model.safetensors` and
+everything else in `description.json`; matrices map their second axis to their first.
+"""
+_USAGE = """
 import json
 import nmt
 from safetensors.numpy import load_file

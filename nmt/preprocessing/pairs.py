@@ -56,7 +56,7 @@ class Verdict(IntEnum):
     punctuation = 11, "punctuation differs more than filters.max_punctuation_apart"
     source_script = 12, "source is not in filters.source_script"
     target_script = 13, "target is not in filters.target_script"
-    leaked = 14, "stands in valid or test too"
+    leaked = 14, "also in a validation or test split"
     duplicate = 15, "pair seen before"
 
     text: str

@@ -59,7 +59,7 @@ class Shard:
                 if begin == end:
                     raise UsageError(
                         f"shard={self.number}/{self.count} is empty: the training text has "
-                        f"{quantity(counts[TRAIN], 'pair')}"
+                        f"{quantity(counts[TRAIN], 'pair')}; use at most {quantity(counts[TRAIN], 'shard')}"
                     )
                 texts_here.append(dataclasses.replace(text, block=(begin, end)))
             elif self.number == 1:

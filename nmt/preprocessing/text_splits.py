@@ -123,11 +123,8 @@ class TextSplits:
         with going_on(f"{text.split}: numbering the tokens of alignments", self.config.progress):
             lost = write_alignments(self.folder, text, self.pair, self.reading, verdicts == Verdict.kept)
         if lost:
-            loses = "loses its" if lost == 1 else "lose their"
-            logger.warning(
-                f"{text.split}: {quantity(lost, 'pair')} {loses} alignments: the tokenizer made tokens that are not part "
-                f"of one word of the text"
-            )
+            pairs = quantity(lost, "pair")
+            logger.warning(f"{text.split}: dropped the alignments of {pairs}: some tokens span several words")
 
     def _write_dropped(self, path: Path, text: ParallelText, verdicts: Verdicts) -> None:
         """Write a line for each dropped pair: verdict, number, source and target, separated by tabs."""

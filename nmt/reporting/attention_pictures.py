@@ -144,7 +144,7 @@ def _place_in_rows(panels: Sequence[_Placed], *, align_tops: bool = False) -> tu
     The lower edges of a row agree, or the upper ones.
     """
     if not panels:
-        raise DataError("no sentence has attention to draw")
+        raise DataError("no attention to draw: the list of panels is empty; give at least one panel")
     rows: list[list[_Placed]] = [[]]
     for panel in panels:
         if rows[-1] and sum(other.width for other in rows[-1]) + panel.width > _PAGE_WIDTH:

@@ -107,9 +107,11 @@ class Profiler:
         self._running: profile | None = None
         self._traced: list[int] = []
         self._tried = False
+        self._last = 0  # the last update of the process
 
     @contextlib.contextmanager
     def __call__(self, update: int) -> Iterator[None]:
+        self._last = update
         first = self._first = self._first or update + _WARM_UP
         if self._running is None and first <= update < first + self._count:
             self._tried = True
@@ -127,9 +129,17 @@ class Profiler:
         """Write the trace if training ends within the span; warn if nothing was traced."""
         self._end()
         if not self._tried:
-            first, last = self._first, (self._first or 0) + self._count - 1
-            made = f"none of the updates {first} to {last}" if first else f"no update after the first {_WARM_UP}"
-            logger.warning("nothing was profiled: training made %s", made)
+            logger.warning("nothing was profiled: %s", self._why_not())
+
+    def _why_not(self) -> str:
+        """Return why no update was traced, and what to do."""
+        if not self._last:
+            return "training made no update; raise its limit, such as --max-update"
+        first = self._first or 1
+        if self._last < first:
+            return f"training ended before update {first}; lower the first update of --profile FROM:TO"
+        last = first + self._count - 1
+        return f"training resumed after update {last}; raise the first update of --profile FROM:TO"
 
     def _end(self) -> None:
         profiler, self._running = self._running, None

@@ -135,7 +135,7 @@ class Service:
             self._check(scope)
             allowed, answer = self._routes.get(path, ("", None))
             if answer is None or method not in (allowed, allowed.replace("GET", "HEAD")):
-                sentence = f"unknown route {method} {path}; docs/reference/http.md lists the routes"
+                sentence = f"unknown route {method} {path}; routes: {nmt.DOCUMENTATION}/reference/http/"
                 if answer is None:
                     return as_json({"error": sentence}, HTTPStatus.NOT_FOUND)
                 return as_json({"error": sentence}, HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": allowed})

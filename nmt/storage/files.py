@@ -181,7 +181,9 @@ def read_manifest(
     if not folder.is_dir():
         raise MissingInputError(f"{folder} is not a folder (working directory: {Path.cwd()})")
     if not (folder / MANIFEST).is_file():
-        raise MissingInputError(f"{folder} holds no {kind}: {MANIFEST} is missing (unfinished, or another folder?)")
+        raise MissingInputError(
+            f"{folder} holds no {kind}: {MANIFEST} is missing; choose another folder, or write this one again"
+        )
     manifest = read_json(folder / MANIFEST)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict) or manifest.get("kind") != kind:
         stored_kind = manifest.get("kind") if isinstance(manifest, dict) else None

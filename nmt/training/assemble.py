@@ -379,7 +379,7 @@ def _run(
         trainer.require_learned()
         return
     if point is not None:
-        following = f"batch {state.position.batch + 1} of epoch {state.position.epoch}"
+        following = f"micro-batch {state.position.batch + 1} of epoch {state.position.epoch}"
         logger.info(
             f"resumed after update {state.update} of {setup.folder}, from {point.stored.path}: next is {following}"
         )

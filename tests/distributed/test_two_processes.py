@@ -119,7 +119,7 @@ def test_another_number_of_processes_goes_on_with_the_same_batches(copy_corpus: 
     assert "an update is 1 batch of up to 90 tokens on each of 2 processes: 180 tokens" in log
     assert [info.update for info in map(read_info, checkpoints_in(tmp_path / "more"))][-1] == 7
     log = run_one(*by_size)
-    assert "an update is 2 batches of up to 90 tokens on 1 process: 180 tokens" in log
+    assert "an update is 2 micro-batches of up to 90 tokens on 1 process: 180 tokens" in log
     assert "an update had" not in log  # 2 x 1 batches, 1 x 2 batches
     weights, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("more", "one"))
     for name, tensor in expected.items():
@@ -151,7 +151,7 @@ def test_a_changed_number_of_batches_in_an_update_is_warned_of(copy_corpus: Path
     options = [str(copy_corpus), *TINY, "--save-dir", str(tmp_path / "run")]
     run_one(*options, "--max-update", "4")
     log = run_two(*options, "--max-update", "6")
-    assert "an update had 1 batch and now has 2" in log
+    assert "an update had 1 micro-batch and now has 2" in log
     assert read_info(checkpoints_in(tmp_path / "run")[-1]).update == 6
 
 
@@ -277,7 +277,7 @@ def test_a_dry_run_of_two_processes_is_told_once(copy_corpus: Path, tmp_path: Pa
         "model",
         "data",
         "an epoch",
-        "batches",
+        "micro-batches",
         "the largest",
         "memory",
         "an update",
@@ -326,8 +326,12 @@ def test_where_halves_would_leave_the_other_process_waiting_both_end_with_a_sent
     options = [str(copy_corpus), *TINY, *SCARCE, "criterion.sentences=3"]
     status, log = finish(start_two(*options, *more, "--save-dir", str(tmp_path / "run")))
     assert status != 0
-    assert log.count(f"a shortage of memory in {announced} will end training: all ranks make") == 1
-    assert re.search(f"out of memory at update 1, in the {failed} pass of a batch of .*halves; lower --max-tokens", log)
+    assert log.count(f"if memory runs out in {announced}, training ends: all ranks compute it") == 1
+    assert re.search(
+        f"out of memory at update 1, in the {failed} pass of a micro-batch of .*split its micro-batch; "
+        "lower --max-tokens",
+        log,
+    )
     assert "Traceback" not in log
 
 

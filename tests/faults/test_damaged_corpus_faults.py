@@ -122,7 +122,7 @@ WHEN_OPENING = [
         35,
         "unfinished corpus",
         lambda c: (c / "manifest.json").unlink(),
-        "holds no corpus: manifest.json is missing",
+        "holds no corpus: manifest.json is missing; choose another folder, or write this one again",
         status=66,
     ),
 ]

@@ -173,13 +173,14 @@ def test_fault_66_a_batch_without_memory_is_done_in_halves_or_named(copy_corpus:
     """Torch's error is raised where there is no GPU to run out of memory."""
     said = nmt_train(copy_corpus, tmp_path / "run", "--max-update", "2", before=SHORTAGE.format(sentences=9))
     assert re.search(
-        r"out of memory at update 1 in a batch of \d+ sentences of up to .* tokens; from now on .* are split in halves",
+        r"out of memory at update 1 in a micro-batch of \d+ sentences of up to .* tokens; from now on micro-batches of "
+        r".* are split in halves",
         said,
     )
     said = nmt_train(
         copy_corpus, tmp_path / "none", "--max-update", "2", before=SHORTAGE.format(sentences=0), status=69
     )
-    batch = r"a batch of 1 sentence of up to \d+ source and \d+ target tokens"
+    batch = r"a micro-batch of 1 sentence of up to \d+ source and \d+ target tokens"
     assert re.search(f"out of memory at update 1, in {batch}; lower --max-tokens", said.splitlines()[-1])
 
 
@@ -188,7 +189,9 @@ def test_fault_67_a_gpu_that_is_not_there_is_said_with_what_is(copy_corpus: Path
     line = ["train", copy_corpus, *TINY, "--device", "cuda", "--save-dir", tmp_path / "run"]
     line.remove("--cpu")
     said = refused(*map(str, line), status=69)
-    assert re.search(r"device.name=cuda, but no GPU can be used \(torch .*, built .*\); use --device cpu$", said)
+    assert re.search(
+        r"device.name=cuda does not exist: no GPU can be used \(torch .*, built .*\); use --device cpu$", said
+    )
     assert not (tmp_path / "run").exists()
 
 

@@ -27,6 +27,7 @@ from nmt.config.composing.first_screens import FIRST_SCREENS
 from nmt.config.composing.presets import component_names, default_presets, preset_names
 from nmt.config.composing.programs import command_of, program_of
 from nmt.config.option import Flag, FlagKind, flags_of, groups_of, options_of
+from nmt.config.translation import TranslationOptions
 from nmt.errors import UsageError, closest
 from nmt.registry import registry_for
 
@@ -75,6 +76,7 @@ class _Pages:
         self._first = FIRST_SCREENS[command]
         self._defaults = default_presets(config_class)
         self._groups = groups_of(config_class)
+        self._stored_group = "search" if issubclass(config_class, TranslationOptions) else None  # set by the model
         self._sections = list(self._all_sections())
         self._width = min(max(_columns(), NARROWEST), WIDEST)
         self._flag_width = min(self._width // 3, WIDEST_FLAG)
@@ -163,6 +165,8 @@ class _Pages:
             if component is not None:
                 preset = "" if name == component else f", a preset of {component}"
                 title = f"{group}={name}{preset} (options of another: {self._program} {group}=NAME --help {group})"
+                if group == self._stored_group:
+                    title += "; defaults of a model without a stored search, others use that of their validation"
                 yield _Section(group, title, options_of(registry_for(role).config_class(component), f"{group}."))
 
     def _row(self, flag: Flag, with_key: bool = True) -> Row:
@@ -179,6 +183,9 @@ class _Pages:
             default = "" if flag.default is False else default
         else:
             name = f"{flag.name} {_placeholder(flag)}"
+        is_stored = self._stored_group is not None and flag.key.partition(".")[0] == self._stored_group
+        if is_stored and (flag.key == self._stored_group or not with_key):
+            default = "as in validation"
         if with_key and flag.name not in (f"{flag.key}=", f"--{flag.key.rpartition('.')[2].replace('_', '-')}"):
             notes.append(f"key: {flag.key}")
         if default:

@@ -139,7 +139,7 @@ def _fitting(sides: Sequence[Lengths], options: BatchingConfig, chosen: Order | 
     lengths = " and ".join(f"{int(side[first])} {name}" for name, side in zip(("source", "target"), sides))
     needed = options.exceeded([longest(side) for side in sides])
     raise DataError(
-        f"sentence {first} (counted from 0) has {lengths} tokens, over the limit of a batch "
+        f"sentence {first} (counted from 0) has {lengths} tokens, over the limit of a micro-batch "
         f"({' and '.join(f'{option}={limit}' for option, (limit, _) in needed.items())}); {left_out} of {count} do not fit: "
         + " and ".join(
             f"raise {option} (--{option.replace('_', '-')}) to {least}" for option, (_, least) in needed.items()

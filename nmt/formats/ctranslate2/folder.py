@@ -88,7 +88,7 @@ class CTranslate2Folder:
             if pad is not None and weights.target.embedding[pad].any():
                 raise DataError(
                     f"{self.path} begins translations with a zero embedding, but the embedding of {symbols[pad]} is "
-                    "not zero"
+                    "not zero; import the model from the toolkit that trained it"
                 )
             return PAD
         if token not in symbols:

@@ -121,9 +121,9 @@ def resume_point(
         logger.warning("resuming although %s changed: %s", key, change)
     point = replace(point, changed=changed)
     if settings.batches_in_update != batches_in_update:
-        stays = "" if options.reset_dataloader or point.restarts_epoch else "the order of batches stays, but "
+        stays = "" if options.reset_dataloader or point.restarts_epoch else "the order of micro-batches stays, but "
         logger.warning(
-            f"an update had {quantity(settings.batches_in_update, 'batch', 'batches')} and now has "
+            f"an update had {quantity(settings.batches_in_update, 'micro-batch', 'micro-batches')} and now has "
             f"{batches_in_update}: {stays}the course of training changes; to keep it, use as many processes as before, with "
             f"the same --max-tokens and --update-freq or --tokens-per-update"
         )

@@ -44,7 +44,10 @@ class RunLock:
             return
         self._lock()
         if checkpoints_in(self._folder):  # written and finished while this process checked its run
-            raise OutputError(f"another process has just trained in {self._folder}; the same command resumes its run")
+            raise OutputError(
+                f"another process trained in {self._folder} at the same time; repeat the command to resume its run, or "
+                f"choose another --save-dir"
+            )
 
     def _lock(self) -> None:
         self._held.enter_context(one_writer(self._folder))

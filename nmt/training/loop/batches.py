@@ -86,9 +86,9 @@ class TrainingBatches:
         epoch = self.epoch(position)
         if position.batch >= len(epoch.plan):
             raise DataError(
-                f"batch {position.batch + 1} of epoch {position.epoch} does not exist: the epoch now has {len(epoch.plan)} "
-                f"batches, planned differently than before the checkpoint; restart the epoch with --reset-dataloader, or "
-                f"choose another --save-dir"
+                f"micro-batch {position.batch + 1} of epoch {position.epoch} does not exist: the epoch now has "
+                f"{len(epoch.plan)} micro-batches, planned differently than before the checkpoint; restart the epoch "
+                f"with --reset-dataloader, or choose another --save-dir"
             )
         end = min(position.batch + self.batches_in_update, len(epoch.plan))
         following = replace(position, batch=end)

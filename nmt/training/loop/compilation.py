@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from nmt import DOCUMENTATION
 from nmt.config.choices import Compilation
 from nmt.data.batching.batch import Batch
 from nmt.devices import is_shortage
@@ -39,8 +40,8 @@ def compile_step(step: Step, what: Compilation, batch: Batch, arithmetic: Arithm
     logger.info("compiling %s; this takes a minute or two", name)
     if arithmetic.device.type == "cpu":
         logger.warning(
-            "on a CPU, compiled layers were slower, and a compiled step was not measured (docs/explanation/speed.md); leave "
-            "--compile out"
+            "on a CPU, compiled layers were slower, and a compiled step was not measured "
+            f"({DOCUMENTATION}/explanation/speed/); leave --compile out"
         )
     graphs, there = _Graphs(), batch.to(arithmetic.device)
     try:
@@ -109,7 +110,7 @@ def _with_fallback(part: nn.Module) -> Callable[..., Any]:
 def _reason(error: BaseException, batch: Batch) -> str:
     """Return the innermost cause of an error in one line."""
     return (
-        f"out of memory in a batch of {described(batch)}; {SMALLER_BATCHES}"
+        f"out of memory in a micro-batch of {described(batch)}; {SMALLER_BATCHES}"
         if is_shortage(_cause(error))
         else _first_line(error)
     )

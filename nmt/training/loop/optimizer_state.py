@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from nmt.errors import DataError
+from nmt.errors import DataError, quantity
 from nmt.interface import SupportsModes
 from nmt.optim.moving_average import COUNTER, MovingAverage
 
@@ -95,7 +95,10 @@ def _by_name(stored: Sequence[Mapping[str, Any]], current: Sequence[Mapping[str,
     now, before = _numbered(current), _numbered(stored)
     fresh, gone = len(now.keys() - before.keys()), len(before.keys() - now.keys())
     if fresh or gone:
-        logger.info("the optimizer starts without a state for %d parameter tensors and drops that of %d", fresh, gone)
+        start, removed = "starts" if fresh == 1 else "start", quantity(gone, "removed parameter")
+        logger.info(
+            f"optimizer state: {quantity(fresh, 'new parameter')} {start} without one, that of {removed} is dropped"
+        )
     return {before[owned]: now[owned] for owned in before if owned in now}
 
 

@@ -155,7 +155,7 @@ class Trainer:
         known = len(best.history)  # none if it was forgotten, or is of another metric
         self.state.validations_before = known if is_new_schedule else min(known, self.state.validations_before)
         if "reset_dataloader" in resets or point.restarts_epoch:
-            logger.info("restarting epoch %d from its first batch", self.state.position.epoch)
+            logger.info("restarting epoch %d from its first micro-batch", self.state.position.epoch)
             self.state.position = self.batches.start_of_epoch(self.state.position.epoch, self.state.update + 1)
 
     def require_learned(self) -> None:
@@ -261,7 +261,7 @@ class Trainer:
                 sentences = [self.batches.batch(numbers) for numbers in batches.batches]
                 path = self.bad_updates.record(update, batches.epoch, sentences, report, parameters)
                 if path is not None:
-                    logger.warning("its sentences are in %s", path)
+                    logger.warning("the sentence pairs of update %d are in %s", update, path)
         learner.optimizer.zero_grad(set_to_none=True)
         if state.skipped_in_row >= self.limits.max_bad_updates:
             fault = f"{quantity(state.skipped_in_row, 'update')} in a row had a loss or gradient that is not finite"

@@ -49,7 +49,7 @@ from nmt.training.loop.learner import (
 
 logger = logging.getLogger("nmt.training")
 
-COLLECTIVE_PASS = "all ranks make this pass together, so none can split its batch in halves"
+COLLECTIVE_PASS = "all ranks compute it together, so no rank can split its micro-batch"
 MOST = 20  # files of bad updates; further ones would tell nothing new
 
 
@@ -125,7 +125,7 @@ class Updater:
         self._settled = 0.0  # when the report of the last update was known
         if "backward" in meets(last=True):
             passes = "any pass" if "backward" in meets(last=False) else "the last backward pass of an update"
-            logger.info("a shortage of memory in %s will end training: %s", passes, COLLECTIVE_PASS)
+            logger.info("if memory runs out in %s, training ends: %s", passes, COLLECTIVE_PASS)
 
     @property
     def memory(self) -> str:
@@ -253,7 +253,7 @@ class Updater:
             yield
         except Exception as error:
             if is_shortage(error) and self._is_collective(share, which):
-                raise self._shortage(update, share, f"in the {which} pass of a batch", COLLECTIVE_PASS) from error
+                raise self._shortage(update, share, f"in the {which} pass of a micro-batch", COLLECTIVE_PASS) from error
             raise
 
     def _is_collective(self, share: Share[PlannedBatch], which: str) -> bool:
@@ -262,11 +262,12 @@ class Updater:
     def _remember(self, update: int, share: Share[PlannedBatch]) -> None:
         """Remember the size of a batch that does not fit."""
         if len(share.item) == 1:
-            raise self._shortage(update, share, "in a batch")
+            raise self._shortage(update, share, "in a micro-batch")
         size = places(self.reader.read(share.item))
         self.too_large = size if self.too_large is None else min(size, self.too_large)
         logger.warning(
-            "out of memory at update %d in a batch of %s; from now on batches of this size or larger are split in halves",
+            "out of memory at update %d in a micro-batch of %s; from now on micro-batches of this size or larger are "
+            "split in halves",
             update,
             self._size(share),
         )

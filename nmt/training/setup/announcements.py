@@ -26,7 +26,7 @@ logger = logging.getLogger("nmt.training")
 
 FAR = 0.1  # share of ``batching.tokens_per_update`` beyond which an update is reported as far from it
 LONG = 24.0  # hours that are too many for a CPU
-TOO_LARGE = f"the largest batches will not fit; {SMALLER_BATCHES}"
+TOO_LARGE = f"the largest micro-batches will not fit; {SMALLER_BATCHES}"
 
 
 def tell_sizes(config: TrainConfig, datasets: Datasets, batches: TrainingBatches, model: nn.Module) -> None:
@@ -43,23 +43,24 @@ def tell_sizes(config: TrainConfig, datasets: Datasets, batches: TrainingBatches
         for number, facts in enumerate(describe_stages(config, batches.stages), start=1):
             logger.info("stage %d of training, from %s on: %s", number, facts["from"], _mixed(facts))
     if datasets.variation is not None:
-        by = quantity(count, "reader") if (count := batches.readers.count) else "the training process"
-        logger.info(f"the text of training pairs varies from epoch to epoch, drawn by {by}")
+        count = batches.readers.count
+        who = quantity(count, "reader") if count else "the training process"
+        logger.info(f"{who} {'vary' if count > 1 else 'varies'} the training text in each epoch")
 
 
 def update_in_words(batching: BatchingConfig, processes: int) -> str:
-    """Return the batches of an update of a given size, and how to come nearer to that size."""
+    """Return the micro-batches of an update of a given size, and how to come nearer to that size."""
     target, size, count = batching.tokens_per_update, batching.largest, batching.accumulation(processes)
     assert target is not None and size is not None
     made, whose = size * count * processes, "1 process" if processes == 1 else f"each of {processes} processes"
-    batches = quantity(count, "batch", "batches")
+    batches = quantity(count, "micro-batch", "micro-batches")
     made_of = f"{batches} of up to {size:,} tokens on {whose}: {made:,} tokens"
     best = target // (count * processes)
     if best in (0, size):  # 0: the processes make more already
         return made_of
     return (
-        f"{made_of}, the closest to --tokens-per-update {target}; with batches of up to {best:,} tokens it would be "
-        f"{best * count * processes:,}"
+        f"{made_of}, the closest to --tokens-per-update {target}; with micro-batches of up to {best:,} tokens it would "
+        f"be {best * count * processes:,}"
     )
 
 
@@ -127,14 +128,15 @@ def dry_run_in_words(
     max_update: int | None,
     made_of: str | None = None,
 ) -> dict[str, str]:
-    """Return the rows of ``--dry-run``. ``made_of``: the batches of an update whose size is an option."""
+    """Return the rows of ``--dry-run``. ``made_of``: the micro-batches of an update whose size is an option."""
     batches, pieces = epoch.batches, sum(epoch.target_pieces)
     pairs = sum(batch.pairs for batch in batches)
+    mean, padding = f"{pairs / len(batches):.1f}", f"{epoch.padding:.1%}"
     rows = {
         "model": model,
         "data": data,
         "an epoch": ", ".join(map(quantity, (len(epoch.updates), pairs, pieces), ("update", "pair", "target token"))),
-        "batches": f"{len(batches):,}, on average of {pairs / len(batches):.1f} pairs; padding is {epoch.padding:.1%}",
+        "micro-batches": f"{len(batches):,}, on average of {mean} pairs; padding is {padding}",
         "the largest": str(epoch.largest),
         "memory": _memory_in_words(forecast),
     }

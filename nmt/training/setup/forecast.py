@@ -242,12 +242,12 @@ def try_forecast(
     if updates_left is not None and updates_left < LEAST_UPDATES:
         return None
     if world.divides:  # a model that is trained in parts may not fit on one device twice
-        logger.info("no forecast of the run: it would copy the whole model, which distributed.strategy=fsdp divides")
+        logger.info("no forecast: it needs a copy of the whole model, and with fsdp each rank has only a part")
         return None
     try:
         return forecast(config, step, batches, train, arithmetic, world.size)
     except Exception as error:  # a model that cannot be copied, no memory for the copy
-        logger.info("no forecast of the run: %s", error)
+        logger.info("no forecast: %s", error)
         return None
     finally:
         give_back(arithmetic.device)  # the copy is no part of the run
@@ -263,7 +263,7 @@ def forecast_by_largest(
     largest = [_update(batches, number) for number in epoch.costliest()]
     peaks = list[tuple[float, float]]()
     for parts in PARTS_OF_LARGEST:
-        logger.info("trying one part in %d of the largest batches", parts)
+        logger.info("trying one part in %d of the largest micro-batches", parts)
         peaks.append((1 / parts, float(_peak(updater, [_every(update, parts) for update in largest]))))
     room, checkpoint = most_memory(device), checkpoint_bytes(learner.step, learner.optimizer)
     copied = checkpoint if copies_checkpoints else 0
@@ -271,7 +271,7 @@ def forecast_by_largest(
     memory, fits = max(world.gather(expected)), all(world.gather(room is None or expected <= room))
     if not fits:
         return Forecast(None, memory, checkpoint, room, expected=memory)
-    logger.info("trying the largest batches")
+    logger.info("trying the largest micro-batches")
     measured = max(world.gather(_peak(updater, largest) + copied))
     middle = epoch.middle()
     try_update(updater, _update(batches, middle))  # work that is done once for each shape

@@ -46,7 +46,7 @@ def decide_token_budget(config: TrainConfig, datasets: Datasets, device: torch.d
     stored = world.on_main(lambda: _size_of_run(config.checkpoint, config.batching))
     size = min(world.gather(_largest(config, datasets, device, world) if stored is None else stored))
     give_back(device)  # the memory of the trial
-    logger.info("batches of up to %d tokens (%s)", size, "as before" if stored else "found by --max-tokens auto")
+    logger.info("micro-batches of up to %d tokens (%s)", size, "as before" if stored else "found by --max-tokens auto")
     return _with_size(config, size)
 
 
@@ -80,10 +80,10 @@ def largest_by_trial(
         except Exception as error:  # its traceback holds the trial's tensors, so memory is given back after this block
             if not is_shortage(error):
                 raise
-        logger.info("batches of %d tokens do not fit", size)
+        logger.info("micro-batches of %d tokens do not fit", size)
         give_back(device)
     raise DeviceError(
-        f"even batches of {sizes[0]} tokens do not fit into the memory of the device; choose a smaller model, or "
+        f"even micro-batches of {sizes[0]} tokens do not fit into the memory of the device; choose a smaller model, or "
         f"skip long sentences with --max-tokens and --skip-long"
     )
 
@@ -107,12 +107,18 @@ def largest_by_forecast(
     slope = max((more - less) / (large - small) for (small, less), (large, more) in zip(tried, tried[1:]))
     (size_now, held), limit = tried[-1], room()
     if limit is None or tried[1][1] <= tried[0][1]:  # a peak that did not rise was that of something earlier
-        logger.warning("the memory of batches cannot be measured on this system: they stay small")
+        logger.warning(
+            "this system cannot measure the memory of micro-batches; --max-tokens auto uses the smallest, %d tokens",
+            smallest,
+        )
         return smallest
     forecast = {size: MARGIN * (held + slope * (size - size_now)) + reserve for size in sizes}
     chosen = max((size for size in sizes if forecast[size] <= limit), default=smallest)
     logger.info(
-        "batches of %d tokens should take %.1f GB, of %.1f GB available", chosen, forecast[chosen] / 1e9, limit / 1e9
+        "micro-batches of %d tokens should take %.1f GB, of %.1f GB available",
+        chosen,
+        forecast[chosen] / 1e9,
+        limit / 1e9,
     )
     return chosen
 
@@ -128,13 +134,13 @@ def largest_batches(split: Split, options: BatchingConfig, seed: int) -> list[In
 
 def _largest(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> int:
     """Return the largest size that fits on this rank."""
-    logger.info("trying batch sizes")
+    logger.info("trying sizes of micro-batches")
     longest, batching = max(datasets.longest), config.batching
     if batching.tokens_per_update is None:
         sizes = candidates(datasets.train, longest, batching.update_freq * world.size)
     else:
         sizes = divisors(batching.tokens_per_update, longest, world.size)
-    with explained_shortage("with batches of one sentence", "the model is too large for this device"):
+    with explained_shortage("with micro-batches of one sentence", "the model is too large for this device"):
         trial = _trial(_with_size(config, sizes[0]), datasets, device)
 
     def attempt(size: int) -> None:

@@ -118,13 +118,23 @@ def test_a_rank_has_the_gpu_of_its_number_or_the_only_one_that_it_is_shown(
 def test_of_one_gpu_only_the_first_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     card(monkeypatch, 1)
     assert device_named("cuda:0") == "cuda:0"
-    with pytest.raises(DeviceError, match="device.name=cuda:1, but the only GPU is cuda:0"):
+    with pytest.raises(DeviceError, match="device.name=cuda:1 does not exist: this machine has only cuda:0; choose it"):
         device_named("cuda:1")
+
+
+@pytest.mark.parametrize(("count", "there"), [(2, "cuda:0 and cuda:1"), (8, "cuda:0 to cuda:7")])
+def test_an_unknown_gpu_is_refused_with_those_of_the_machine(
+    count: int, there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card(monkeypatch, count)
+    message = f"device.name=cuda:9 does not exist: this machine has {there}; choose one of them"
+    with pytest.raises(DeviceError, match=message):
+        device_named("cuda:9")
 
 
 @pytest.mark.parametrize("name", ["mps", "xpu", "xpu:1"])
 def test_gpus_of_other_makers_are_chosen_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DeviceError, match=f"device.name={name}, but no GPU can be used"):
+    with pytest.raises(DeviceError, match=f"device.name={name} does not exist: no GPU can be used"):
         device_named(name)
 
 

@@ -69,11 +69,11 @@ def test_base_goes_from_archives_to_scores_and_on_with_another_number_of_process
     extract.main(["en-de", str(tmp_path / "archives"), str(tmp_path / "runs/en-de/text")])
     spoil(tmp_path)
     said = run(tmp_path, "base", "en-de", "runs", *SMALL, "--dry-run")
-    assert "4 batches of up to 400 tokens on 1 process: 1,600 tokens" in said
+    assert "4 micro-batches of up to 400 tokens on 1 process: 1,600 tokens" in said
     assert not (tmp_path / "runs/en-de/base").exists()
     with gzip.open(tmp_path / "runs/en-de/dropped.tsv.gz", "rt", encoding="utf-8") as file:
         reasons = [line.split("\t")[0] for line in file]
-    assert reasons == ["empty source", "bytes that are not text", "stands in valid or test too"]
+    assert reasons == ["empty source", "bytes that are not text", "also in a validation or test split"]
 
     output = tmp_path / "runs/en-de/base"
     run(tmp_path, "base", "en-de", "runs", *SMALL, "--max-update", "3")

@@ -164,7 +164,7 @@ def test_training_pairs_that_stand_in_the_validation_text_can_be_dropped(text: T
         validpref=f"{text.folder}/valid", filters=FilterConfig(drop_leaked=Leaked.pairs), workers=workers
     )
     assert len(corpus.split("train")) == len(SOURCE) - 2 and len(corpus.split("valid")) == 2
-    assert report.splits[0].dropped["stands in valid or test too"] == Dropped(2, 1)
+    assert report.splits[0].dropped["also in a validation or test split"] == Dropped(2, 1)
     assert [overlap.pairs for overlap in report.overlaps] == [0]
     assert [split.split for split in report.splits] == ["train", "valid"]
 

@@ -83,10 +83,10 @@ def test_the_updates_of_the_span_that_this_process_makes_are_traced(
 @pytest.mark.parametrize(
     ("span", "updates", "said"),
     [
-        (Span(None, 2), range(1, 3), "training made none of the updates 3 to 4"),
-        (Span(100, 3), range(1, 9), "training made none of the updates 100 to 102"),
-        (Span(2, 2), range(5, 9), "training made none of the updates 2 to 3"),
-        (Span(None, 2), range(0), "training made no update after the first 2"),
+        (Span(None, 2), range(1, 3), "training ended before update 3; lower the first update of --profile FROM:TO"),
+        (Span(100, 3), range(1, 9), "training ended before update 100; lower the first update of --profile FROM:TO"),
+        (Span(2, 2), range(5, 9), "training resumed after update 3; raise the first update of --profile FROM:TO"),
+        (Span(None, 2), range(0), "training made no update; raise its limit, such as --max-update"),
         (Span(2, 2), range(1, 9), None),
     ],
 )

@@ -204,10 +204,13 @@ def test_a_resumed_run_names_its_checkpoint_and_the_next_batch(
     assert "resumed after" not in caplog.text
     train(replace(config, training=TrainingConfig(max_update=made + 2)))
     path = tmp_path / "run" / f"checkpoint-0001-{made:08d}"
-    assert f"resumed after update {made} of {path.parent}, from {path}: next is batch 1 of epoch 2" in caplog.text
+    assert f"resumed after update {made} of {path.parent}, from {path}: next is micro-batch 1 of epoch 2" in caplog.text
     train(replace(config, training=TrainingConfig(max_update=made + 4)))
     path = tmp_path / "run" / f"checkpoint-0002-{made + 2:08d}"
-    assert f"resumed after update {made + 2} of {path.parent}, from {path}: next is batch 3 of epoch 2" in caplog.text
+    assert (
+        f"resumed after update {made + 2} of {path.parent}, from {path}: next is micro-batch 3 of epoch 2"
+        in caplog.text
+    )
 
 
 def test_several_corpora_are_trained_on_as_one(

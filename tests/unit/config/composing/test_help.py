@@ -271,6 +271,16 @@ def test_presets_of_nmt_must_not_have_the_name_of_a_component(tmp_path: Path, mo
         refuse_clashes([])
 
 
+def test_the_help_of_translating_says_that_the_model_s_validation_sets_the_search(commands: dict[str, type]) -> None:
+    screen, page = help_page(commands["generate"]), help_page(commands["generate"], topic=ALL)
+    search = help_page(commands["generate"], topic="search")
+    for name in ("--beam", "--lenpen"):
+        assert entry_of(Flag(name, "", FlagKind.plain, "", None), screen).endswith("(default: as in validation)")
+    assert entry_of(Flag("--search", "", FlagKind.plain, "", None), page).endswith("(default: as in validation)")
+    assert "defaults of a model without a stored search" in " ".join(search.partition("\n  --")[0].split())
+    assert "as in validation" not in help_page(commands["train"], topic=ALL)
+
+
 def test_a_value_that_may_be_left_out_stands_in_brackets(commands: dict[str, type]) -> None:
     assert "--print-alignment [X]" in help_page(commands["generate"], topic=ALL)
 

@@ -83,7 +83,7 @@ def test_a_size_of_updates_that_keeps_their_batches_is_no_change() -> None:
 def test_a_size_of_updates_that_processes_do_not_divide_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     by_size = {"batching.tokens_per_update": 500}
     assert changes(stored(fingerprint=by_size), by_size, batches=3) == {}
-    assert "an update had 2 batches and now has 3" in caplog.text
+    assert "an update had 2 micro-batches and now has 3" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -103,13 +103,13 @@ def test_the_order_of_batches_is_said_to_stay_only_where_the_epoch_does_not_begi
         {"batching.update_freq": 1 + bool(flags), "seed": 1 + other_data},
     )
     changes(stored(fingerprint=before), now, batches=4, **flags)
-    assert ("the order of batches stays" in caplog.text) == stays
+    assert ("the order of micro-batches stays" in caplog.text) == stays
     assert "now has 4" in caplog.text and "the course of training changes" in caplog.text
 
 
 def test_an_update_of_one_batch_is_told_in_the_singular(caplog: pytest.LogCaptureFixture) -> None:
     changes(stored(batches_in_update=1), {}, batches=3)
-    assert "an update had 1 batch and now has 3: the order" in caplog.text
+    assert "an update had 1 micro-batch and now has 3: the order" in caplog.text
 
 
 def test_a_change_is_refused_unless_reset() -> None:

@@ -36,5 +36,5 @@ def test_a_folder_in_which_another_process_has_trained_meanwhile_is_refused(tmp_
     with RunLock(tmp_path / "run", World()) as claim:
         checkpoint.mkdir(parents=True)
         (checkpoint / MANIFEST).touch()
-        with pytest.raises(OutputError, match="another process has just trained in .*; the same command resumes"):
+        with pytest.raises(OutputError, match="another process trained in .* at the same time; repeat the command to"):
             claim.create()

@@ -119,7 +119,7 @@ def test_a_shortage_of_memory_is_not_taken_for_a_fault_of_the_compiler(
     monkeypatch.setattr(compilation, "BACKEND", full)
     weights(tiny_run(), tmp_path / "run", compile=Compilation.layers)
     (said,) = [line for line in caplog.messages if "not compiled" in line]
-    assert "out of memory in a batch of 2 sentences" in said and "--max-tokens" in said
+    assert "out of memory in a micro-batch of 2 sentences" in said and "--max-tokens" in said
 
 
 def test_a_shortage_during_a_later_compilation_is_one_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:

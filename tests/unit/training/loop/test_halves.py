@@ -100,7 +100,7 @@ def test_a_batch_without_memory_is_done_in_halves(
         torch.testing.assert_close(found, expected)
     assert whole.sizes == [2, 7, 3]
     assert parts.sizes == [2, 7, 2, 3, 4, 2, 3, 2, 2, 3]  # 7 = 3 + 4, then 4 = 2 + 2; each time from the first batch
-    assert caplog.text.count("out of memory at update 1 in a batch of") == 2
+    assert caplog.text.count("out of memory at update 1 in a micro-batch of") == 2
     assert "are split in halves" in caplog.text
 
 
@@ -136,7 +136,9 @@ def test_halves_have_random_numbers_of_their_own(
 def test_a_sentence_that_alone_has_no_memory_is_described(
     make_step: Callable[..., Step], make_split: Callable[..., Split]
 ) -> None:
-    with pytest.raises(DeviceError, match="out of memory at update 1, in a batch of 1 sentence.*lower --max-tokens"):
+    with pytest.raises(
+        DeviceError, match="out of memory at update 1, in a micro-batch of 1 sentence.*lower --max-tokens"
+    ):
         gradients(small(make_step, fits=0), make_split(2), (torch.arange(2).numpy(),))
 
 
@@ -170,7 +172,7 @@ def test_a_batch_that_cannot_even_be_copied_is_one_without_memory(
     step, split = small(make_step), make_split(4)
     read = Full(lambda indices: read_batch(split, indices), torch.device("cpu"))
     if meets:
-        with pytest.raises(DeviceError, match="in the forward pass of a batch of 4 sentences"):
+        with pytest.raises(DeviceError, match="in the forward pass of a micro-batch of 4 sentences"):
             accumulate(step, read, Met(), torch.arange(4).numpy())
     else:
         accumulate(step, read, Met(), torch.arange(4).numpy())
@@ -192,6 +194,6 @@ def test_processes_do_not_leave_each_other_waiting(
     step = small(make_step, fits=1, fails_in=fails_in)
     split = make_split(4)
     read = BatchReader(lambda indices: read_batch(split, indices), torch.device("cpu"))
-    with pytest.raises(DeviceError, match=f"in the {fails_in} pass of a batch of 2 sentences"):
+    with pytest.raises(DeviceError, match=f"in the {fails_in} pass of a micro-batch of 2 sentences"):
         accumulate(step, read, Two(), torch.arange(2).numpy(), torch.arange(2, 4).numpy())
     assert step.sizes == [2]

@@ -131,7 +131,7 @@ def test_a_parameter_that_another_rule_takes_over_begins_afresh(groups: int, cap
     steps(stored, parameters, 0, 2)
     other, others = made(MuonConfig(lr=0.1, adamw_names=["a", "b"]), names)
     unpack(other, *pack(stored), groups=False)
-    assert "starts without a state for 1 parameter tensors and drops that of 1" in caplog.text
+    assert "optimizer state: 1 new parameter starts without one, that of 1 removed parameter is dropped" in caplog.text
     assert others[0] not in other.state
     if groups == 2:
         assert torch.equal(other.state[others[1]]["exp_avg"], stored.state[parameters[1]]["exp_avg"])

@@ -492,7 +492,7 @@ def test_a_batch_that_the_gpu_cannot_hold_is_described(make_trainer: Make, make_
         step.model.register_forward_pre_hook(exhausted)
     else:
         next(step.model.parameters()).register_hook(exhausted)
-    with pytest.raises(DeviceError, match=r"out of memory at update 1, in a batch of .*--max-tokens"):
+    with pytest.raises(DeviceError, match=r"out of memory at update 1, in a micro-batch of .*--max-tokens"):
         make_trainer(step=step).run()
 
 

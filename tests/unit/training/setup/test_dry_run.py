@@ -50,7 +50,7 @@ def test_what_was_found_is_said_in_words() -> None:
         "model": "lstm",
         "data": "16 pairs",
         "an epoch": "3 updates, 16 pairs, 73 target tokens",
-        "batches": "4, on average of 4.0 pairs; padding is 6.9%",
+        "micro-batches": "4, on average of 4.0 pairs; padding is 6.9%",
         "the largest": "4 pairs of up to 6 source and 7 target tokens (52 with padding)",
         "memory": "1.50 GB a process, of 8.0 GB available",
         "an update": "0.450 seconds, 54 target tokens a second",
@@ -76,8 +76,8 @@ def test_what_does_not_fit_is_told_without_times() -> None:
     rows = words(None, {"memory": 9_000_000_000, "room": 8_000_000_000})
     assert "an update" not in rows and "to the end" not in rows
     assert rows["memory"] == (
-        "9.00 GB a process (forecast), of 8.0 GB available: the largest batches will not fit; lower --max-tokens and "
-        "raise --update-freq by the same factor (--tokens-per-update does so automatically)"
+        "9.00 GB a process (forecast), of 8.0 GB available: the largest micro-batches will not fit; lower --max-tokens "
+        "and raise --update-freq by the same factor (--tokens-per-update does so automatically)"
     )
     assert words(memory={"memory": 10**9, "is_measured": True})["memory"] == "1.00 GB a process"
 
@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_told_without_times() -> None:
 @pytest.mark.slow
 def test_what_an_update_of_a_given_size_is_made_of_is_said(tiny_run: MakeConfig) -> None:
     rows = dry_run(tiny_run(batching=BatchingConfig(max_tokens=200, tokens_per_update=600)))
-    assert rows["in an update"] == "3 batches of up to 200 tokens on 1 process: 600 tokens"
+    assert rows["in an update"] == "3 micro-batches of up to 200 tokens on 1 process: 600 tokens"
     assert "in an update" not in dry_run(tiny_run(batching=BatchingConfig(max_tokens=200, update_freq=3)))
 
 

@@ -185,7 +185,7 @@ def test_a_model_that_cannot_be_copied_has_no_forecast_and_is_trained(
     monkeypatch.setattr(module, "forecast", fail)
     with caplog.at_level(logging.INFO):
         assert train(tiny_run(report=ReportConfig(count_flops=False))).update > 0
-    assert "no forecast of the run: cannot be copied" in caplog.text
+    assert "no forecast: cannot be copied" in caplog.text
 
 
 def test_a_model_that_is_divided_among_ranks_is_not_copied_for_a_forecast(
@@ -197,7 +197,7 @@ def test_a_model_that_is_divided_among_ranks_is_not_copied_for_a_forecast(
     with caplog.at_level(logging.INFO):
         assert try_forecast(TrainConfig(), nothing, nothing, nothing, nothing, world) is None
     assert caplog.messages == [
-        "no forecast of the run: it would copy the whole model, which distributed.strategy=fsdp divides"
+        "no forecast: it needs a copy of the whole model, and with fsdp each rank has only a part"
     ]
 
 

@@ -79,7 +79,7 @@ def test_with_reset_the_frozen_set_may_change_and_every_other_state_stays(
     config.checkpoint.reset = True
     train(config)
     encoder, decoder = (sum(name.startswith(side) for name in weights(tmp_path / "run")) for side in ("enc", "dec"))
-    assert f"starts without a state for {encoder} parameter tensors and drops that of {decoder}" in caplog.text
+    assert f"{encoder} new parameters start without one, that of {decoder} removed parameters is dropped" in caplog.text
     assert len(states(tmp_path / "run")) == few + encoder - decoder
     first, last = weights(tmp_path / "run", 0), weights(tmp_path / "run")
     assert {name.startswith("decoder.") for name in last if torch.equal(first[name], last[name])} == {True}

@@ -96,7 +96,7 @@ def test_a_failed_trial_holds_nothing_while_the_next_one_runs() -> None:
 @pytest.mark.slow
 def test_if_nothing_fits_that_is_said() -> None:
     card = Card(100)
-    with pytest.raises(DeviceError, match="even batches of 512 tokens do not fit"):
+    with pytest.raises(DeviceError, match="even micro-batches of 512 tokens do not fit"):
         largest_by_trial(SIZES, card.attempt, card.reserved, CPU)
     assert card.tried == list(reversed(SIZES))
 
@@ -252,10 +252,10 @@ def test_a_run_keeps_the_size_that_it_began_with(
     config = tiny_run(batching=BatchingConfig(max_tokens="auto"), training=TrainingConfig(max_update=4))
     train(config)
     (first,) = {read_config(path)["batching"]["max_tokens"] for path in checkpoints_in(tmp_path / "run")}
-    assert first in token_budget.SIZES and f"batches of up to {first} tokens (found" in caplog.text
+    assert first in token_budget.SIZES and f"micro-batches of up to {first} tokens (found" in caplog.text
     monkeypatch.setattr(token_budget, "SIZES", (33,))
     train(replace(config, training=TrainingConfig(max_update=8)))
-    assert f"batches of up to {first} tokens (as before)" in caplog.text
+    assert f"micro-batches of up to {first} tokens (as before)" in caplog.text
     whole = replace(
         tiny_run(batching=BatchingConfig(max_tokens=first), training=TrainingConfig(max_update=8)),
         checkpoint=replace(config.checkpoint, save_dir=str(tmp_path / "whole")),
@@ -389,7 +389,7 @@ def test_a_model_that_does_not_fit_by_itself_is_said(
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr(forecast_module, "build_optimizer", full)
-    with pytest.raises(DeviceError, match="out of memory with batches of one sentence; the model is too large"):
+    with pytest.raises(DeviceError, match="out of memory with micro-batches of one sentence; the model is too large"):
         train(tiny_run(batching=BatchingConfig("auto")))
 
 

@@ -50,12 +50,12 @@ def test_a_size_of_updates_needs_batches_bounded_in_tokens() -> None:
 @pytest.mark.parametrize(
     ("processes", "words"),
     [
-        (1, "8 batches of up to 3,125 tokens on 1 process: 25,000 tokens"),
-        (8, "1 batch of up to 3,125 tokens on each of 8 processes: 25,000 tokens"),
+        (1, "8 micro-batches of up to 3,125 tokens on 1 process: 25,000 tokens"),
+        (8, "1 micro-batch of up to 3,125 tokens on each of 8 processes: 25,000 tokens"),
         (
             3,
-            "3 batches of up to 3,125 tokens on each of 3 processes: 28,125 tokens, the closest to --tokens-per-update "
-            "25000; with batches of up to 2,777 tokens it would be 24,993",
+            "3 micro-batches of up to 3,125 tokens on each of 3 processes: 28,125 tokens, the closest to "
+            "--tokens-per-update 25000; with micro-batches of up to 2,777 tokens it would be 24,993",
         ),
     ],
 )
