@@ -116,7 +116,7 @@ def test_another_number_of_processes_goes_on_with_the_same_batches(copy_corpus: 
     run_one(*options, "--update-freq", "2", "--save-dir", str(tmp_path / "one"))
     by_size = [*options, "--tokens-per-update", "180", "--save-dir", str(tmp_path / "more")]
     log = run_two(*by_size, "--max-update", "7")
-    assert "an update is 1 batch of up to 90 tokens on each of 2 processes: 180 tokens" in log
+    assert "an update is 1 micro-batch of up to 90 tokens on each of 2 processes: 180 tokens" in log
     assert [info.update for info in map(read_info, checkpoints_in(tmp_path / "more"))][-1] == 7
     log = run_one(*by_size)
     assert "an update is 2 micro-batches of up to 90 tokens on 1 process: 180 tokens" in log

@@ -53,7 +53,9 @@ def test_absent_gpu_is_a_device_error_that_says_what_was_found(name, monkeypatch
 def test_number_of_a_gpu_that_is_not_there_is_a_device_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(DeviceError, match="only 2 GPUs"):
+    with pytest.raises(
+        DeviceError, match="cuda:2 does not exist: this machine has cuda:0 and cuda:1; choose one of them"
+    ):
         choose_device("cuda:2")
 
 
