@@ -44,7 +44,7 @@ def _ask_for_huge_pages(libc: ctypes.CDLL) -> None:
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     libc.free.argtypes = [ctypes.c_void_p]
     size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    if start := libc.malloc(size):  # null if a limit forbids so many addresses
+    if start := libc.malloc(size):  # null if a limit forbids this much address space
         within = -start % _HUGE_PAGE
         libc.madvise(start + within, size - within, _MADV_HUGEPAGE)
         libc.free(start)

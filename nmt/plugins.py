@@ -1,6 +1,6 @@
 """Load plugins: installed packages (entry points ``nmt.plugins``), and the folders and files of ``user_dir``.
 
-Importing a plugin runs its ``register`` decorators; a folder ``conf/`` in its package, or beside its file, adds presets.
+Importing a plugin runs its ``register`` decorators; a folder ``conf/`` in its package or next to its file adds presets.
 A failed import is an error at once; otherwise the user would see "unknown model" later.
 """
 
@@ -31,7 +31,7 @@ def load_plugins(user_dir: UserDir = None) -> None:
     for entry_point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         if entry_point.module not in _loaded:
             module = importlib.import_module(entry_point.module)
-            file = module.__file__ if module.__package__ else None  # a lone module has no folder of its own
+            file = module.__file__ if module.__package__ else None  # a single-file module has no folder
             _loaded[module.__name__] = _presets_beside(Path(file)) if file else None
     for path in plugin_paths(user_dir):
         _load(path)

@@ -114,8 +114,8 @@ def going_on(
 ) -> Iterator[None]:
     """Log every half minute how long the work in the block has taken; for work whose progress cannot be counted.
 
-    A thread logs until the block ends; do not fork in the block. ``wait`` waits for so many seconds and returns
-    True once the block has ended.
+    A thread logs until the block ends; do not fork in the block. ``wait`` waits for the given number of
+    seconds and returns True once the block has ended.
     """
     if style is ProgressStyle.none:
         yield

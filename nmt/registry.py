@@ -6,7 +6,7 @@ its own file, so a new component needs one file:
     @models.register("transformer", TransformerConfig)
     class Transformer(EncoderDecoder): ...
 
-If the file of a component imports torch, its options may have a file of their own: ``NAME_config.py`` in the same folder,
+If the file of a component imports torch, its options may be in a separate file: ``NAME_config.py`` in the same folder,
 or the ``config.py`` of a family. ``declare`` registers the options; the builder's module is imported when a component is
 built. So help pages and errors about options need no torch.
 """

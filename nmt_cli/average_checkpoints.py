@@ -9,7 +9,7 @@ from nmt_cli.launch import launch
 
 
 def run(config: AverageConfig) -> None:
-    """Write the average; print its scores beside those of its parts, and its folder last."""
+    """Write the average. Print its scores and those of the averaged checkpoints, then its folder."""
     if config.metric not in (None, *LOSSES):
         scorers.config_class(config.metric)  # a misspelt one is refused before anybody waits for torch
     from nmt.averaging import average_checkpoints, table

@@ -116,7 +116,7 @@ class ResumableOutput:
         if self._file is None:
             return
         with contextlib.suppress(FileNotFoundError):
-            if self._partial.stat().st_size == 0:  # there is nothing to go on with
+            if self._partial.stat().st_size == 0:  # nothing to resume from
                 self._partial.unlink()
                 self._recipe.unlink()
         self._file.close()

@@ -103,9 +103,9 @@ class Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def leaving_on_signals() -> Iterator[None]:
-    """End the process on a signal, while a command imports its modules and reads its options: it has written nothing, and
-    other libraries could report an exception as a fault of their own. Signals that the caller ignores (``nohup``) or handles
-    stay as they are."""
+    """End the process on a signal while a command imports its modules and reads its options. Nothing is written yet,
+    and an exception could look like a fault of an imported library. Signals that the caller ignores (``nohup``) or
+    handles stay as they are."""
     with handled(_unhandled(), _leave):
         yield
 

@@ -29,7 +29,7 @@ class PieceMarks(Enum):
     """How cut text marks the tokens of a word."""
 
     none = "none"
-    subword_nmt = "subword_nmt"  # "hau@@ s": a word goes on
+    subword_nmt = "subword_nmt"  # "hau@@ s": a word continues
     sentencepiece = "sentencepiece"  # "\u2581hau s": a word begins
 
 

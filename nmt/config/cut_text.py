@@ -11,7 +11,7 @@ from nmt.config.roles import CommandConfig
 
 @dataclass(kw_only=True)
 class CutTextConfig(CommandConfig):
-    """A segmenter whose list of pieces stands in another file."""
+    """The options of a segmenter whose vocabulary is in a separate file."""
 
     bpe: Segmentation = flag(
         Segmentation.none,

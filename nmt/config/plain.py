@@ -89,7 +89,7 @@ def from_plain(config_class: type[Config], tree: Any, *, origin: str, where: str
 
 def values_from_plain(config_class: type, tree: Any, *, origin: str, where: str = "") -> dict[str, Any]:
     """Return the values that a plain tree gives to the fields of a dataclass. Sections are built, and their rules checked.
-    The dataclass is not built, since a rule of its own may need options that the tree leaves out."""
+    The dataclass is not built, since its rules may need options that the tree omits."""
     if not isinstance(tree, dict):
         raise DataError(f"{origin}: {where or 'the configuration'} should be a mapping, not {shown(tree)}")
     fields = {field.name: field for field in dataclasses.fields(config_class)}

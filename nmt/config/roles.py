@@ -18,10 +18,10 @@ class CriterionConfig:
 
 
 class OptimizerConfig:
-    """The options of an update rule. ``lr`` is an option of its own that stays None unless the user sets it."""
+    """The options of an update rule. ``lr`` is None unless the user sets it; see ``base_rate``."""
 
     default_rate: ClassVar[float] = 1.0
-    schedule_free: ClassVar[bool] = False  # averages the weights itself, in place of a schedule and of --ema-decay
+    schedule_free: ClassVar[bool] = False  # averages the weights itself; replaces a schedule and --ema-decay
     whole_matrices: ClassVar[bool] = False  # a step needs all elements of a matrix: not for --distributed-strategy fsdp
     lr: float | None = None
     weight_decay: float = 0.0

@@ -1,7 +1,7 @@
-"""The options of nmt-train, and the sections that commands share; those of the others: preprocessing.py and commands.py.
+"""The options of nmt-train, and sections that commands share. Other options are in preprocessing.py and commands.py.
 
-The default, help text and flag of an option stand in its field. Options of a component (a model's sizes, an optimizer's
-rate, the beam) stand beside that component. A section of two commands is one dataclass, so a word means the same everywhere.
+A field holds the default, help text and flag of an option. Options of a component (model sizes, learning rate, beam)
+are defined next to that component. Commands that share a section share its dataclass, so its options mean the same.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ class Span:
 
     @classmethod
     def parse(cls, text: str, option: str) -> Span:
-        """From ``N`` (so many) or ``FROM:TO`` (both included)."""
+        """Parse ``N`` (the number of updates) or ``FROM:TO`` (both included)."""
         span = re.fullmatch(r"([1-9]\d*)(?::(\d+))?", text.strip())
         if span is None or (span[2] is not None and int(span[2]) < int(span[1])):
             raise UsageError(f"{option}={text} is neither a number of updates nor FROM:TO; give 3 or 100:102")

@@ -140,7 +140,7 @@ class TranslationOptions(TagOption, BatchOptions):
         return self.choose_among or self.search_facts.beam_size or SAMPLES_TO_COMPARE
 
     def scoring(self, tag: str | None) -> TranslationOptions:
-        """Return options that score references with the same search, batches and limits, but a tag of their own."""
+        """Return options that score references with the same search, batches and limits, but with ``tag``."""
         batches = {field.name: getattr(self, field.name) for field in dataclasses.fields(BatchOptions)}
         return TranslationOptions(
             **batches,

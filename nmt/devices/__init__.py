@@ -178,8 +178,8 @@ def require_translating(device: DeviceLike, precision: Precision) -> None:
         raise UsageError("precision bf16_output is for training; translate with --precision fp32 or bf16")
 
 
-# Errors of memory that have no class of their own: of the CPU ("can't allocate memory", "not enough memory"), of cuBLAS and
-# cuDNN, of NCCL, of a Mac. Any of the words, and all of them.
+# Out-of-memory errors without an exception class: of the CPU ("can't allocate memory", "not enough memory"), cuBLAS,
+# cuDNN, CUDA, HIP, NCCL and MPS. An entry matches if the message contains all its words.
 _SHORTAGES = (
     ("DefaultCPUAllocator: ", "memory"),
     ("CUBLAS_STATUS_ALLOC_FAILED",),

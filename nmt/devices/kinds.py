@@ -146,7 +146,7 @@ class Device:
 
 
 class Accelerator(Device):
-    """A device beside the CPU. Every kind that torch knows, also by a plug-in, is at least this."""
+    """A device other than the CPU, of any kind that torch knows, including kinds from plug-ins."""
 
     queues = True
 

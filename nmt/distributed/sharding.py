@@ -74,7 +74,7 @@ class Sharded(Replicated):
         self._is_whole = False  # inside ``whole``, where ranks do not wait for each other
 
     def divide(self, step: nn.Module) -> None:
-        """Keep this rank's part of the parameters, which every rank has initialized alike."""
+        """Keep this rank's part of the parameters, which every rank has initialized to the same values."""
         scalar = next((name for name, parameter in step.named_parameters() if parameter.dim() == 0), None)
         if scalar is not None:
             raise UsageError(

@@ -1,7 +1,7 @@
 """The ranks that train or translate with one model. ``torchrun`` starts them, torch.distributed connects them.
 
-All ranks run the same program on the same configuration and decide everything alike; rank 0 ("main") also writes. Of the
-global list of batches of an update, rank r of n computes the batches r, r + n, r + 2n ...
+All ranks run the same program on the same configuration and make the same decisions; rank 0 ("main") also writes.
+Rank r of n computes the batches r, r + n, r + 2n ... of an update's global list of batches.
 """
 
 from __future__ import annotations

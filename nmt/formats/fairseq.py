@@ -1,4 +1,4 @@
-"""Checkpoints of fairseq's Transformers: versions 0.6 to 0.12, with dictionaries and the segmentation beside them."""
+"""Checkpoints of fairseq's Transformers: versions 0.6 to 0.12, with dictionaries and segmenter files next to them."""
 
 from __future__ import annotations
 

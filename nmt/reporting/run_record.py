@@ -148,7 +148,7 @@ class RunRecord:
     @classmethod
     def read(cls, folder: Path) -> RunRecord:
         config: Mapping[str, Any] = {}
-        with contextlib.suppress(DataError):  # there is none, or it is damaged
+        with contextlib.suppress(DataError):  # the configuration is missing or damaged
             config = read_config(folder)
         return cls(folder, tuple(read_events(folder / "log.jsonl")), config)
 
@@ -156,7 +156,7 @@ class RunRecord:
         return [event for event in self.events if event["event"] == kind]
 
     def last(self, *kinds: str) -> Event:
-        """Return the last event of these kinds; empty if there is none."""
+        """Return the last event of these kinds; empty if the run has none."""
         return next((event for event in reversed(self.events) if event["event"] in kinds), {})
 
     def training(self, name: str) -> list[tuple[float, float]]:

@@ -59,7 +59,7 @@ def chosen_scorers(metrics: Sequence[str], text: TextOptions) -> dict[str, Score
 def caching(scorer: Scorer) -> Scorer:
     """Return the same scorer with cached statistics: a line is scored alone, in the text, in parts and in resampled texts.
 
-    Neural metrics have a cache of their own.
+    Neural metrics are returned unchanged, since they have a separate cache.
     """
     if not isinstance(scorer, SacreScorer) or isinstance(scorer, Learned):
         return scorer

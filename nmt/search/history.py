@@ -177,7 +177,7 @@ class Finished:
 
     def settled(self, sentences: Ints, largest: Floats) -> Flags:
         """[b] True where the search ends, by its stop rule or because no hypothesis is left. ``largest`` [b]: the largest
-        log-probability of an unfinished hypothesis; -inf if there is none."""
+        log-probability of an unfinished hypothesis; -inf if none is unfinished."""
         # A log-probability only falls, the penalty only grows and coverage adds nothing: no score can become better.
         with np.errstate(invalid="ignore"):
             reachable = largest / self._longest_penalty[sentences]

@@ -29,7 +29,7 @@ _INFINITY = float("inf")
 class PhraseProgress:
     """The phrases of its sentence that a hypothesis has written or begun."""
 
-    occurrences: tuple[int, ...]  # how often each phrase stands in it
+    occurrences: tuple[int, ...]  # how often the hypothesis contains each phrase
     partial: frozenset[tuple[int, int]] = frozenset()  # (phrase, tokens of it) that its last tokens begin
 
 

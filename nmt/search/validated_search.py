@@ -43,9 +43,10 @@ def validated_search(trees: Mapping[str, Mapping[str, Any]], chosen: str | None,
 def on_validated_search(
     assignments: Sequence[Assignment], trees: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[Assignment], Any]:
-    """Return the stored search, and the assignments to compose on top of it: all but the choice of this search by its name.
+    """Return the stored search, and the assignments to compose on top of it.
 
-    None in place of the search: the assignments choose another one, or none is stored."""
+    Assignments that choose the stored search by name are omitted. The search is None if the assignments choose another
+    one or none is stored; all assignments are then returned."""
     chosen = next((str(assignment.value) for assignment in reversed(assignments) if assignment.key == "search"), None)
     options = {assignment.key.partition(".")[2] for assignment in assignments if assignment.key.startswith("search.")}
     search = validated_search(trees, chosen, options)

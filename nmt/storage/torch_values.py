@@ -1,6 +1,6 @@
 """Turn a pickle of torch, fairseq or omegaconf into plain dicts, lists, numbers, strings and numpy arrays.
 
-This file lists every allowed name; none is imported. A tensor becomes a view of the numbers stored beside the pickle, an
+This file lists every allowed name; none is imported. A tensor becomes a view of numbers stored next to the pickle, an
 ``argparse.Namespace`` a dict of its attributes, and a configuration of omegaconf its tree. An object of fairseq becomes
 its state (a meter) or its value (a member of an enum).
 """
@@ -48,7 +48,7 @@ _MOST, _MOST_DIMENSIONS = 2**62, 32
 
 @dataclass(frozen=True)
 class Storage:
-    """The numbers of a tensor, stored beside the pickle."""
+    """The numbers of a tensor, stored next to the pickle."""
 
     type: str
     key: str

@@ -255,8 +255,8 @@ class _Rewriter:
         return value
 
     def _topic(self) -> str:
-        """Take the next argument if it is a topic of --help: a section, a group or an option. A file is none, unless it is
-        named like a section. A flag is the topic if it is the last word."""
+        """Take the next argument if it is a topic of --help: a section, a group or an option. A path is a
+        topic only if it has the name of a section. A flag is a topic only if it is the last word."""
         if not self._waiting:
             return ""
         word = self._waiting[-1]
@@ -326,7 +326,7 @@ class _Rewriter:
         negations = ["--no-" + known[2:] for known in self._grammar.flags if self._negated("--no-" + known[2:])]
         own = [*self._grammar.flags, *self._grammar.aliases, "--config", *negations]
         known = [*own, "--help", *HYDRA_SWITCHES, *HYDRA_VALUE_FLAGS]
-        # Without the dashes, which make short words alike; a letter resembles any other.
+        # Dashes would make short words look similar. One-letter flags are excluded: any two resemble each other.
         words = [flag[2:] for flag in known if flag.startswith("--")]
         meant = closest(name.replace("_", "-").lstrip("-"), words) if name.startswith("--") else None
         hint = "; --help all lists them" if meant is None else f" (did you mean '--{meant}'?)"

@@ -166,7 +166,7 @@ def assigned(keywords: Mapping[str, Any], keys: Mapping[str, str], called: str) 
 
 
 def find_option(config_class: type, key: str, tree: Mapping[str, Any]) -> DeclaredOption | None:
-    """Return the option that ``key`` names if ``tree`` says which components are chosen; None: there is none."""
+    """Return the option that ``key`` names, given the components that ``tree`` chooses; None if it does not exist."""
     name, _, rest = key.partition(".")
     field = {field.name: field for field in dataclasses.fields(config_class)}.get(name)
     if field is None:

@@ -217,7 +217,7 @@ class _Pages:
     def _table(self, title: str, rows: Iterable[Row]) -> str:
         lines = [self._hanging("", title, "  ")]
         for flag, text in list(rows) or [("it has no options", "")]:
-            if len(flag) > self._flag_width:  # a line of its own keeps the columns
+            if len(flag) > self._flag_width:  # a separate line keeps the columns aligned
                 lines.append(f"  {flag}")
                 flag = ""
             lines.append(self._hanging(f"  {flag:<{self._flag_width}}  ", text))
@@ -233,7 +233,7 @@ class _Pages:
 
 
 def _columns() -> int:
-    """Return the width of the terminal behind any standard stream (`--help all | less`); 80 if there is none."""
+    """Return the width of the terminal behind any standard stream (`--help all | less`); 80 if none is a terminal."""
     for stream in filter(None, (sys.__stdout__, sys.__stderr__, sys.__stdin__)):
         with contextlib.suppress(OSError, ValueError):  # no terminal, or closed
             return shutil.get_terminal_size(os.get_terminal_size(stream.fileno())).columns

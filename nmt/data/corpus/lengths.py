@@ -54,7 +54,7 @@ def percentile(counts: Ints, percent: float) -> float:
 
 
 def longest(lengths: Lengths) -> int:
-    """Return the length of the longest sentence; 0 if there is none."""
+    """Return the length of the longest sentence; 0 if there are no sentences."""
     return max((int(lengths[block].max()) for block in blocks(len(lengths))), default=0)
 
 

@@ -155,7 +155,7 @@ def _set(spec: Any, name: str, array: Array) -> None:
 
 
 def read_weights(file: ModelFile, origin: str, epsilon: float | None) -> TransformerWeights:
-    """Return the model in the order of its own vocabularies.
+    """Return the model. Its embedding rows keep the order of the file's vocabularies.
 
     ``epsilon``: of all norms; None: CTranslate2's default. ``start`` is PAD if translations begin with zeros, else BOS.
     """

@@ -50,7 +50,7 @@ def tensors_of(weights: TransformerWeights) -> dict[str, Array]:
 
 
 def read_weights(tensors: Tensors, config: Mapping[str, Any], start: int) -> TransformerWeights:
-    """Return the model in the order of its own vocabularies. ``start``: our id of the decoder's first token."""
+    """Return the model, in the order of Hugging Face's vocabularies. ``start``: our id of the decoder's first token."""
     width, heads = config["d_model"], config["encoder_attention_heads"]
     require_whole_heads(width, heads, tensors.origin)
     activation = ACTIVATIONS[config.get("activation_function", "relu")]

@@ -64,7 +64,7 @@ class BeamHistory(RowTree):
     def mask(self, dtype: torch.dtype, steps: Tensor | None = None) -> Mask:
         """Return a mask over S*K columns, the K slots of each of the ``steps`` [S] (None: all so far).
 
-        A hypothesis attends only to the columns of its own past.
+        A hypothesis attends only to columns that hold its own history.
         """
         count, beam = self.bound, self.beam
         slots = self.slots[:, :count] if steps is None else self.slots.index_select(1, steps)  # [N, S]

@@ -1,4 +1,4 @@
-"""Lightweight and dynamic convolutions in place of self-attention: Wu et al. 2019, arXiv:1901.10430.
+"""Lightweight and dynamic convolutions that replace self-attention: Wu et al. 2019, arXiv:1901.10430.
 
 Shapes: B sentences, K beam, N = B*K hypotheses, T positions, D channels, H heads of C = D / H channels, k kernel width,
 n blocks of b positions.

@@ -85,7 +85,7 @@ UNLIMITED = -1  # the kernel's number for a window without a limit
 
 @dataclass(frozen=True, kw_only=True)
 class FlatMask(Mask):
-    """Queries attend to keys of their own sentence, within ``behind`` and ``ahead`` positions."""
+    """Queries attend to keys of the same sentence, within ``behind`` and ``ahead`` positions."""
 
     queries: Segments
     keys: Segments

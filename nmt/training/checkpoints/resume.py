@@ -18,8 +18,8 @@ logger = logging.getLogger("nmt.training")
 
 # Changes of these options make the position in the data meaningless,
 RESTART_OF_EPOCH = ("data", "seed", "train_subset", "batching.", "sampling.", "variation.")
-# except these two: batches and their order do not depend on them. After a change under --reset the epoch continues; under
-# --reset-dataloader it begins again all the same.
+# except these two: batches and their order do not depend on them. If they change, the epoch continues under --reset but
+# restarts under --reset-dataloader.
 ACCUMULATION = ("batching.update_freq", "batching.tokens_per_update")
 
 # Only under a scheduler that follows validations does a fingerprint hold these options.

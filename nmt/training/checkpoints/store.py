@@ -225,7 +225,7 @@ class CheckpointStore:
         return max(filter(None, pointed), key=run_folder.progress_of, default=None)
 
     def _pointed(self, name: str) -> Path | None:
-        """Return the checkpoint that a pointer names; None if there is none, or if it cannot be read (with one warning)."""
+        """Return the checkpoint of a pointer; None if either is missing, or the pointer is unreadable (one warning)."""
         try:
             path = run_folder.pointed(self.folder, name)
         except NMTError as error:

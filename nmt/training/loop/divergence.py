@@ -5,7 +5,7 @@ no known scale. Two references are known before training begins: the nll of a ra
 entropy of the target tokens, which a model reaches by their frequencies alone. A model that learns falls below both.
 
 The state of the watch is a function of the updates so far and is stored with them, so a resumed run warns and stops at the
-same updates. All ranks observe the same sums and decide alike.
+same updates. All ranks observe the same sums and make the same decisions.
 """
 
 from __future__ import annotations

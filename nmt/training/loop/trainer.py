@@ -269,7 +269,7 @@ class Trainer:
 
     def _diverged(self, fault: str, good_until: float | None = math.inf) -> Diverged:
         """Return the error that ends a diverged run, the same on all ranks. ``good_until``: the last good update; None:
-        there is none."""
+        no update was good."""
         good = self.world.on_main(lambda: self.checkpoints.last_good(good_until))
         return Diverged(f"{fault}; {good}; {GENTLER}")
 

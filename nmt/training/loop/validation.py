@@ -189,7 +189,7 @@ class TranslationValidator:
         return scores
 
     def _scored(self, hypotheses: list[str], references: list[str]) -> tuple[dict[str, float], dict[str, str]]:
-        """Return scores, and why others are missing. Rank 0 computes them for all ranks, which must decide alike."""
+        """Return scores, and why others are missing. Rank 0 computes them, so all ranks make the same decisions."""
         scores, failures = dict[str, float](), dict[str, str]()
         for name, scorer in self.scorers.items():
             try:

@@ -181,7 +181,7 @@ def _mixed(facts: Mapping[str, Any]) -> str:
 
 
 def _smaller_preset(config: TrainConfig) -> str | None:
-    """Return the tiny preset of the chosen architecture; None if there is none, or it is already chosen."""
+    """Return the tiny preset of the chosen architecture; None if it does not exist or is already chosen."""
     component = models.name_of(type(config.model))
     name = f"{component}_tiny"
     if name not in preset_names("model", preset_folders()):

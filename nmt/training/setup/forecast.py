@@ -236,9 +236,9 @@ def try_forecast(
     world: World,
     updates_left: int | None = None,
 ) -> Forecast | None:
-    """Return ``forecast``, or None with a log line if there is none: training must not depend on it. A short run has none.
+    """Return ``forecast``. If it cannot be computed, log why and return None: training must not depend on it.
 
-    ``updates_left``: updates until the end of the run; None: unknown."""
+    ``updates_left``: updates until the end of the run; None: unknown. A short run gets no forecast."""
     if updates_left is not None and updates_left < LEAST_UPDATES:
         return None
     if world.divides:  # a model that is trained in parts may not fit on one device twice

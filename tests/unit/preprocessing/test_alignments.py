@@ -136,7 +136,7 @@ def test_sentences_whose_pieces_cross_words_lose_their_alignments_and_are_counte
     with caplog.at_level(logging.WARNING, logger="nmt"):
         corpus, _ = text.make(align_suffix="align", tokenizer=CharConfig())
     assert aligned(corpus) == [[]] * len(SOURCE)
-    assert "train: 9 pairs lose their alignments" in caplog.text
+    assert "train: dropped the alignments of 9 pairs" in caplog.text
 
 
 def test_alignments_are_part_of_the_fingerprint_and_of_the_manifest(text: Text) -> None:

@@ -67,7 +67,7 @@ def test_png_is_written_too(tmp_path):
 
 
 def test_nothing_to_draw_and_another_ending_are_refused(tmp_path):
-    with pytest.raises(DataError, match="no sentence"):
+    with pytest.raises(DataError, match="no attention to draw"):
         plot_attention_lines([], tmp_path / "x.svg")
     with pytest.raises(UsageError, match="SVG or PNG"):
         plot_attention_lines([panel()], tmp_path / "x.pdf")

@@ -240,7 +240,7 @@ def test_odd_pieces_are_text(tmp_path: Path) -> None:
 
 
 def test_no_sentences_draw_nothing(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no sentence"):
+    with pytest.raises(DataError, match="no attention to draw"):
         plot_attention([], tmp_path / "attention.svg")
 
 

@@ -163,7 +163,8 @@ def test_a_position_behind_the_last_batch_of_its_epoch_is_an_error(make_split: M
     batches = TrainingBatches(make_split(50), BatchingConfig(max_tokens=20), seed=1)
     count = len(batches.epoch(DataPosition(2)).plan)
     with pytest.raises(
-        DataError, match=f"^batch {count + beyond + 1} of epoch 2 .* has {count} batches, .*--reset-dataloader"
+        DataError,
+        match=f"^micro-batch {count + beyond + 1} of epoch 2 .* has {count} micro-batches, .*--reset-dataloader",
     ):
         batches.at(DataPosition(2, count + beyond), 9)
 
