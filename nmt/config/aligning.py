@@ -50,8 +50,8 @@ class AlignConfig(
     path: str = flag(
         "", help="Run folder or checkpoint whose attention is read; several joined by ':' form an ensemble"
     )
-    src: str | None = flag(None, help="File of source sentences, one per line; null: refused")
-    ref: str | None = flag(None, help="File of their translations, one per line; null: refused")
+    src: str | None = flag(None, help="File of source sentences, one per line; required")
+    ref: str | None = flag(None, help="File of their translations, one per line; required")
     reverse: str | None = flag(
         None,
         help="Model of the opposite direction (run folder or checkpoint), for selecting heads and "

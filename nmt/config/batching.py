@@ -36,7 +36,7 @@ class BatchingConfig:
     sort_window: int | None = flag(
         None, help="Number of sentence pairs sorted by length together; null: all (least padding)"
     )
-    skip_long: bool = flag(False, help="Drop pairs longer than a micro-batch; otherwise exit with an error")
+    skip_long: bool = flag(False, help="Drop pairs that exceed the micro-batch limits; otherwise exit with an error")
 
     def __post_init__(self) -> None:
         if isinstance(self.max_tokens, str) and self.max_tokens != AUTO:

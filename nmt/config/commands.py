@@ -164,8 +164,8 @@ class ScoreConfig(ScoredTextConfig):
     sentence: bool = flag(False, help="Print tab-separated scores per line instead of scores of the whole text")
     split_by: str | None = flag(
         None,
-        help="Criterion for scoring parts separately: length (words of source, else reference) or a file "
-        "of labels; null: none",
+        help="Groups of lines to score separately: length (source words, else reference words) or a file of labels; "
+        "null: none",
     )
     signs: bool = flag(
         False, help="Count empty, overlong and repetitive hypotheses; with --src also copies and unusual lengths"
@@ -207,13 +207,13 @@ class AverageConfig(PluginOption, OverwriteOption, ThreadsOption, DeviceOption, 
     inputs: list[str] = flag([], help="Run folder, or checkpoints", kind=FlagKind.many)
     output: str = flag("", help="Folder for the averaged checkpoint")
     num_update_checkpoints: int | None = flag(
-        None, help="Number of last checkpoints to average, among those saved by updates or minutes; null: no limit"
+        None, help="Average the last N checkpoints saved by updates or minutes; null: another count, or all checkpoints"
     )
     num_epoch_checkpoints: int | None = flag(
-        None, help="Number of last checkpoints to average, among those saved at the end of an epoch; null: no limit"
+        None, help="Average the last N end-of-epoch checkpoints; null: another count, or all checkpoints"
     )
     num_best_checkpoints: int | None = flag(
-        None, help="Number of best checkpoints to average, by validation score; null: no limit"
+        None, help="Average the N best checkpoints by validation score; null: another count, or all checkpoints"
     )
     metric: str | None = flag(
         None, help="Metric for --num-best-checkpoints: loss, bleu, ...; null: best-checkpoint metric of the run"

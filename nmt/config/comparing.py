@@ -27,7 +27,8 @@ class CompareConfig(OverwriteOption, ScoredTextConfig):
         help="Metrics as in nmt-score, comma-separated; the first one sorts the sentences",
     )
     src: str | None = flag(
-        None, help="File of source sentences, one per line, shown and measured for length; null: reference lengths"
+        None,
+        help="File of source sentences, one per line, shown and grouped by length; null: lengths of the references",
     )
     train: str | None = flag(
         None,
@@ -35,7 +36,9 @@ class CompareConfig(OverwriteOption, ScoredTextConfig):
     )
     output: str = flag("", help="Output file: .html (page) or .json (same data)")
     paired: PairedTest = paired_option(PairedTest.bootstrap)
-    count: int = flag(100, help="Number of sentences shown per pair of systems: this many gains and this many losses")
+    count: int = flag(
+        100, help="Number of sentences with gains, and of sentences with losses, shown per pair of systems"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

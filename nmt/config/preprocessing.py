@@ -39,10 +39,10 @@ class FilterConfig:
     max_word: int | None = flag(None, help="Maximum word length in characters; null: no limit")
     drop_copies: bool = flag(False, help="Drop pairs whose source and target are identical")
     max_digits_apart: int | None = flag(
-        None, help="Maximum difference between the numbers of digits on the two sides; null: no limit"
+        None, help="Maximum difference in the number of digits between the two sides; null: no limit"
     )
     max_punctuation_apart: int | None = flag(
-        None, help="Maximum difference between the numbers of punctuation marks on the two sides; null: no limit"
+        None, help="Maximum difference in the number of punctuation marks between the two sides; null: no limit"
     )
     source_script: str | None = flag(
         None, help="Required script of the sources, by Unicode name, such as Latin, Cyrillic or Han; null: any"
@@ -51,8 +51,8 @@ class FilterConfig:
     min_script: float = flag(0.5, help="Minimum fraction of a sentence's letters in the required script")
     drop_leaked: Leaked | None = flag(
         None,
-        help="Training pairs to drop because valid or test contains them: pairs (both sides match) or "
-        "sources; null: none",
+        help="Drop training pairs that also occur in valid or test: pairs (both sides match) or sources (the "
+        "source matches); null: none",
     )
     drop_duplicates: bool = flag(False, help="Keep only the first of several identical pairs")
     near_duplicates: bool = flag(

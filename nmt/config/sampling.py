@@ -46,7 +46,7 @@ class CorpusSamplingConfig:
 
     weights: list[float] = option(
         [],
-        help="Sampling weight of each corpus, such as 3,1,1; empty: --sampling-temperature, or all pairs once",
+        help="Sampling weight of each corpus, such as 3,1,1; empty: from --sampling-temperature, else every pair once",
         flag="--sampling-weights",
     )
     temperature: float | None = option(

@@ -50,8 +50,8 @@ class TrainingConfig:
     )
     divergence_patience: int | None = flag(
         5000,
-        help="Number of updates without progress after which training of a model that does not learn stops "
-        "(a tenth if worse than random); null: never",
+        help="Number of updates without progress, at a loss no better than token frequencies, after which training "
+        "stops; a tenth if worse than random; null: never",
     )
     ema_decay: float | None = flag(
         None, help="Decay of the parameters' moving average, which validation and checkpoints use; null: no average"
@@ -226,7 +226,7 @@ class CheckpointConfig:
         None, help="Run folder or checkpoint whose parameters a new run starts from; null: random initialization"
     )
     finetune_map_vocabulary: bool = flag(
-        False, help="Accept other vocabularies in --finetune-from-model: only shared tokens take over their parameters"
+        False, help="Allow other vocabularies in --finetune-from-model; tokens missing there start randomly"
     )
     restore: bool = option(
         True, help="Resume from the last checkpoint of the run folder; otherwise refuse a run folder with checkpoints"

@@ -25,7 +25,9 @@ class BatchOptions(CommonOptions):
         help=f"Maximum batch size in source tokens, padding included; null: {IN_C} for the native engine, "
         f"{ON_A_CPU} for others on a CPU, {ON_A_GPU} on a GPU",
     )
-    max_source_length: int = flag(1024, help="Maximum number of source tokens translated at once")
+    max_source_length: int = flag(
+        1024, help="Maximum sentence length in source tokens; by default, longer lines are translated in parts"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

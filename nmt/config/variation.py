@@ -29,8 +29,8 @@ class VariationConfig:
     )
     headroom: float | None = flag(
         None,
-        help="Factor on sentence lengths for planning batches; null: exact lengths, from preparing each "
-        "epoch's text beforehand",
+        help="Assumed growth factor of sentence lengths for planning batches; null: exact lengths, measured "
+        "before each epoch",
     )
     readers: int | None = flag(
         None,

@@ -89,8 +89,8 @@ class VisualizeConfig(
     side: OneSide = flag(OneSide.source, help="Side for --positions and --embeddings: source or target")
     count: int = flag(
         200,
-        help="Number of positions or tokens for --positions and --embeddings; most frequent tokens of "
-        "--input, else first of the vocabulary",
+        help="Number of positions for --positions, or of tokens for --embeddings: the most frequent of --input, "
+        "else the first of the vocabulary",
     )
     over: CurvesOver = flag(CurvesOver.updates, help="Horizontal axis of training curves: updates, tokens or seconds")
     smoothing: float = flag(

@@ -124,7 +124,7 @@ class AdafactorConfig(OptimizerConfig):
     whole_matrices = True
 
     lr: float | None = flag(None, help="Maximum step relative to a parameter's size; null: 0.01")
-    decay_rate: float = flag(-0.8, help="Exponent of the averages' decay: update^decay_rate at each update")
+    decay_rate: float = flag(-0.8, help="Exponent in the decay of the second moment: 1 - update^decay_rate")
     clip_threshold: float = flag(1.0, help="Maximum root mean square of a step, before the learning rate")
     min_scale: float = option(1e-3, help="Minimum size assumed for a parameter", flag="--adafactor-min-scale")
     weight_decay: float = flag(0.0, help="Fraction of a parameter subtracted in each update, times the learning rate")

@@ -52,7 +52,9 @@ class CommonSearchConfig(SearchConfig):
     max_len_a: float = flag(
         1.0, help="Factor in the maximum translation length in tokens: max_len_a * source length + max_len_b"
     )
-    max_len_b: float = flag(50, help="Constant in the maximum translation length, in tokens; 0: max_len_a alone limits")
+    max_len_b: float = flag(
+        50, help="Constant in the maximum translation length, in tokens; 0: max_len_a * source length"
+    )
     min_len: int = flag(1, help="Minimum translation length in tokens", scoring=False)
     no_repeat_ngram: int = option(
         0,
@@ -110,8 +112,8 @@ class BeamConfig(CommonSearchConfig):
     )
     coverage_penalty: float = flag(
         0.0,
-        help="Weight of log(attention on each source token, at most 1), added to the score of a finished "
-        "hypothesis; needs attention",
+        help="Weight of the coverage penalty: sum over source tokens of log(min(total attention, 1)), for "
+        "finished hypotheses; needs attention",
         scoring=False,
     )
     stop: StopRule = flag(
@@ -121,7 +123,7 @@ class BeamConfig(CommonSearchConfig):
     )
     patience: float = option(
         1.0,
-        help="Number of finished hypotheses that ends --stop first, as a multiple of --beam, rounded; at least --nbest",
+        help="Finished hypotheses needed by --stop first, as a multiple of --beam, rounded; at least --nbest",
         flag="--beam-patience",
     )
 
@@ -184,9 +186,7 @@ class DiverseBeamConfig(BeamConfig):
 class SamplingConfig(CommonSearchConfig):
     """Sampling: each of --nbest translations is drawn token by token."""
 
-    temperature: float = flag(
-        1.0, help="Divisor of the scores before sampling; below 1: probable tokens become more probable"
-    )
+    temperature: float = flag(1.0, help="Softmax temperature, a divisor of the scores; below 1: sharper distribution")
     topk: int | None = option(
         None, help="Number of most probable tokens to sample from; null: all", flag="--sampling-topk"
     )

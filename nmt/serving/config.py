@@ -68,7 +68,7 @@ class ServeConfig(DeviceSection, PluginOption, EngineOptions, BatchOptions, Comm
         128, help="Maximum number of lines, of all requests, that a process takes at once and sorts by length"
     )
     gather_ms: float = flag(
-        3.0, help="Milliseconds without a new line after which an idle process takes the queued lines"
+        3.0, help="Time without a new line, in milliseconds, before an idle process starts on the queued lines"
     )
     max_beam: int = flag(20, help="Maximum beam width, and maximum length of an n-best list, in a request")
     max_body_bytes: int = flag(2**20, help="Maximum request size in bytes; beyond it, status 413")
@@ -77,7 +77,7 @@ class ServeConfig(DeviceSection, PluginOption, EngineOptions, BatchOptions, Comm
     max_lines: int = flag(1000, help="Maximum number of lines per request; beyond it, status 413")
     max_answer_bytes: int = flag(2**24, help="Maximum response size in bytes; beyond it, status 413")
     max_queue: int = flag(
-        4000, help="Maximum number of queued lines; beyond it, requests with more than an equal share get status 503"
+        4000, help="Maximum number of queued lines; if exceeded, requests above an equal share of it get status 503"
     )
     max_requests: int = flag(1000, help="Maximum number of concurrent requests; beyond it, status 503")
     read_timeout: float = flag(10.0, help="Maximum time for receiving a request, in seconds; beyond it, status 408")

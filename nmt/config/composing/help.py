@@ -34,8 +34,9 @@ from nmt.registry import registry_for
 NARROWEST, WIDEST = 60, 120  # columns
 WIDEST_FLAG = 36
 SYNTAX = (
-    "Every option has a key, and most have a flag. A flag's key is its section and its name with underscores "
-    "(--save-dir: checkpoint.save_dir), unless the line of the option names another. Flags and keys can be mixed.",
+    "Every option has a key, and most have a flag. The key is the section, a dot and the flag's name with underscores "
+    "(--save-dir: checkpoint.save_dir), without a section under `options`. If a line shows another key, use that one. "
+    "Flags and keys can be mixed.",
     "Other flags: --config FILE (options from a run's config.yaml or from the output of --cfg job), -m or --multirun (one "
     "job for each value of key=1,2), --cfg job (print the composed configuration), --config-dir FOLDER (your own presets), "
     "--info, --resolve, --package, --hydra-help, --shell-completion, --version.",
@@ -166,7 +167,7 @@ class _Pages:
                 preset = "" if name == component else f", a preset of {component}"
                 title = f"{group}={name}{preset} (options of another: {self._program} {group}=NAME --help {group})"
                 if group == self._stored_group:
-                    title += "; defaults of a model without a stored search, others use that of their validation"
+                    title += "; defaults of a model without a stored search, other models use their validation search"
                 yield _Section(group, title, options_of(registry_for(role).config_class(component), f"{group}."))
 
     def _row(self, flag: Flag, with_key: bool = True) -> Row:

@@ -28,7 +28,9 @@ class MemoryNetworkConfig:
 
     num_hops: int = option(3, help="Number of memory reads (hops) per output token", flag="--hops")
     slot_size: int = option(256, help="Width of a memory slot")
-    places: SlotPositions = option(SlotPositions.end, help="Origin of slot positions: end (the paper), start or both")
+    places: SlotPositions = option(
+        SlotPositions.end, help="Side from which slot positions are counted: end (the paper), start or both"
+    )
     max_positions: int = option(
         1024, help="Maximum source length in tokens including eos; each slot position has a vector"
     )

@@ -98,7 +98,7 @@ class LSTMConfig:
         False, help="Share one matrix between target and output", flag="--share-decoder-input-output-embed"
     )
     init_range: float | None = option(
-        None, help="Bound of the uniform initialization of parameters, from minus to plus this; null: torch's defaults"
+        None, help="Bound r of the uniform initialization of parameters in [-r, r]; null: torch's defaults"
     )
     dropout: float = flag(0.1, help="Dropout of the embeddings, between layers and before the output layer")
 
@@ -193,7 +193,7 @@ class GNMTConfig:
     embedding_size: int = option(1024, help="Width of the embeddings")
     hidden_size: int = option(1024, help="Width of every layer, and of each direction of the first one")
     residual_from: int = option(3, help="First layer with a residual connection, counted from 1")
-    init_range: float = option(0.04, help="Bound of the uniform initialization of parameters, from minus to plus this")
+    init_range: float = option(0.04, help="Bound r of the uniform initialization of parameters in [-r, r]")
     dropout: float = flag(0.2, help="Dropout of every layer's input and before the output layer")
 
     def __post_init__(self) -> None:

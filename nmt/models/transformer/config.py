@@ -138,7 +138,7 @@ class TransformerConfig:
         Wavelengths.paper, help="Wavelengths of the sinusoids: paper or tensor2tensor (also fairseq)"
     )
     sinusoid_base: float = option(10000.0, help="Longest wavelength of the sinusoids, in multiples of 2 pi")
-    position_offset: int = option(0, help="Number of the first position of a sentence in the sinusoids (fairseq: 2)")
+    position_offset: int = option(0, help="Index of a sentence's first position in the sinusoids (fairseq: 2)")
     share_all_embeddings: bool | None = share_all_option(None)
     share_decoder_embeddings: bool = option(
         True, help="Share one matrix between target and output", flag="--share-decoder-input-output-embed"
@@ -152,15 +152,15 @@ class TransformerConfig:
     encoder_norm: NormOrder | None = option(None, help="Norm order of the encoder; null: model.norm")
     decoder_norm: NormOrder | None = option(None, help="Norm order of the decoder; null: model.norm")
     attention_bias: bool = option(False, help="Add biases to the attention projections (the paper has none)")
-    norm_kind: NormKind = option(NormKind.layer_norm, help="Norm: layer_norm or rms_norm")
+    norm_kind: NormKind = option(NormKind.layer_norm, help="Kind of norm: layer_norm or rms_norm")
     norm_epsilon: float | None = option(
         None, help="Constant added to the variance in norms; null: 1e-5 for layer_norm, 1e-6 for rms_norm"
     )
     feed_forward: FeedForwardKind = option(
         FeedForwardKind.relu, help="Feed-forward networks: relu (the paper), gelu, swish, glu, geglu or swiglu"
     )
-    attention_score: ScoreKind = option(ScoreKind.scaled_dot, help="Score: scaled_dot (the paper), dot or additive")
-    relative_distance: int = option(16, help="Maximum distance between positions that relative positions distinguish")
+    attention_score: ScoreKind = option(ScoreKind.scaled_dot, help="Attention: scaled_dot (the paper), dot or additive")
+    relative_distance: int = option(16, help="Maximum relative position; larger distances are clipped to it")
     encoder_neighbourhood: int | None = option(
         None, help="Number of positions on each side that the encoder's self-attention covers; null: all"
     )
