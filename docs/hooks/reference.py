@@ -79,7 +79,12 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def _commands() -> str:
-    lines = ["# Commands", "", "Each command has a page with all of its options, in the order of a typical experiment.", ""]
+    lines = [
+        "# Commands",
+        "",
+        "Each command has a page with all of its options, in the order of a typical experiment.",
+        "",
+    ]
     lines += ["| command | purpose |", "|---|---|"]
     for command in ORDER:
         lines.append(f"| [`{program_of(command)}`]({program_of(command)}.md) | {_cell(_purpose(command))} |")
