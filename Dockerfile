@@ -5,7 +5,7 @@
 #
 # For NVIDIA GPUs, with torch's CUDA build, which brings the CUDA libraries:
 #
-#     docker build --tag nmt:cuda --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130 .
+#     docker build --tag nmt:cuda --build-arg TORCH=cu130 .
 #     docker run --gpus all --publish 8000:8000 --volume "$PWD/runs/en-de:/model:ro" nmt:cuda
 #
 # Other commands: docker run --rm --volume "$PWD:/work" --workdir /work nmt nmt-train ...
@@ -17,9 +17,9 @@ COPY . /source
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source
 
 FROM python:${PYTHON}-slim
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG TORCH=cpu
 COPY constraints.txt /constraints.txt
-RUN python -m pip install --no-cache-dir --index-url "$TORCH_INDEX" "$(grep '^torch==' /constraints.txt)"
+RUN python -m pip install --no-cache-dir --index-url "https://download.pytorch.org/whl/$TORCH" "$(grep '^torch==' /constraints.txt)"
 COPY --from=build /wheels /wheels
 RUN python -m pip install --no-cache-dir --constraint /constraints.txt "$(echo /wheels/*.whl)[serve]"
 RUN useradd --create-home nmt

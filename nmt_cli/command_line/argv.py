@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 
 from nmt.config.composing.assignments import quoted
+from nmt.config.composing.help import TOPICS
 from nmt.config.option import Flag, FlagKind
 from nmt.errors import UsageError, closest, numbered
 from nmt_cli.command_line.grammar import NAMES_OF_SAVE_DIR, Grammar
@@ -42,7 +43,6 @@ HYDRA_SHORT = {
     "-cn": "--config-name",
     "-cd": "--config-dir",
 }
-HELP_TOPICS = frozenset({"all", "options", "presets", "syntax"})  # of --help, with sections, groups and options
 # With one of these the command prints something, often into a pager or `head`, and ends.
 PRINTING_FLAGS = frozenset({"--help", "--hydra-help", "--version", "--cfg", "--info"})
 # Hydra's flags that say what a command does. They exclude each other.
@@ -262,7 +262,7 @@ class _Rewriter:
         word = self._waiting[-1]
         if self._is_flag(word) or self._is_override(word):
             return self._waiting.pop() if len(self._waiting) == 1 and word in self._grammar.flags else ""
-        is_section = word in self._grammar.groups | self._grammar.names | HELP_TOPICS
+        is_section = word in self._grammar.groups | self._grammar.names | TOPICS
         is_path = "/" in word or word == "-" or os.path.exists(word)
         return self._waiting.pop() if is_section or not is_path else ""
 

@@ -42,6 +42,7 @@ SYNTAX = (
     "--info, --resolve, --package, --hydra-help, --shell-completion, --version.",
 )
 ALL, OPTIONS, PRESETS, SYNTAX_TOPIC = "all", "options", "presets", "syntax"
+TOPICS = frozenset({ALL, OPTIONS, PRESETS, SYNTAX_TOPIC})  # with sections, groups and options
 
 # Placeholders of bare arguments, by the flag that they replace.
 BARE = {"--data": "[CORPUS FOLDER ...] ", "--runs": "[RUN FOLDER ...] ", "--sys": "[SYSTEM ...] "}
