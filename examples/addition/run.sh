@@ -31,7 +31,7 @@ nmt-train "$folder/corpus" recipe=textbook model=lstm_plain model.reverse_source
 nmt-train "$folder/corpus" recipe=textbook model=lstm_peeky model.reverse_source=true model.hidden_size=128 \
     --save-dir "$folder/reversed_peeky" --max-epoch "$epochs" --valid-samples 0 --seed 1
 
-"$python" "$here/../date/compare.py" "$folder/comparison.svg" --title "Addition, exact match in per cent" \
+"$python" "$here/../date/compare.py" "$folder/comparison.svg" --title "Addition, exact match, %" \
     "$folder/as_written" "$folder/reversed" "$folder/reversed_peeky" \
     --rows "read as written" "read backwards" "read backwards, last state at every step" --epochs 1 5 10 \
     --results "$folder/results.json" --experiment "Textbook: addition" \

@@ -33,7 +33,7 @@ def results(arguments: argparse.Namespace, runs: Mapping[str, Path]) -> Iterator
             yield Result(
                 arguments.experiment,
                 row,
-                f"exact match in per cent after epoch {epoch}",
+                f"exact match, % after epoch {epoch}",
                 ours=round(exact[epoch], 2),
                 published=published.get((row, epoch)),
                 setting=arguments.setting,
@@ -60,7 +60,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Draw the validation exact match of several runs by epoch.")
     parser.add_argument("picture", type=Path, help="SVG file to write")
     parser.add_argument("run", type=Path, nargs="+", help="run folders of nmt-train, with --valid-metrics exact")
-    parser.add_argument("--title", default="Date task, exact match in per cent", help="title of the picture")
+    parser.add_argument("--title", default="Date task, exact match, %", help="title of the picture")
     parser.add_argument("--rows", nargs="+", help="names of the runs, one for each; default: their folder names")
     parser.add_argument("--results", type=Path, help="file of results (JSON) for the figures")
     parser.add_argument("--experiment", default="Textbook: dates", help="name of the experiment in the results")

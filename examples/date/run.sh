@@ -36,7 +36,7 @@ head -n 6 "$folder/text/test.src" | tr '\n' '\0' |
     xargs -0 "$python" "$here/plot.py" "$folder/run" "$folder/averaged" "$folder"
 
 "$python" "$here/../results.py" add "$folder/results.json" --experiment "Dates: an LSTM with attention" --row "LSTM with attention" \
-    --metric "exact match in per cent" --score "$folder/score.json" --setting "1,000 held-out dates" --run "$folder/run"
+    --metric "exact match, %" --score "$folder/score.json" --setting "1,000 held-out dates" --run "$folder/run"
 "$python" "$here/../results.py" add "$folder/results.json" --experiment "Dates: an LSTM with attention" --row "alignment maps" \
     --metric picture --picture images/date-attention.svg --drawn "$folder/attention.svg" --setting "held-out dates" --run "$folder/run"
 

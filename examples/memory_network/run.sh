@@ -28,7 +28,7 @@ for hops in 1 2 3; do
     nmt-score --sys "$folder/test.$hops.hypotheses" --ref "$folder/text/test.tgt" --metrics exact --format json \
         > "$folder/score.$hops.json"
     "$python" "$here/../results.py" add "$folder/results.json" --experiment "Memory network: three links" \
-        --row "hops: $hops" --metric "exact match in per cent" --score "$folder/score.$hops.json" \
+        --row "hops: $hops" --metric "exact match, %" --score "$folder/score.$hops.json" \
         --setting "1,000 held-out questions" --run "$folder/run-$hops"
 done
 

@@ -46,7 +46,7 @@ for year in 2016 2017; do
         published=(--published 41.02 --comparable)
         published+=(--setting "{epochs} epochs, recipe=multi30k_record; published is a Transformer-Tiny")
     fi
-    "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, tokenised text" \
+    "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, tokenized text" \
         --row "lightweight convolutions with R-Drop, $test" --metric BLEU --score "${scores[@]}" --run "${runs[@]}" \
         "${published[@]}"
 done

@@ -37,7 +37,7 @@ for year in 2016 2017; do
     if [ "$year" = 2016 ]; then
         published=(--published 41.02 --comparable)
     fi
-    "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, tokenised text" \
+    "$python" "$here/../results.py" add "$output/results.json" --experiment "Multi30k, tokenized text" \
         --row "Transformer, $test" --metric BLEU --score "$output/$test.json" "${published[@]}" \
         --setting "joint BPE of 10,000, mean of ten epochs, beam 5" --run "$output/run"
 done

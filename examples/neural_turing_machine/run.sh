@@ -48,7 +48,7 @@ for length in ${lengths//,/ }; do
         nmt-score --sys "$folder/$system/test.$length.hypotheses" --ref "$folder/text/test.$length.tgt" --metrics exact \
             --format json > "$folder/$system/score.$length.json"
         "$python" "$here/../results.py" add "$folder/results.json" --experiment "Neural Turing Machine: copying" \
-            --row "$row, $length vectors" --metric "exact match in per cent" --score "$folder/$system/score.$length.json" \
+            --row "$row, $length vectors" --metric "exact match, %" --score "$folder/$system/score.$length.json" \
             --setting "100 sequences; trained with up to 20 vectors" --run "$folder/run-$system"
     done
 done

@@ -45,6 +45,6 @@ for system in without with; do
         done
         "$python" "$here/../results.py" add "$output/results.json" --experiment "R-Drop" --row "$system R-Drop, $test" \
             --metric BLEU --score "${scores[@]}" \
-            --setting "Multi30k, tokenised text, lightconv_tiny, {epochs} epochs" --run "${runs[@]}"
+            --setting "Multi30k, tokenized text, lightconv_tiny, {epochs} epochs" --run "${runs[@]}"
     done
 done

@@ -246,9 +246,9 @@ def test_the_comparison_keeps_the_first_epochs_and_the_last(tmp_path: Path) -> N
     assert result.returncode == 0, result.stderr
     results = json.loads(kept.read_text(encoding="utf-8"))
     assert [(one["row"], one["metric"], one["ours"]) for one in results] == [
-        ("one", "exact match in per cent after epoch 1", 1.0),
-        ("one", "exact match in per cent after epoch 2", 50.0),
-        ("one", "exact match in per cent after epoch 4", 99.0),
+        ("one", "exact match, % after epoch 1", 1.0),
+        ("one", "exact match, % after epoch 2", 50.0),
+        ("one", "exact match, % after epoch 4", 99.0),
     ]
     (signature,) = {one["signature"] for one in results}
     assert signature.startswith("nrefs:1|case:mixed|unit:line|version:nmt-")
