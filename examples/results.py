@@ -16,11 +16,13 @@ examples/*/results.json.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import math
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -61,6 +63,7 @@ used eight GPUs for days.
 - "Not run" marks experiments that need other hardware or data. Some of these rows state a forecast of the training time.
 - The column "time, machine" refers to the machines by letters. The notes below the table explain times, machines and
   scores.
+- The column "commit, date" says when the figure was recorded. The example has the command.
 """
 
 TAIL = """## Generate this page
@@ -91,6 +94,7 @@ COLUMNS = (
     "difference",
     "setting",
     "time, machine",
+    "commit, date",
     "example",
 )
 
@@ -114,6 +118,8 @@ class Result:
     minutes: float | None = None  # wall time of training, summed over all runs
     updates: int | None = None  # of the longest run
     parameters: int | None = None
+    commit: str = ""  # of this project when the figure was recorded
+    date: str = ""  # on which the figure was recorded, as an ISO date
 
     @property
     def name(self) -> tuple[str, ...]:
@@ -165,11 +171,12 @@ def added(results: Sequence[Result], new: Result) -> list[Result]:
 
 
 def add_all(file: Path, new: Iterable[Result]) -> None:
-    """Add several results to a file, in order."""
-    found = read(file)
-    for one in new:
-        found = added(found, one)
-    write(file, found)
+    """Add several results to a file, in order. A measured one gets the commit and the date, if it has no date."""
+    results = read(file)
+    now = recorded_now()
+    for result in new:
+        results = added(results, replace(result, **now) if result.was_run and not result.date else result)
+    write(file, results)
 
 
 def keep(file: Path, example: Path) -> None:
@@ -197,6 +204,16 @@ def copy(picture: Path, to: Path) -> None:
 def hardware() -> str:
     """Return the number of cores and the processor of this machine."""
     return _cores(os.cpu_count(), processor_name())
+
+
+def recorded_now() -> dict[str, str]:
+    """Return the commit of this checkout, "" outside one, and the date."""
+    git = ["git", "-C", str(EXAMPLES), "rev-parse", "--short=8", "HEAD"]
+    try:
+        commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        commit = ""
+    return {"commit": commit, "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat()}
 
 
 def _cores(count: int | None, processor: str) -> str:
@@ -335,6 +352,8 @@ def _row(example: str, result: Result, letters: Mapping[str, str]) -> list[str]:
         difference = f"{round(result.ours - result.published, 6):+,.6g}"
     time = [] if result.minutes is None else [f"{result.minutes:,.4g} min" + " in all" * (result.runs > 1)]
     time += [letters[result.hardware]] if result.hardware else []
+    recorded = [f"`{result.commit}`"] if result.commit else []
+    recorded += [result.date] if result.date else []
     where = f"[{example}]({REPOSITORY}/examples/{example}/README.md)"
     cells = (
         result.experiment,
@@ -345,6 +364,7 @@ def _row(example: str, result: Result, letters: Mapping[str, str]) -> list[str]:
         difference,
         "; ".join(setting),
         ", ".join(time),
+        ", ".join(recorded),
         where,
     )
     return [_cell(cell) for cell in cells]
