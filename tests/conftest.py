@@ -104,14 +104,8 @@ def copy_corpus(make_copy_corpus: Callable[..., Path]) -> Path:
 @pytest.fixture(scope="session")
 def make_run(copy_corpus: Path) -> Callable[..., TrainConfig]:
     """Makes configurations of small training runs in ``folder / "run"``; arguments replace sections and options."""
-    from nmt.config.sections import (
-        BatchingConfig,
-        CheckpointConfig,
-        ReportConfig,
-        TrainConfig,
-        TrainingConfig,
-        ValidationConfig,
-    )
+    from nmt.config.reporting import ReportConfig
+    from nmt.config.sections import BatchingConfig, CheckpointConfig, TrainConfig, TrainingConfig, ValidationConfig
     from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
     from nmt.models.transformer.transformer import TransformerConfig
     from nmt.optim.config import AdamConfig

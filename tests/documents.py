@@ -30,7 +30,8 @@ from nmt_cli.command_line.argv import rewrite, take_config
 from nmt_cli.command_line.flags import grammar_of
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
+FOLDERS = ("docs", "examples", "benchmarks")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in ROOT.glob(f"{folder}/**/*.md"))])
 SCRIPTS = sorted(ROOT.glob("examples/**/*.sh"))
 
 COMMANDS = {

@@ -19,14 +19,8 @@ import torch
 
 from nmt.config.choices import Precision
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.config.sections import (
-    BatchingConfig,
-    CheckpointConfig,
-    DeviceConfig,
-    ReportConfig,
-    TrainConfig,
-    ValidationConfig,
-)
+from nmt.config.reporting import ReportConfig
+from nmt.config.sections import BatchingConfig, CheckpointConfig, DeviceConfig, TrainConfig, ValidationConfig
 from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.doctor.facts import devices

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from nmt.config.choices import ProgressStyle
-from nmt.config.sections import ReportConfig
+from nmt.config.reporting import ReportConfig
 from nmt.devices import is_shortage
 from nmt.errors import NMTError, quantity
 from nmt.pages.numbers import duration, figure, megabytes

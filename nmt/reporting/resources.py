@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch.profiler import profile
 
-from nmt.config.sections import Span
+from nmt.config.reporting import Span
 from nmt.devices.kinds import device_of
 from nmt.storage.files import new_folder
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt.config.sections import ReportConfig
+from nmt.config.reporting import ReportConfig
 from nmt.errors import MissingInputError, UsageError
 from nmt.reporting import html_report
 from nmt.reporting.run_record import Event, RunRecord

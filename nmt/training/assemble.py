@@ -15,7 +15,8 @@ import torch
 from nmt.allocator import keep_few_kernels, keep_freed_memory
 from nmt.config.choices import Compilation
 from nmt.config.plain import to_plain
-from nmt.config.sections import Span, TrainConfig
+from nmt.config.reporting import Span
+from nmt.config.sections import TrainConfig
 from nmt.data.corpus.frequencies import unigram_entropy
 from nmt.devices import choose_device, own_device, require_precision
 from nmt.devices.faults import avoided

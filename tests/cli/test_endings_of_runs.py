@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from nmt.config.sections import ReportConfig, TrainConfig, ValidationConfig
+from nmt.config.reporting import ReportConfig
+from nmt.config.sections import TrainConfig, ValidationConfig
 from nmt.errors import DeviceError, Interrupted
 from nmt.storage.checkpoints import read_info
 from nmt.storage.run_folder import checkpoints_in

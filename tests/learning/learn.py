@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.preprocessing import PreprocessConfig
+from nmt.config.reporting import ReportConfig
 from nmt.config.sections import (
     BatchingConfig,
     CheckpointConfig,
     DeviceConfig,
-    ReportConfig,
     TrainConfig,
     TrainingConfig,
     ValidationConfig,

@@ -14,7 +14,7 @@ import pytest
 from tqdm import tqdm
 
 from nmt.config.choices import ProgressStyle
-from nmt.config.sections import ReportConfig
+from nmt.config.reporting import ReportConfig
 from nmt.reporting.reporter import BarDisplay, Reporter
 from tests.unit.reporting.reports import update_report
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from nmt.config.sections import ReportConfig, TrainConfig, ValidationConfig
+from nmt.config.reporting import ReportConfig
+from nmt.config.sections import TrainConfig, ValidationConfig
 from nmt.errors import MissingInputError
 from nmt.reporting import html_report
 from nmt.reporting.run_record import RunRecord

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt.config.sections import ReportConfig, Span, TrainConfig
+from nmt.config.reporting import ReportConfig, Span
+from nmt.config.sections import TrainConfig
 from nmt.errors import UsageError
 from nmt.reporting.resources import Profiler
 from nmt.storage.run_folder import checkpoints_in

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nmt.config.choices import ProgressStyle
-from nmt.config.sections import ReportConfig
+from nmt.config.reporting import ReportConfig
 from nmt.reporting import stopwatch
 from nmt.reporting.figures import Meters, perplexity
 from nmt.reporting.reporter import Reporter

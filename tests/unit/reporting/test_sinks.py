@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from nmt.config.choices import ProgressStyle
-from nmt.config.sections import ReportConfig
+from nmt.config.reporting import ReportConfig
 from nmt.errors import UsageError
 from nmt.reporting.reporter import Reporter
 from nmt.reporting.sinks import Sinks

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from nmt.config.choices import Precision
-from nmt.config.sections import CheckpointConfig, ReportConfig, TrainingConfig, ValidationConfig
+from nmt.config.reporting import ReportConfig
+from nmt.config.sections import CheckpointConfig, TrainingConfig, ValidationConfig
 from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
 from nmt.data.batching.batch import Batch

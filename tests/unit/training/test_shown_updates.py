@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from nmt.config.choices import ProgressStyle
-from nmt.config.sections import ReportConfig, TrainingConfig
+from nmt.config.reporting import ReportConfig
+from nmt.config.sections import TrainingConfig
 from nmt.reporting.reporter import FirstUpdate, Reporter
 from nmt.training.loop.trainer import Trainer
 

@@ -17,7 +17,8 @@ from typing import Any, cast
 import pytest
 import torch
 
-from nmt.config.sections import ReportConfig, TrainConfig, TrainingConfig
+from nmt.config.reporting import ReportConfig
+from nmt.config.sections import TrainConfig, TrainingConfig
 from nmt.distributed.world import World
 from nmt.errors import StorageError, UsageError
 from nmt.models.transformer.config import TransformerConfig

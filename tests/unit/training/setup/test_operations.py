@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from nmt.config.choices import Precision
-from nmt.config.sections import ReportConfig, TrainConfig, TrainingConfig
+from nmt.config.reporting import ReportConfig
+from nmt.config.sections import TrainConfig, TrainingConfig
 from nmt.criterions.config import CrossEntropyConfig
 from nmt.criterions.cross_entropy import TokenCrossEntropy
 from nmt.data.corpus.folder import Split
