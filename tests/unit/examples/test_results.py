@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -113,10 +115,24 @@ def test_results_of_a_run_are_kept_for_its_example(
     monkeypatch.setattr(results, "EXAMPLES", folder.parent)
     results.write(tmp_path / "runs/results.json", [measured, again])
     results.main(["keep", str(tmp_path / "runs/results.json"), "parsing"])
-    assert results.read(folder / "results.json") == [again, measured]
+    kept = results.read(folder / "results.json")
+    assert [dataclasses.replace(result, commit="", date="") for result in kept] == [again, measured]
     with pytest.raises(SystemExit):
         results.main(["keep", str(tmp_path / "runs/results.json"), "pasing"])
     assert "there is no example 'pasing'; the examples are parsing\n" in capsys.readouterr().err
+
+
+def test_a_measured_result_says_when_and_at_which_commit_it_was_recorded(tmp_path: Path) -> None:
+    measured, earlier = (
+        Result("E", "a", "F1", ours=70.0),
+        Result("E", "b", "F1", ours=71.0, commit="1", date="2026-01-02"),
+    )
+    results.add_all(tmp_path / "results.json", [measured, earlier, Result("E", "c", "F1")])
+    now, then, missing = results.read(tmp_path / "results.json")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", now.date) and re.fullmatch(r"[0-9a-f]{8}|", now.commit)
+    assert then == earlier and missing.date == ""
+    cell = cells(results.page([("example", then)]))[0][8]
+    assert cell == "`1`, 2026-01-02"
 
 
 def test_what_cannot_be_kept_is_one_sentence(tmp_path: Path) -> None:
