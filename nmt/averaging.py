@@ -70,6 +70,12 @@ class Average:
     folder: Path
     scores: list[Row]
 
+    def __repr__(self) -> str:
+        best = ", ".join(
+            f"{name} {figure(value)}" for name, value in (self.scores[-1].scores if self.scores else {}).items()
+        )
+        return f"<Average {self.folder}{': ' if best else ''}{best}>"
+
 
 def average_checkpoints(config: AverageConfig | None = None, **options: Any) -> Average:
     """Average the checkpoints that ``config`` selects and write one without training state.

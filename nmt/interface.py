@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -154,6 +154,7 @@ class EncoderDecoder(nn.Module, ABC):
     width: int  # for the `noam` schedule: d_model, or the hidden size of a recurrent model
     shapes_depend_on_tokens = False  # True: shapes depend on token values, as with experts
     ignored: tuple[str, ...] = ()  # options off their defaults that have no effect: "model.max_positions=256"
+    built_from: tuple[Any, VocabularySizes] | None = None  # its options and sizes; None: not built from options
 
     @abstractmethod
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory: ...
@@ -178,11 +179,20 @@ class EncoderDecoder(nn.Module, ABC):
         return None
 
     def scores(self, hidden: Tensor, restricted: Scoring | None = None) -> Tensor:
-        """[N, D] -> [N, V], or [N, V'] by the ``restricted`` output layer"""
+        """Return logits: [N, D] -> [N, V], or [N, V'] by the ``restricted`` output layer; also [M, D] -> [M, V]."""
         return (self.output if restricted is None else restricted).logits(hidden)
 
     def forward(self, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
-        return self.decode(self.encode(batch.source, batch.source_lengths), batch, attention)
+        """Compute the hidden states [M, D] of all real target positions, in the order of ``batch.targets`` [M].
+
+        ``model.scores(model(batch).hidden)`` are the logits [M, V] of the targets.
+        """
+        return self.taught(self.encode(batch.source, batch.source_lengths), batch, attention)
+
+    def taught(self, memory: Memory, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
+        """Compute the hidden states [M, D] of the positions that predict ``batch.targets``: ``decode`` without the tokens
+        that each target starts with."""
+        return predicting(batch, self.decode(memory, batch.whole(), attention))
 
 
 @dataclass(frozen=True)
@@ -204,6 +214,13 @@ class SupportsModes(Protocol):
     def train(self) -> None: ...
 
     def eval(self) -> None: ...
+
+
+def predicting(batch: Batch, decoded: DecoderOutput) -> DecoderOutput:
+    """Keep the hidden states of all real positions [.., D] that predict ``batch.targets``: [M, D]"""
+    if not batch.started:
+        return decoded
+    return replace(decoded, hidden=decoded.hidden.index_select(0, batch.predicted()))
 
 
 def real_positions(target_lengths: Tensor, longest: int) -> Tensor:

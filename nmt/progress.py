@@ -32,6 +32,18 @@ def resolved(style: ProgressStyle) -> ProgressStyle:
     return ProgressStyle.bar if sys.stderr.isatty() else ProgressStyle.lines
 
 
+def logs_are_hidden() -> bool:
+    """Whether this is a notebook or a Python shell whose logging does not show the lines of ``nmt``."""
+    return hasattr(sys, "ps1") and not logging.getLogger("nmt").isEnabledFor(logging.INFO)
+
+
+def announce(log: logging.Logger, line: str) -> None:
+    """Log a line, and show it in a notebook or Python shell that hides the log."""
+    log.info("%s", line)
+    if logs_are_hidden():
+        print(line, file=sys.stderr)
+
+
 @contextlib.contextmanager
 def show_progress(style: ProgressStyle, what: str, unit: str, total: int | None = None) -> Iterator[Count]:
     """Count units of work on a bar, or with a log line every 30 seconds and one at the end."""

@@ -119,7 +119,7 @@ class Registry(Generic[T]):
         if name not in self._entries:
             raise UsageError(
                 f"unknown {self.role} '{name}'{did_you_mean(name, self._entries)}; there are: "
-                f"{', '.join(self.names())}; for a component of a plugin, add --user-dir PATH"
+                f"{', '.join(self.names()) or 'none'}; for a component of a plugin, add --user-dir PATH"
             )
         return self._entries[name].config
 

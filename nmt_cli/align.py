@@ -15,8 +15,8 @@ from nmt.data.text.lines import Reading
 from nmt.data.text.links import pharaoh
 from nmt.data.text.parallel import TwoFiles, require_file
 from nmt.errors import UsageError
+from nmt.hub import require_models
 from nmt.progress import show_progress
-from nmt.storage.run_folder import require_models
 from nmt_cli.launch import launch
 from nmt_cli.outputs import check_file, claim, opened
 

@@ -7,11 +7,12 @@ from nmt_cli.launch import launch
 
 
 def run(config: ExportConfig) -> None:
-    """Write the model, and print its folder."""
+    """Write the model, and print its folder and the address of its repository."""
     from nmt.formats.exporting import export_model
 
-    export_model(config)
-    print(config.output)
+    comparison = export_model(config)
+    for place in filter(None, (config.output, comparison.url)):
+        print(place)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import nmt.search  # noqa: F401 - its options are known from here on; torch is imported by what translates with it
 from nmt.allocator import keep_few_kernels, keep_freed_memory
 from nmt.config.commands import GenerateConfig
-from nmt.storage.run_folder import require_models
+from nmt.hub import require_models
 from nmt_cli.launch import launch
 
 

@@ -22,7 +22,7 @@ from nmt.config.sections import DistributedConfig
 from nmt.config.translation import TranslationOptions
 from nmt.data.corpus.folder import Corpus, Split
 from nmt.data.language_pair import LanguagePair
-from nmt.data.language_tags import tag_id, tags_of
+from nmt.data.languages import Direction, NoDirection, SourceToken, listed
 from nmt.data.text.lines import PAUSE, Pause, Reading
 from nmt.data.text.piece_marks import joined_lines
 from nmt.data.tokenizers import Tokenizer
@@ -34,7 +34,7 @@ from nmt.progress import Count, going_on, show_progress
 from nmt.scoring import TextOptions, scorers
 from nmt.threads import count_threads, set_threads
 from nmt.translation import Translation, Translator
-from nmt.translation.choosing import ReverseModel, tag_of_reverse
+from nmt.translation.choosing import ReverseModel, require_reverse
 from nmt.translation.lines import LineOrPause
 from nmt.translation.options import TranslationMethod
 from nmt_cli.formats import formatter, parse_lines
@@ -78,23 +78,26 @@ def translate(config: GenerateConfig) -> None:
             raise UsageError(
                 f"search.beam_size={width} exceeds the {pieces} tokens of the target vocabulary; lower it (--beam 4)"
             )
-        _tell_of_tags(config.tag, translator.pair)
+        direction = _direction(config, translator.pair)
         _tell_of_pieces(config.remove_bpe, translator.pair.target)
-        choice = _choice(translator, config, device, workers)
+        choice = _choice(translator, config, device, workers, direction)
         if "torch" in sys.modules:  # an engine that needs torch has imported it
             set_threads(config.device.threads)
         gc.freeze()  # the collector skips objects of the loaded model, which stay
         InputTranslation(config, method, translator, world, Chunks(world, config.buffer_size), choice).run()
 
 
-def _choice(translator: Translator, config: GenerateConfig, device: str, workers: int) -> Choice:
+def _choice(
+    translator: Translator, config: GenerateConfig, device: str, workers: int, direction: Direction | None
+) -> Choice:
     """Return the function that reranks translations before they are written."""
     if config.rerank is None:
         return iter
     backward = Translator.load(
         config.rerank, device, config.device.precision, workers=workers, dtype=config.dtype, engine=config.engine
     )
-    tag = tag_of_reverse(translator.pair, backward.pair, f"--rerank {config.rerank}")
+    if direction is not None:
+        require_reverse(direction.names, backward.pair, f"--rerank {config.rerank}")
 
     def score(
         lines: Iterator[LineOrPause], numbers: Iterator[int], options: TranslationOptions
@@ -102,19 +105,26 @@ def _choice(translator: Translator, config: GenerateConfig, device: str, workers
         return backward.hypotheses(lines, options, numbers=numbers, called="a translation of line")
 
     joins = translator.writing(config).target.marks is not PieceMarks.none
-    return ReverseModel(
-        score, config.rerank_weight, config, in_pieces=joins and backward.pair.source.keeps_pieces, tag=tag
-    )
+    return ReverseModel(score, config.rerank_weight, config, in_pieces=joins and backward.pair.source.keeps_pieces)
 
 
-def _tell_of_tags(tag: str | None, pair: LanguagePair) -> None:
-    """Refuse a tag that the model lacks; log the default tag if there are several."""
-    if tag is not None:
-        tag_id(pair.source.vocabulary, tag)
-    elif pair.tag is not None and len(known := tags_of(pair.source.vocabulary)) > 1:
+def _direction(config: GenerateConfig, pair: LanguagePair) -> Direction | None:
+    """Return the direction of the input, and log it if the model has several and nobody chose one. None: each line, or the
+    corpus, names its own. Refuse languages that the model lacks before any output."""
+    chosen = config.source_lang is not None or config.target_lang is not None
+    try:
+        direction = pair.direction(config.source_lang, config.target_lang)
+    except NoDirection:
+        typed = pair.languages is not None and pair.languages.source is not SourceToken.source
+        if not (typed or config.data or config.input_format is InputFormat.jsonl):
+            raise
+        return None
+    if pair.languages is not None and len(pair.languages.tokens) > 1 and not chosen and not config.data:
         logger.info(
-            f"translating with language tag {pair.tag} of the first corpus; choose another with --tag: {', '.join(known)}"
+            f"translating from {direction.source_lang} to {direction.target_lang}; choose another direction with "
+            f"--source-lang and --target-lang: {listed([*pair.languages.tokens])}"
         )
+    return direction
 
 
 def _tell_of_pieces(marks: PieceMarks | None, target: Tokenizer) -> None:
@@ -167,6 +177,9 @@ class InputTranslation:
         config, folder = self.config, Path(self.config.data[0])
         corpus = Corpus.open(folder)
         _check_corpus(corpus, folder, self.translator, config)
+        stored = None
+        if config.source_lang is None and config.target_lang is None:
+            stored = corpus.pair.direction()
         split = corpus.split(config.gen_subset)
         if config.score_reference and split.targets is None:
             raise UsageError(
@@ -179,7 +192,7 @@ class InputTranslation:
         reference_of = _references(corpus, split, marks) if self.world.main else None
 
         def translations(progress: Count) -> Iterator[Translation]:
-            return self.translator.hypotheses_of_split(split, self.method, progress, numbers)
+            return self.translator.hypotheses_of_split(split, self.method, progress, numbers, stored)
 
         self._write(translations, growing, len(split) - done, reference_of, pairs)
         if pairs is not None:  # the best translations and their references
@@ -263,7 +276,7 @@ def _after(lines: Iterator[str | Pause | None], count: int) -> Iterator[str | Pa
 
 
 def _check_corpus(corpus: Corpus, folder: Path, translator: Translator, config: GenerateConfig) -> None:
-    if corpus.pair.is_reverse_of(translator.pair):
+    if translator.pair.languages is None and corpus.pair.is_reverse_of(translator.pair):
         raise DataError(
             f"{folder} goes from {corpus.pair.source_lang} to {corpus.pair.target_lang}, but {config.path} translates in "
             f"the opposite direction; name a model or a corpus folder of the same direction"

@@ -53,6 +53,7 @@ from nmt_cli.process import (
     say,
     use_utf8,
 )
+from nmt_cli.shell.terminal import painted, show_page
 from nmt_cli.versions import versions
 
 if TYPE_CHECKING:
@@ -80,7 +81,6 @@ flags of Hydra
   --config-dir, -cd FOLDER     presets of your own, in FOLDER/GROUP/NAME.yaml
   --config-name, -cn NAME      a primary configuration of your own, whose defaults list names that of the command
   --config-path, -cp FOLDER    the folder of the primary configuration
-  --shell-completion, -sc      completion for a shell: install=bash, uninstall=zsh, ...
 
 options of Hydra
   hydra.KEY=VALUE, hydra/GROUP=NAME; --cfg hydra prints all of them with their values. See https://hydra.cc."""
@@ -149,12 +149,12 @@ class _Launcher:
         if line.only_prints and hasattr(signal, "SIGPIPE"):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `nmt-train --help | head` ends like any other filter
         if "--hydra-help" in line.hydra:
-            print(ABOUT_HYDRA)
+            show_page(ABOUT_HYDRA)
             return
         self._config_dirs = _existing(line.config_dirs)
         assignments = read(line.overrides)
         if "--help" in line.hydra:
-            print(help_page(self._config_class, self._folders, assignments, line.hydra["--help"]))
+            show_page(help_page(self._config_class, self._folders, assignments, line.hydra["--help"]))
             return
         for note in line.notes:
             logger.info(note)
@@ -164,7 +164,7 @@ class _Launcher:
                 self._application(self._base).check(line.overrides)
             composition = self._composed(assignments, tell=False)
             print(text_of(composition, line.hydra.get("--package"), resolve="--resolve" in line.hydra), end="")
-        elif {"--cfg", "--info", "--shell-completion"} & line.hydra.keys():
+        elif {"--cfg", "--info"} & line.hydra.keys():
             self._show(line)
         elif line.is_sweep:
             self._start_sweep(assignments)
@@ -209,10 +209,8 @@ class _Launcher:
         if "--cfg" in line.hydra:
             package, resolve = line.hydra.get("--package"), "--resolve" in line.hydra
             application.show_config(line.overrides, line.hydra["--cfg"], package, resolve=resolve)
-        elif "--info" in line.hydra:
-            application.show_info(line.overrides, line.hydra["--info"])
         else:
-            application.complete(line.overrides)
+            application.show_info(line.overrides, line.hydra["--info"])
 
     def _run_alone(self, assignments: Sequence[Assignment]) -> float | None:
         with cleaning_up_on_sigterm():
@@ -351,7 +349,7 @@ class _Launcher:
         return error
 
     def _line(self, message: str) -> None:
-        say(f"{self._program}: {' '.join(message.split())}")
+        say(f"{painted(f'{self._program}:', 'error', sys.stderr)} {' '.join(message.split())}")
 
 
 def _existing(folders: list[Path]) -> list[Path]:

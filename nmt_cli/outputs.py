@@ -19,12 +19,13 @@ from nmt.config.commands import GenerateConfig
 from nmt.config.plain import to_plain
 from nmt.data.language_pair import PAIR_FILE
 from nmt.errors import OutputError, StorageError, UsageError, quantity
+from nmt.hub import checkpoint_at
 from nmt.progress import beside_bar
 from nmt.storage.checkpoints import checksums
 from nmt.storage.files import MANIFEST, atomic_write, check_new_file, explained_os_errors, sha256, write_json
 from nmt.storage.lock import claimed, remove_leftovers_of
 from nmt.storage.reading import read_json
-from nmt.storage.run_folder import resolve, split_paths, tokenizer_folder
+from nmt.storage.run_folder import split_paths, tokenizer_folder
 
 logger = logging.getLogger("nmt.generate")
 
@@ -157,7 +158,7 @@ class ResumableOutput:
         tree = cast(dict[str, Any], to_plain(self._config)) | {"device": self._config.device.precision.value}
         for key in ("path", "rerank"):
             paths = [] if tree[key] is None else split_paths(tree.pop(key))
-            tree[f"model of --{key}"] = [_identity(resolve(path)) for path in paths]  # of a run the best one by now
+            tree[f"model of --{key}"] = [_identity(checkpoint_at(path)) for path in paths]  # of a run the best one by now
         read = [tree[key] for key in ("input", "shortlist", "unk_dictionary")]
         read += [Path(folder) / MANIFEST for folder in tree["data"]]
         files = [Path(path) for path in read if path is not None and Path(path).is_file()]

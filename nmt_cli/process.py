@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from nmt.interruptions import handled
+from nmt_cli.shell.terminal import OF_LEVELS, painted
 
 logger = logging.getLogger("nmt")
 
@@ -77,7 +78,8 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = self.format(record)
+            level = painted(record.levelname, OF_LEVELS.get(record.levelname), sys.stderr)
+            line = self.format(record).replace(record.levelname, level, 1)
             tqdm = sys.modules.get("tqdm")  # if nobody imported it, there is no bar
             if tqdm is None:
                 say(line)

@@ -8,8 +8,8 @@ import nmt
 import nmt.search
 from nmt.allocator import keep_few_kernels, keep_freed_memory
 from nmt.errors import UsageError
+from nmt.hub import require_models
 from nmt.serving.config import ServeConfig
-from nmt.storage.run_folder import require_models
 from nmt_cli.launch import launch
 
 NEEDED = ("starlette", "uvicorn")

@@ -14,6 +14,7 @@ from nmt.config.sections import TrainConfig
 from nmt.data.augmentations import chosen
 from nmt.data.corpus.folder import Corpus
 from nmt.registry import registered_name
+from nmt.reporting.callbacks import checked
 from nmt.scoring import scorers
 from nmt_cli.launch import launch
 
@@ -25,6 +26,7 @@ def run(config: TrainConfig) -> float | None:
     for metric in config.validation.metrics:  # misspelt names are refused before anybody waits for torch
         scorers.config_class(metric)
     chosen(config.variation.augment)
+    checked(config.report.callbacks)
     for folder in config.data:
         if not Path(folder).expanduser().exists():
             Corpus.open(Path(folder))  # says what is missing

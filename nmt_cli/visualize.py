@@ -1,11 +1,13 @@
-"""nmt-visualize: what a model attends to, its positions and embeddings, or training curves of runs."""
+"""nmt-visualize: attention, positions and embeddings of a model, or curves of runs, also while they train."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from nmt.config.visualizing import PictureStyle, VisualizeConfig
 from nmt.data.text.lines import Reading
@@ -16,9 +18,9 @@ from nmt.reporting.sentence_attention import SentenceAttention
 from nmt.storage.files import atomic_write
 from nmt.storage.lock import claimed
 from nmt.storage.run_folder import split_paths
+from nmt.storage.sweep_records import RECORDS
 from nmt.threads import set_threads
 from nmt_cli.launch import launch
-from nmt_cli.sweeps.records import RECORDS
 
 logger = logging.getLogger("nmt.visualize")
 
@@ -30,7 +32,9 @@ _HEAVY = 5_000_000  # bytes of a page that no longer opens at once
 
 
 def run(config: VisualizeConfig) -> None:
-    """Draw, and print the name of the file."""
+    """Draw, and print the name of the file; or serve a live page."""
+    if config.watch:
+        _watch(config)
     output = _output(config)
     with claimed(output, overwrite=config.overwrite):
         _draw(config, output)
@@ -59,13 +63,31 @@ def _draw(config: VisualizeConfig, output: Path) -> None:
     if config.runs:
         from nmt.reporting.curves import plot_curves
 
-        named = [Path(path) for path in config.runs]
-        folders = [path for path in named if path.name not in _FILES_OF_SWEEPS] or named
-        plot_curves(folders, output, config.over.value, config.smoothing)
+        plot_curves(_folders(config), output, config.over.value, config.smoothing)
     elif config.positions or config.embeddings:
         (_draw_positions if config.positions else _draw_embeddings)(config, output)
     else:
         _draw_attention(config, output)
+
+
+def _folders(config: VisualizeConfig) -> list[Path]:
+    named = [Path(path) for path in config.runs]
+    return [path for path in named if path.name not in _FILES_OF_SWEEPS] or named
+
+
+def _watch(config: VisualizeConfig) -> NoReturn:
+    """Become the process that serves the page: this one has imported much that it does not need."""
+    from nmt.reporting.live_page import address_of, command, listener
+    from nmt.reporting.runs_page import find_runs
+
+    folders = _folders(config)
+    find_runs(folders)  # refuses missing folders
+    with listener(config.watch_port) as listening:
+        listening.set_inheritable(True)
+        logger.info("the live page: %s (Ctrl-C ends it)", address_of(listening))
+        view = ("--over", config.over.value, "--smoothing", str(config.smoothing))
+        started = command(listening, folders, *view)
+        os.execv(started[0], started)
 
 
 def _draw_positions(config: VisualizeConfig, output: Path) -> None:
@@ -100,7 +122,7 @@ def _draw_attention(config: VisualizeConfig, output: Path) -> None:
     from nmt.translation import Line, attention
 
     set_threads(config.threads)
-    lines = [Line(text, tag=config.tag or "") for text in sources]
+    lines = [Line(text, source_lang=config.source_lang or "", target_lang=config.target_lang or "") for text in sources]
     sentences = attention(config.path, lines, translations, device=config.device, user_dir=config.user_dir)
     shown = [sentence.by_words() if config.words else sentence for sentence in sentences if sentence.source]
     if not shown:

@@ -19,7 +19,10 @@ from typing import NamedTuple
 LONGEST_FILE, LONGEST_FUNCTION, FULLEST_FOLDER = 400, 80, 25
 
 # Folders of nmt/training, bottom first: each imports only from itself and from those before it.
-TRAINING_ROOMS = ("nmt.training.checkpoints", "nmt.training.loop", "nmt.training.setup", "nmt.training.assemble")
+TRAINING_ROOMS = (
+    *("nmt.training.checkpoints", "nmt.training.loop", "nmt.training.setup"),
+    *("nmt.training.result", "nmt.training.assemble", "nmt.training.from_python"),
+)
 
 HYDRA_BRIDGE = "nmt/config/composing/hydra_bridge.py"
 HYDRA_LIVES_IN = (HYDRA_BRIDGE, "nmt/config/composing/assignments.py", "nmt_cli/sweeps/sweep.py")

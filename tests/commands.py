@@ -33,7 +33,7 @@ from typing import Any
 LIGHT = ("numpy", "hydra", "omegaconf", "sacrebleu", "sentencepiece")
 HEAVY = (*LIGHT, "torch", "safetensors.torch", "torch._dynamo")  # the last one is a second, and training needs it
 REPORT = 16  # bytes of a number in a copy's report
-WITHOUT_TORCH = ("preprocess", "score", "compare")
+WITHOUT_TORCH = ("preprocess", "score", "compare", "umbrella")
 
 _MODELS = ("nmt.models.building", "nmt.models.recurrent.lstm", "nmt.models.transformer.transformer")
 _TRANSLATING = (*_MODELS, "nmt.translation", "nmt.engines.native", "nmt.search.beam", "regex")
@@ -47,13 +47,20 @@ DEFERRED = {
     "average_checkpoints": (*_MODELS, "nmt.averaging"),
     "export": (*_TRANSLATING, "nmt.formats.exporting"),
     "import_": (*_MODELS, "nmt.formats.importing"),
+    "umbrella": (
+        "nmt_cli.shell.installing",
+        "nmt_cli.shell.manual",
+        "nmt_cli.score",
+        "nmt_cli.serve",
+        "nmt_cli.doctor",
+    ),
 }
 
 # Variables that nothing reads while Python starts or a library is loaded: a copy sets them. Another variable needs an
 # original of its own.
 READ_LATER = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT COLUMNS PATH NMT_COMET NMT_METRICX "
-    "PYTHON_EXEC PYTEST_CURRENT_TEST".split()
+    "PYTHON_EXEC PYTEST_CURRENT_TEST HF_ENDPOINT HF_HOME HF_TOKEN HF_HUB_DISABLE_XET HF_HUB_DISABLE_TELEMETRY".split()
 )
 # Variables that nmt sets in this process when a test imports or calls it. A command sets them itself.
 SET_BY_NMT = frozenset({"GOMP_SPINCOUNT", "KMP_INIT_AT_FORK", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"})
@@ -166,7 +173,7 @@ def original_of(
     """The original of a command; with None, the one that holds only libraries."""
     if command is None:
         return _Original.begin(libraries, dict(environment))
-    deferred = DEFERRED.get(command, ()) if libraries == HEAVY else ()
+    deferred = DEFERRED.get(command, ()) if libraries == HEAVY or command in WITHOUT_TORCH else ()
     return original_of(libraries, environment, None).holding(f"nmt_cli.{command}", *deferred)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 VOID = {"meta", "link", "br", "img", "input"}
 SECTIONS = ("Curves", "Translations", "Data", "Model", "Cost", "Configuration", "Environment")
@@ -54,3 +56,8 @@ class Page(HTMLParser):
 def read(folder: Path) -> Page:
     """That of a run folder; its elements are closed in order."""
     return Page((folder / "report.html").read_text(encoding="utf-8"))
+
+
+def data_of(text: str) -> Any:
+    """The data for the script of a page."""
+    return json.loads(text.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])

@@ -48,9 +48,13 @@ TORCH_FREE = (
     "nmt.search.greedy",
     "nmt.engines.native",
     "nmt.translation",
+    "nmt.watching.server",
     "nmt_cli.generate_job",
     "nmt_cli.command_line.argv",
     "nmt_cli.launch",
+    "nmt_cli.umbrella",
+    "nmt_cli.shell.installing",
+    "nmt_cli.shell.manual",
     *(f"nmt_cli.{command}" for command in COMMANDS),
 )
 
@@ -70,6 +74,7 @@ EXCEPTIONS: dict[Rule, dict[str, str]] = {
         "nmt/config/checks.py": "names of devices are checked before torch is imported",
         "nmt/engines/graphs.py": "records CUDA graphs, which torch has under torch.cuda",
     },
+    the_library_does_no_work_at_import: {"nmt/__main__.py": "python -m nmt runs it"},
     the_library_leaves_the_process_alone: {
         "nmt/serving/workers.py": "only a worker process does, whose answers report the fate of each line",
     },

@@ -11,7 +11,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -32,14 +32,15 @@ import nmt.optim  # noqa: E402
 import nmt.scoring  # noqa: E402
 import nmt.search  # noqa: E402
 from nmt.config.composing.first_screens import FIRST_SCREENS  # noqa: E402
-from nmt.config.composing.help import SYNTAX  # noqa: E402
+from nmt.config.composing.help import OTHER_FLAGS, SYNTAX  # noqa: E402
 from nmt.config.composing.presets import CONF, RECIPE, component_names, default_presets, preset_names  # noqa: E402
 from nmt.config.composing.programs import program_of  # noqa: E402
 from nmt.config.option import Flag, FlagKind, groups_of, hints_of, options_of  # noqa: E402
 from nmt.interface import VocabularySizes  # noqa: E402
 from nmt.registry import registry_for  # noqa: E402
 from nmt.testing.subjects import load_preset  # noqa: E402
-from nmt_cli.command_line.programs import options_class  # noqa: E402
+from nmt_cli.command_line.programs import COMMANDS, options_class, purpose_of  # noqa: E402
+from nmt_cli.shell.overview import OWN, commands, examples  # noqa: E402
 
 # Roles with options of their own, in the order of the pages.
 ROLES = {
@@ -52,18 +53,15 @@ ROLES = {
 }
 METHODS = ("load", "translate", "translations", "hypotheses", "options")  # of a Translator, for programs
 VOCABULARY = 32_000  # tokens of the joint vocabulary that sizes of presets are counted with
-ORDER = (  # as a newcomer meets them
-    *("preprocess", "train", "average_checkpoints", "generate", "score", "serve", "compare", "visualize", "align"),
-    *("shortlist", "import_", "export", "doctor"),
-)
 
 
 def pages() -> dict[str, str]:
     """Return the generated pages: path in ``docs/``, and text."""
-    made = {f"reference/commands/{program_of(command)}.md": _command(command) for command in ORDER}
+    made = {f"reference/commands/{program_of(command)}.md": _command(command) for command in COMMANDS}
     made |= {f"reference/components/{role}.md": _components(role) for role in ROLES}
     return made | {
         "reference/commands/index.md": _commands(),
+        "reference/commands/nmt.md": _umbrella(),
         "reference/presets.md": _presets(),
         "reference/python.md": _python(),
     }
@@ -86,15 +84,28 @@ def _commands() -> str:
         "",
     ]
     lines += ["| command | purpose |", "|---|---|"]
-    for command in ORDER:
-        lines.append(f"| [`{program_of(command)}`]({program_of(command)}.md) | {_cell(_purpose(command))} |")
-    notes = "\n\n".join(_text(note) for note in SYNTAX)
-    return "\n".join([*lines, "", "## Syntax of all commands", "", notes, ""])
+    for command in COMMANDS:
+        lines.append(f"| [`{program_of(command)}`]({program_of(command)}.md) | {_cell(purpose_of(command))} |")
+    lines += ["", "[`nmt`](nmt.md) runs each of them: `nmt train` is `nmt-train`.", "", "## Syntax of all commands", ""]
+    return "\n".join([*lines, _text(SYNTAX), "", _two_columns("flag", "effect", OTHER_FLAGS.items()), ""])
 
 
-def _purpose(command: str) -> str:
-    text = " ".join((options_class(command).__doc__ or "").split())
-    return _upper(text.removeprefix(f"{program_of(command)}: ").rstrip("."))
+def _umbrella() -> str:
+    parts = [
+        "# nmt",
+        "Runs each command: `nmt train` is the same as `nmt-train`. `python -m nmt train` is the same, too.",
+    ]
+    parts += ["## Examples", "```sh\n" + "\n".join(f"# {purpose}\n{line}" for purpose, line in examples()) + "\n```"]
+    parts += ["## Commands", _two_columns("command", "purpose", commands())]
+    parts += ["## Help, completion and manual pages", _two_columns("command", "effect", OWN.items())]
+    parts += ["[Work in the shell](../../how-to/shell.md) shows how to use them."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _two_columns(first: str, second: str, rows: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(
+        [f"| {first} | {second} |", "|---|---|", *(f"| `{name}` | {_cell(text)} |" for name, text in rows)]
+    )
 
 
 def _upper(text: str) -> str:
@@ -103,7 +114,7 @@ def _upper(text: str) -> str:
 
 def _command(command: str) -> str:
     config, program = options_class(command), program_of(command)
-    parts = [f"# {program}", f"{_purpose(command)}.", "## Examples", "```sh"]
+    parts = [f"# {program}", f"{purpose_of(command)}.", "## Examples", "```sh"]
     for purpose, line in FIRST_SCREENS[command].examples:
         parts[-1] += f"\n# {purpose}\n" + line.replace(" --", " \\\n    --", 1)
     parts[-1] += "\n```"

@@ -80,6 +80,9 @@ class Comparison:
     pairs: tuple[Pair, ...]
     sentences: tuple[Sentence, ...]  # the sentences that a pair lists, in text order
 
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(self.systems)}: {self._lines_in_words()}, {', '.join(self.metrics)}>"
+
     def plain(self) -> dict[str, Any]:
         """Return the plain tree that is written as JSON."""
         tree = asdict(self)
@@ -136,8 +139,11 @@ class Comparison:
     def _about(self) -> str:
         references = "one reference" if self.num_references == 1 else f"{self.num_references} references"
         case = ", lowercased" if self.lowercase else ""
-        lines = "one line" if self.lines == 1 else f"{self.lines:,} lines"
-        return f"{len(self.systems)} systems, {lines}, {references}; words tokenized by {self.tokenize}{case}"
+        about = f"{len(self.systems)} systems, {self._lines_in_words()}, {references}"
+        return f"{about}; words tokenized by {self.tokenize}{case}"
+
+    def _lines_in_words(self) -> str:
+        return "one line" if self.lines == 1 else f"{self.lines:,} lines"
 
     def _by_frequency(self) -> Bars:
         """Return the chart of F1 by frequency, without words that no reference has: their F1 is undefined."""

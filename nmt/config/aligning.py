@@ -9,12 +9,12 @@ from nmt.config.checks import Refusals, refuse, require_not_negative, require_po
 from nmt.config.choices import Symmetrization
 from nmt.config.common_options import (
     DeviceOption,
+    DirectionOptions,
     OutputOption,
     OverwriteOption,
     PluginOption,
     ProgressOption,
     ReadingOptions,
-    TagOption,
     ThreadsOption,
 )
 from nmt.config.option import FlagKind, flag
@@ -34,7 +34,7 @@ def validation_without_criterion(validation: object, gold: object, reverse: str 
 
 @dataclass
 class AlignConfig(
-    TagOption,
+    DirectionOptions,
     OutputOption,
     PluginOption,
     ProgressOption,

@@ -50,7 +50,11 @@ class GenerateConfig(
 
     command: ClassVar[str] = "generate"
     data: list[str] = flag([], help="Corpus folder with the split to translate; empty: lines of text from --input")
-    path: str = flag("", help="Run folder, model folder or checkpoint; several joined by ':' form an ensemble")
+    path: str = flag(
+        "",
+        help="Run folder, model folder, checkpoint, or hf://OWNER/NAME of the Hugging Face Hub; several joined by ':' "
+        "form an ensemble",
+    )
     ensemble_weights: list[float] = flag([], help="Weights of the ensemble's models; empty: equal")
     shortlist: str | None = flag(
         None,
@@ -62,7 +66,7 @@ class GenerateConfig(
     input_format: InputFormat = flag(
         InputFormat.text,
         help="Input format: text, tsv (sentence, required phrases, !excluded phrases) or jsonl (text, "
-        "prefix, include, exclude, reference, min_length, max_length, tag)",
+        "prefix, include, exclude, reference, min_length, max_length, source_lang, target_lang)",
     )
     resume_output: bool = flag(
         False,

@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nmt.config.checks import require_device, require_positive, require_threads
+from nmt.config.checks import (
+    refuse,
+    require_at_most,
+    require_device,
+    require_not_negative,
+    require_positive,
+    require_threads,
+)
 from nmt.config.choices import InvalidText, NumberFormat, ProgressStyle
 from nmt.config.option import FlagKind, flag, threads_option
 
@@ -47,6 +54,19 @@ class PluginOption(CommonOptions):
     user_dir: str | None = flag(
         None, help="Plugins: folders of packages, or Python files, comma-separated; null: none", kind=FlagKind.joined
     )
+
+
+@dataclass(kw_only=True)
+class WatchOptions(CommonOptions):
+    """Whether a live page is served, and where."""
+
+    watch: bool = flag(False, help="Serve a page with the curves of the run while it trains, on this machine only")
+    watch_port: int = flag(8700, help="Port of the live page; if it is in use, the next free one; 0: any free port")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_not_negative("", watch_port=self.watch_port)
+        require_at_most("", 65535, watch_port=self.watch_port)
 
 
 @dataclass(kw_only=True)
@@ -104,10 +124,18 @@ class DeviceOption(CommonOptions):
 
 
 @dataclass(kw_only=True)
-class TagOption(CommonOptions):
-    """The target language of a model that has several."""
+class DirectionOptions(CommonOptions):
+    """The direction of a model that has several."""
 
-    tag: str | None = flag(None, help="Target language of a model with language tags; null: that of its first corpus")
+    source_lang: str | None = flag(None, help="Source language; null: that of the model's default direction")
+    target_lang: str | None = flag(None, help="Target language; null: that of the model's default direction")
+    tag: str | None = flag(None, help="Another name of --target-lang")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        contradicts = self.tag is not None and self.target_lang not in (None, self.tag)
+        refuse((contradicts, f"--tag {self.tag} and --target-lang {self.target_lang} are two target languages; give one"))
+        self.target_lang = self.target_lang or self.tag
 
 
 @dataclass(kw_only=True)

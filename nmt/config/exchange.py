@@ -20,14 +20,19 @@ class ImportConfig(ProgressOption, PluginOption, OverwriteOption, CutTextConfig)
 
     command: ClassVar[str] = "import_"
     from_format: str = option(
-        "", help="Format of the model: fairseq, marian, huggingface, ctranslate2 or safetensors", flag="--from"
+        "",
+        help="Format of the model: fairseq, marian, huggingface, ctranslate2 or safetensors; empty: recognized by "
+        "the files of the folder",
+        flag="--from",
     )
     path: str = flag(
         "",
-        help="Model file or folder to import, or a data folder of fairseq; several checkpoints joined by "
-        "':' form an ensemble",
+        help="Model file or folder to import, hf://OWNER/NAME[@REVISION] for one of the Hugging Face Hub, or a data "
+        "folder of fairseq; several checkpoints joined by ':' form an ensemble",
     )
-    output: str = flag("", help="Model folder to write; for data of fairseq: corpus folder")
+    output: str = flag(
+        "", help="Model folder to write; for data of fairseq: corpus folder; empty: NAME of hf://OWNER/NAME"
+    )
     source_lang: str = flag("", help="Source language, such as en")
     target_lang: str = flag("", help="Target language, such as de")
     srcdict: str | None = flag(
@@ -61,9 +66,11 @@ class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
     command: ClassVar[str] = "export"
     path: str = flag("", help="Run folder or checkpoint to export")
     format: str = flag(
-        "", help="Format of the exported model: ctranslate2, huggingface or safetensors (arrays under plain names)"
+        "",
+        help="Format of the exported model: ctranslate2, huggingface or safetensors (arrays under plain names); empty "
+        "with --push: a model folder of nmt",
     )
-    output: str = flag("", help="Folder for the exported model")
+    output: str = flag("", help="Folder for the exported model; empty with --push: none")
     quantization: Quantization = flag(
         Quantization.float32,
         help="Data type of the weights for ctranslate2: float32, float16, bfloat16, int8, int8_float32, "
@@ -78,6 +85,11 @@ class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
         None,
         help="Maximum accepted difference in log-probability per token; null: 1e-4, or 0.2 with quantization",
     )
+    push: str | None = flag(
+        None, help="Repository on the Hugging Face Hub to upload to, hf://OWNER/NAME, created if missing; null: none"
+    )
+    private: bool = flag(False, help="Create the repository of --push as a private one")
+    license: str | None = flag(None, help="License for the model card, such as apache-2.0; null: omitted")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,6 +100,8 @@ class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
             )
         if self.tolerance is not None:
             require_not_negative("", tolerance=self.tolerance)
+        if self.private and self.push is None:
+            raise UsageError("--private concerns the repository of --push hf://OWNER/NAME; add it, or omit --private")
 
     def allowed(self) -> float:
         """Return the largest difference at which the export counts as right."""

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from nmt.config.checks import require_not_negative, require_positive
-from nmt.config.choices import InvalidText, PieceMarks
+from nmt.config.choices import InvalidText, PieceMarks, Sides
 from nmt.config.common_options import (
     OverwriteOption,
     PluginOption,
@@ -123,8 +123,18 @@ class PreprocessConfig(SeedOption, ProgressOption, PluginOption, OverwriteOption
         None, help="Subword marks of text that is already segmented: none, subword_nmt or sentencepiece; null: detected"
     )
     tag: str | None = flag(
+        None, help="Target language tag for a multilingual model: de stands for the token <2de>; null: none"
+    )
+    tag_side: Sides | None = flag(
         None,
-        help="Target language tag for a multilingual model: de puts the token <2de> before each source; null: none",
+        help="Position of the target language's token: source (before the source), target (first token of the "
+        "target) or both; null: that of the existing vocabulary, else source",
+    )
+    pairs: list[str] = flag(
+        [], help="Directions to train in one corpus with a joint vocabulary, such as en-de,de-en; empty: a single one"
+    )
+    zero_shot: list[str] = flag(
+        [], help="Directions of --pairs' languages to validate and test, but never to train; empty: none"
     )
     align_suffix: str | None = flag(
         None, help="Suffix of word alignment files: lines of i-j pairs, words counted from 0; null: no alignments"

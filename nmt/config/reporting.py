@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from nmt.config.checks import require_positive
-from nmt.config.common_options import ProgressOption
+from nmt.config.common_options import ProgressOption, WatchOptions
 from nmt.config.option import flag
 from nmt.errors import UsageError
 
@@ -30,13 +30,17 @@ class Span:
 
 
 @dataclass
-class ReportConfig(ProgressOption):
+class ReportConfig(WatchOptions, ProgressOption):
     """What is shown and recorded while training."""
 
     log_interval: int = flag(50, help="Log interval in updates")
     tensorboard: bool = flag(False, help="Write TensorBoard events to the run folder")
     html: bool = flag(True, help="Write report.html to the run folder at each validation")
     wandb_project: str | None = flag(None, help="Weights & Biases project for the figures; null: none")
+    mlflow: str | None = flag(None, help="MLflow experiment for the figures; null: none")
+    callbacks: list[str] = flag(
+        [], help="Callbacks of plugins that receive the events of the run, as NAME or NAME:OPTION=VALUE"
+    )
     count_flops: bool = flag(
         True, help="Count the floating-point operations of training on a few sentences at the start"
     )
@@ -54,3 +58,5 @@ class ReportConfig(ProgressOption):
             Span.parse(self.profile, "report.profile")
         if self.wandb_project is not None and not self.wandb_project.strip():
             raise UsageError("report.wandb_project is empty; name a project with --wandb-project, or leave it out")
+        if self.mlflow is not None and not self.mlflow.strip():
+            raise UsageError("report.mlflow is empty; name an experiment with --mlflow, or leave it out")

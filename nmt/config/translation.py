@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nmt.config.checks import Refusals, refuse, require_positive
 from nmt.config.choices import AlignmentKind, LongLines, MbrMetric, PieceMarks
-from nmt.config.common_options import CommonOptions, TagOption
+from nmt.config.common_options import CommonOptions, DirectionOptions
 from nmt.config.option import flag, group
 from nmt.config.roles import AnySearch, SearchConfig
 
@@ -36,7 +36,7 @@ class BatchOptions(CommonOptions):
 
 
 @dataclass(kw_only=True)
-class TranslationOptions(TagOption, BatchOptions):
+class TranslationOptions(DirectionOptions, BatchOptions):
     """How lines are translated. Every field is a keyword of ``Translator.translate``, unless it says otherwise."""
 
     search: AnySearch = group("search", help="Search algorithm", flag="--search", http=True, preset="beam")
@@ -141,14 +141,13 @@ class TranslationOptions(TagOption, BatchOptions):
             return self.nbest
         return self.choose_among or self.search_facts.beam_size or SAMPLES_TO_COMPARE
 
-    def scoring(self, tag: str | None) -> TranslationOptions:
-        """Return options that score references with the same search, batches and limits, but with ``tag``."""
+    def scoring(self) -> TranslationOptions:
+        """Return options that score references with the same search, batches and limits, in any direction."""
         batches = {field.name: getattr(self, field.name) for field in dataclasses.fields(BatchOptions)}
         return TranslationOptions(
             **batches,
             buffer_size=self.buffer_size,
             search=self.search,
-            tag=tag,
             score_reference=True,
             long_lines=LongLines.truncate,
         )

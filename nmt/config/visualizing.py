@@ -11,11 +11,12 @@ from typing import ClassVar
 from nmt.config.checks import refuse, require_positive, require_share
 from nmt.config.common_options import (
     DeviceOption,
+    DirectionOptions,
     OverwriteOption,
     PluginOption,
     ReadingOptions,
-    TagOption,
     ThreadsOption,
+    WatchOptions,
 )
 from nmt.config.option import FlagKind, flag
 from nmt.config.roles import CommandConfig
@@ -56,14 +57,14 @@ MOST_IN_TABLE = 10_000  # positions or tokens; a picture has fewer pixels
 
 @dataclass
 class VisualizeConfig(
-    TagOption, PluginOption, ReadingOptions, ThreadsOption, DeviceOption, OverwriteOption, CommandConfig
+    WatchOptions, DirectionOptions, PluginOption, ReadingOptions, ThreadsOption, DeviceOption, OverwriteOption, CommandConfig
 ):
     """nmt-visualize: draw the attention, positions or embeddings of a model, or training curves of runs."""
 
     command: ClassVar[str] = "visualize"
     runs: list[str] = flag(
         [],
-        help="Run folders for training curves, also as bare arguments; excludes --path",
+        help="Folders of runs and sweeps for training curves, also as bare arguments; excludes --path",
         kind=FlagKind.many,
     )
     path: str = flag("", help="Run folder or checkpoint to visualize; several joined by ':' form an ensemble")
@@ -122,6 +123,14 @@ class VisualizeConfig(
             (
                 self.runs and self.threads is not None,
                 f"--threads {self.threads} is for pictures of a model, not for training curves; leave it out",
+            ),
+            (
+                self.watch and not self.runs,
+                "--watch serves the page of runs; name run folders, or the folder of a sweep",
+            ),
+            (
+                self.watch and self.output,
+                f"--watch serves a page and --output {self.output} writes a file; give one of them",
             ),
             (self.positions and self.embeddings, "--positions and --embeddings exclude each other; give one"),
             (

@@ -34,8 +34,8 @@ class Translations:
     finished: Tensor  # [B, K] False: the eos was forced by the length limit
 
 
-# Samples translations of sources [B, S] with lengths [B]; the last argument is the seed, the only source of randomness.
-Sampler = Callable[[EncoderDecoder, Tensor, Tensor, int], Translations]
+# Samples translations of the sources of a batch; the last argument is the seed, the only source of randomness.
+Sampler = Callable[[EncoderDecoder, Batch, int], Translations]
 
 # The reward [N] in [0, 1] of hypotheses (ids [N, T], lengths [N]) given references (ids [N, R], lengths [N]).
 Reward = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -60,7 +60,7 @@ def draw(sampler: Sampler, model: EncoderDecoder, batch: Batch) -> Translations:
     model.eval()
     try:
         with torch.no_grad():
-            return sampler(model, batch.source, batch.source_lengths, seed)
+            return sampler(model, batch, seed)
     finally:
         model.train(training)
         # Older releases of torch would reuse autocast's copies of the parameters, which have no gradient, in later passes.
@@ -69,9 +69,10 @@ def draw(sampler: Sampler, model: EncoderDecoder, batch: Batch) -> Translations:
 
 def references(batch: Batch) -> Translations:
     """Return the targets of a batch as translations: K = 1."""
-    real = real_positions(batch.target_lengths, batch.target_in.size(1))
-    tokens = torch.full_like(batch.target_in, PAD).masked_scatter(real, batch.targets)
-    lengths = batch.target_lengths[:, None]
+    lengths = batch.target_lengths - batch.started
+    real = real_positions(lengths, batch.target_in.size(1) - batch.started)
+    tokens = batch.targets.new_full(real.shape, PAD).masked_scatter(real, batch.targets)
+    lengths = lengths[:, None]
     return Translations(tokens[:, None], lengths, torch.ones_like(lengths, dtype=torch.bool))
 
 
@@ -90,25 +91,28 @@ def rewards(reward: Reward, hypotheses: Translations, references: Translations) 
 def with_targets(batch: Batch, tokens: Tensor, lengths: Tensor) -> Batch:
     """Return a batch with each source K times in a row and new targets: ids [B * K, T] ending in eos, lengths [B * K].
 
-    It is on the device of ``batch``. Extra columns belong to the old targets and are dropped.
+    It is on the device of ``batch``. The new targets start with the same tokens of languages. Extra columns belong to the
+    old targets and are dropped.
     """
     count = lengths.size(0) // batch.num_sentences
     (sizes,) = device_of(lengths).fetched(lengths)
     tokens = tokens[:, : sizes.max()]
-    real = torch.arange(tokens.size(1), device=tokens.device)[None, :] < lengths[:, None]
-    shifted = torch.cat([tokens.new_full((len(tokens), 1), BOS), tokens[:, :-1]], 1)
-    source_lengths, offsets = batch.source_lengths.repeat_interleave(count), offsets_of(lengths)
+    starts = batch.starts.repeat_interleave(count, 0)
+    shifted = torch.cat([tokens.new_full((len(tokens), 1), BOS), starts, tokens[:, :-1]], 1)
+    read = lengths + batch.started  # positions of the decoder
+    source_lengths = batch.source_lengths.repeat_interleave(count)
     return Batch(
         source=batch.source.repeat_interleave(count, 0),
         source_lengths=source_lengths,
-        target_in=shifted.masked_fill(~real, PAD),
-        target_lengths=lengths,
-        targets=real_rows(tokens, lengths, offsets, int(sizes.sum())),
+        target_in=shifted.masked_fill(~real_positions(read, shifted.size(1)), PAD),
+        target_lengths=read,
+        targets=real_rows(tokens, lengths, offsets_of(lengths), int(sizes.sum())),
         source_offsets=offsets_of(source_lengths),
-        target_offsets=offsets,
+        target_offsets=offsets_of(read),
         source_sizes=batch.source_sizes.repeat(count),
-        target_sizes=sizes,
+        target_sizes=sizes + batch.started,
         sentence_ids=batch.sentence_ids.repeat_interleave(count),
+        started=batch.started,
     )
 
 
@@ -123,13 +127,13 @@ def decode(
     batch_size, count, longest = translations.tokens.shape
     many = with_targets(batch, translations.tokens.flatten(0, 1), translations.lengths.flatten())
     rows = torch.arange(batch_size, device=batch.source.device).repeat_interleave(count)
-    decoded = model.decode(memory.rows(rows), many)
+    decoded = model.taught(memory.rows(rows), many)
 
     def of_tokens(hidden: Tensor, tokens: Tensor) -> Tensor:
         return log_probabilities(model.output.logits(hidden)).gather(1, tokens[:, None]).squeeze(1)
 
     scores = by_rows(of_tokens, decoded.hidden, many.targets)  # [M]
-    real = real_positions(many.target_lengths, longest).view(batch_size, count, longest)
+    real = real_positions(translations.lengths.flatten(), longest).view(batch_size, count, longest)
     lengths = translations.lengths - torch.where(translations.finished, 0, 1)
     drawn = real_positions(lengths.flatten(), longest).view_as(real)
     return scores.new_zeros(real.shape).masked_scatter(real, scores).where(drawn, 0.0), decoded
@@ -154,7 +158,7 @@ class ExpectedReward(SequenceCriterion):
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         memory = model.encode(batch.source, batch.source_lengths)
-        decoded = model.decode(memory, batch)
+        decoded = model.taught(memory, batch)
         likelihood, nll = token_sums(model, decoded.hidden, batch.targets, 0.0)
         auxiliary = weighted_auxiliary(self.config.auxiliary_weights, decoded, batch.num_sentences)
         expected = self._expected_reward(model, memory, batch)

@@ -1,6 +1,6 @@
 """A language pair: two languages and their tokenizers, stored in every corpus and run folder.
 
-tokenizer/pair.json                   languages, options of the tokenizers, marks of text that was cut before, checksums
+tokenizer/pair.json                   languages and their tokens, options of the tokenizers, marks of cut text, checksums
 tokenizer/source.* and target.*       files of the tokenizers; joint.* if both sides share one
 
 A pair with one vocabulary may have two tokenizers: a model of Marian has a tokenizer for each language and numbers all
@@ -10,7 +10,8 @@ tokens in one list.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ import numpy as np
 
 from nmt.config.choices import PieceMarks
 from nmt.config.plain import component_from_plain, to_plain
-from nmt.data.language_tags import tag_id
+from nmt.data.languages import Direction, LanguageTokens, NoDirection, SourceToken, listed, tags_of
 from nmt.data.tokenizers import Tokenizer, tokenizers
-from nmt.data.vocabulary import Ids
+from nmt.data.vocabulary import UNK, VocabularySizes
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.files import sha256, write_json
 from nmt.storage.reading import read_json
@@ -33,7 +34,8 @@ _FORMAT = 1
 class LanguagePair:
     """Two languages and their tokenizers.
 
-    ``shared``: one vocabulary, so that a model may share embeddings. ``tag``: the language tag before each source, or None.
+    ``shared``: one vocabulary, so that a model may share embeddings. ``languages``: tokens of the languages of a
+    multilingual model, or None; ``source_lang`` and ``target_lang`` are then its default direction, or empty.
     """
 
     source_lang: str
@@ -41,7 +43,7 @@ class LanguagePair:
     source: Tokenizer
     target: Tokenizer
     shared: bool
-    tag: str | None = None
+    languages: LanguageTokens | None = None
 
     def __post_init__(self) -> None:
         assert not self.shared or self.source.vocabulary == self.target.vocabulary, "shared, but not equal"
@@ -51,6 +53,16 @@ class LanguagePair:
         """Whether both sides share a tokenizer, which is then stored once."""
         return self.shared and self.source is self.target
 
+    @property
+    def sizes(self) -> VocabularySizes:
+        """The sizes of both vocabularies."""
+        return VocabularySizes(len(self.source.vocabulary), len(self.target.vocabulary), self.shared)
+
+    def __repr__(self) -> str:
+        source, target = len(self.source.vocabulary), len(self.target.vocabulary)
+        sizes = f"joint vocabulary of {source:,}" if self.shared else f"vocabularies of {source:,} and {target:,}"
+        return f"<LanguagePair {self.source_lang}-{self.target_lang}, {sizes} tokens>"
+
     def sides(self, only_source: bool = False) -> list[tuple[str, Tokenizer]]:
         """Return the languages with their tokenizers: source and target, or the source alone."""
         return [(self.source_lang, self.source), (self.target_lang, self.target)][: 2 - only_source]
@@ -59,8 +71,8 @@ class LanguagePair:
         folder.mkdir(parents=True, exist_ok=True)
         tree: dict[str, Any] = {"format": _FORMAT, "source_lang": self.source_lang, "target_lang": self.target_lang}
         tree["shared"] = self.shared
-        if self.tag is not None:
-            tree["tag"] = self.tag
+        if self.languages is not None:
+            tree["languages"] = self.languages.plain()
         sides = {"joint": self.source} if self.one_tokenizer else {"source": self.source, "target": self.target}
         for stem, tokenizer in sides.items():
             tokenizer.save(folder, stem)
@@ -89,17 +101,83 @@ class LanguagePair:
         if shared and sides[0].vocabulary != sides[-1].vocabulary:
             raise DataError(f"{path} is damaged: it says shared=true, but the two vocabularies differ")
         languages = str(tree.get("source_lang", "")), str(tree.get("target_lang", ""))
-        tag = tree.get("tag")
-        pair = cls(*languages, sides[0], sides[-1], shared, None if tag is None else str(tag))
+        pair = cls(*languages, sides[0], sides[-1], shared)
         try:
-            pair.before_sources()
-        except UsageError as error:
+            if "tag" in tree:  # of an earlier version
+                return pair.with_tag(str(tree["tag"]))
+            if "languages" in tree:
+                return replace(pair, languages=LanguageTokens.of_plain(tree["languages"])).checked()
+        except (UsageError, ValueError) as error:
             raise DataError(f"{path} is damaged: {error}") from None
         return pair
 
-    def before_sources(self) -> Ids:
-        """Return an array with the id of the tag, or an empty one."""
-        return np.array([] if self.tag is None else [tag_id(self.source.vocabulary, self.tag)], dtype=np.int64)
+    def with_tag(self, tag: str) -> LanguagePair:
+        """Return a pair whose sources begin with the language token ``tag``: that of its target language."""
+        known = LanguageTokens(tags_of(self.source.vocabulary))
+        code = known.code(tag)
+        if code is None:
+            there_are = f"there are: {listed([*known.tokens])}" if known.tokens else "it has no tags"
+            raise UsageError(f"the source vocabulary has no token for the tag {tag!r}; {there_are}")
+        own = {self.target_lang: known.tokens[code]} if self.target_lang else {}
+        return replace(self, languages=LanguageTokens({**known.tokens, **own}))
+
+    def checked(self) -> LanguagePair:
+        """Return the pair. Refuse language tokens that its vocabularies lack."""
+        if (languages := self.languages) is not None:
+            sides = [(self.source, languages.source is not SourceToken.none), (self.target, languages.target)]
+            known = [side.vocabulary for side, has_tokens in sides if has_tokens]
+            for token in languages.tokens.values():
+                if any(vocabulary.id(token) == UNK for vocabulary in known):
+                    raise UsageError(f"the vocabulary lacks the language token {token!r}")
+        return self
+
+    @cached_property
+    def language_tokens(self) -> LanguageTokens:
+        """The languages of the model; without any, those that its source vocabulary has tokens for."""
+        return self.languages or LanguageTokens(tags_of(self.source.vocabulary))
+
+    def direction(self, source_lang: str | None = None, target_lang: str | None = None) -> Direction:
+        """Return a direction with the ids of its language tokens. None or empty: that language of the default direction."""
+        source = self._language(source_lang, self.source_lang)
+        target = self._language(target_lang, self.target_lang)
+        if self.languages is None and not target_lang:  # a model that was trained without tokens
+            return Direction(source, target)
+        languages = self.language_tokens
+        first = {SourceToken.source: source, SourceToken.target: target}.get(languages.source)
+        if self.languages is not None:
+            self._require(first, target if languages.target else first)
+            if languages.source is SourceToken.source and source == target and not source_lang:
+                raise UsageError(
+                    f"source and target language are both '{target}'; give source_lang (--source-lang) too"
+                )
+        token = languages.tokens.get(first or "")
+        before = [] if token is None else [self.source.vocabulary.id(token)]
+        forced = (self.target.vocabulary.id(languages.tokens[target]),) if languages.target else ()
+        return Direction(source, target, np.array(before, dtype=np.int64), forced)
+
+    def _language(self, name: str | None, default: str) -> str:
+        """Return the code of a language of the model."""
+        if not name or name == default:
+            return default
+        code = self.language_tokens.code(name)
+        if code is None:
+            raise (
+                self.language_tokens.refusal(name)
+                if self.language_tokens.tokens
+                else UsageError(
+                    f"the model translates from {self.source_lang} to {self.target_lang} only, so it has no '{name}' there"
+                )
+            )
+        return code
+
+    def _require(self, *codes: str | None) -> None:
+        """Refuse a direction without languages that the model reads."""
+        tokens = self.language_tokens.tokens
+        if not all(code is None or code in tokens for code in codes):
+            raise NoDirection(
+                f"the model translates between {len(tokens)} languages: give source_lang and target_lang (--source-lang, "
+                f"--target-lang); it has {listed([*tokens])}"
+            )
 
     def digest(self) -> str:
         """Return a checksum of both vocabularies: models and corpora of equal digest are compatible."""

@@ -29,7 +29,7 @@ from nmt.registry import Registry
 
 if TYPE_CHECKING:
     from nmt.interface import EncoderDecoder
-    from nmt.models.loading import LoadedModel
+    from nmt.models.loading import TranslatingModel
     from nmt.search.decoding import Engine
 
 logger = logging.getLogger("nmt.translation")
@@ -57,7 +57,7 @@ class EngineKind:
     def __init__(self, config: Any) -> None:
         """``config``: its options. The kinds in this package have none."""
 
-    def misfit(self, model: LoadedModel, spec: EngineSpec) -> str | None:
+    def misfit(self, model: TranslatingModel, spec: EngineSpec) -> str | None:
         """Why this engine cannot or should not run the model; None if it can."""
         return None
 
@@ -65,7 +65,7 @@ class EngineKind:
         """Return the number format that the weights would be kept in."""
         return spec.number_format
 
-    def make(self, model: LoadedModel, spec: EngineSpec) -> Engine:
+    def make(self, model: TranslatingModel, spec: EngineSpec) -> Engine:
         raise NotImplementedError
 
 
@@ -81,7 +81,7 @@ class TorchKind(EngineKind):
         """Return float32 on a CPU, where torch is slower in other data types."""
         return NumberFormat.float32 if kind_of(spec.device) == "cpu" else spec.number_format
 
-    def make(self, model: LoadedModel, spec: EngineSpec) -> Engine:
+    def make(self, model: TranslatingModel, spec: EngineSpec) -> Engine:
         from nmt.engines.model_engine import ModelEngine
 
         module = _prepared(model.module, spec)
@@ -95,12 +95,12 @@ class GraphsKind(EngineKind):
     If the shapes of a model's steps vary, it computes them without recording and logs a warning.
     """
 
-    def misfit(self, model: LoadedModel, spec: EngineSpec) -> str | None:
+    def misfit(self, model: TranslatingModel, spec: EngineSpec) -> str | None:
         from nmt.devices.kinds import device_of
 
         return None if device_of(spec.device).records else f"it needs an NVIDIA GPU, but the device is {spec.device}"
 
-    def make(self, model: LoadedModel, spec: EngineSpec) -> Engine:
+    def make(self, model: TranslatingModel, spec: EngineSpec) -> Engine:
         from nmt.engines.graphs import recorded_engine
 
         return recorded_engine(_prepared(model.module, spec), spec.device)
@@ -120,7 +120,7 @@ IN_C = {
 class NativeKind(EngineKind):
     """Supports Transformers with a plain description, in every data type. A whole step is one call of C."""
 
-    def misfit(self, model: LoadedModel, spec: EngineSpec) -> str | None:
+    def misfit(self, model: TranslatingModel, spec: EngineSpec) -> str | None:
         if spec.device != "cpu":
             return f"it needs a CPU, but the device is {spec.device}"
         if processor() is None:
@@ -128,7 +128,7 @@ class NativeKind(EngineKind):
         missing = beyond(IN_C, model.config) or _other_heads(model.config)
         return None if missing is None else f"the C code does not support {missing}"
 
-    def make(self, model: LoadedModel, spec: EngineSpec) -> Engine:
+    def make(self, model: TranslatingModel, spec: EngineSpec) -> Engine:
         from nmt.engines.native import NativeEngine
 
         return NativeEngine(describe(model.config, model.sizes, model.arrays, model.origin), spec.number_format)
@@ -152,7 +152,7 @@ def _prepared(model: EncoderDecoder, spec: EngineSpec) -> EncoderDecoder:
     return with_fixed_weights(model)
 
 
-def engine_for(name: str, model: LoadedModel, spec: EngineSpec) -> Engine:
+def engine_for(name: str, model: TranslatingModel, spec: EngineSpec) -> Engine:
     """Return an engine for a model. ``name``: of a kind, or ``auto``. The log names the engine, and why ``auto`` did not
     take a preferred one."""
     reasons = list[str]()

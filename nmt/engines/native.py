@@ -134,6 +134,7 @@ class _CStack(ctypes.Structure):
         ("scale", ctypes.c_float),
         ("layers", ctypes.c_void_p),
         ("count", ctypes.c_int64),
+        ("first", _CNorm),
         ("last", _CNorm),
     )
 
@@ -171,8 +172,8 @@ class NativeModel:
         self._kept.append(layers)
         positions = self._numbers(weights.positions) if self._table is None else self._table
         embedding, places = address(self._numbers(weights.embedding)), address(positions)
-        begin, last = ctypes.addressof(layers), self._norm(weights.norm)
-        return _CStack(embedding, places, weights.scale, begin, len(layers), last)
+        norms = self._norm(weights.embedding_norm), self._norm(weights.norm)
+        return _CStack(embedding, places, weights.scale, ctypes.addressof(layers), len(layers), *norms)
 
     def _require_as_wide(self, attention: Attention) -> None:
         """Assert that all heads together are as wide as the model; C computes addresses from the width."""

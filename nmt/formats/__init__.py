@@ -52,6 +52,7 @@ class ExportComparison:
     sentences: int
     difference: float  # largest difference of log-probability per token
     equal: int  # number of equal translations
+    url: str = ""  # of the repository on the hub, if the export was uploaded
 
 
 class Format:
@@ -64,6 +65,10 @@ class Format:
 
     def __init__(self, config: Any) -> None:
         """``config``: its options. The formats in this package have none."""
+
+    def recognizes(self, folder: Path) -> bool:
+        """Whether a folder holds a model of this format, by the names of its files."""
+        return False
 
     def import_corpus(self, options: ImportConfig, progress: ReportPairs) -> bool:
         """Make a corpus folder of ``options.path`` if that is a corpus. Returns whether it is."""
@@ -102,6 +107,11 @@ def format_named(name: str, option: str) -> Format:
     if not name:
         raise UsageError(f"name the format: {option} {'|'.join(formats.names())}")
     return formats.build(formats.config_class(name)())
+
+
+def format_of(folder: Path) -> str:
+    """Return the name of the format that recognizes a folder; empty: none does."""
+    return next((name for name in formats.names() if format_named(name, "").recognizes(folder)), "")
 
 
 import_all(__name__, __path__)

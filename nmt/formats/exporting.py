@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import logging
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +18,19 @@ from nmt.data.text.lines import Reading
 from nmt.data.vocabulary import SPECIALS, Ids, Vocabulary
 from nmt.devices import device_named
 from nmt.errors import DataError, NMTError, UsageError
-from nmt.formats import ComparedModel, ExportComparison, PortableModel, format_named, model_card
+from nmt.formats import ComparedModel, ExportComparison, Format, PortableModel, format_named, model_card
 from nmt.formats.export_manifest import KIND, write_export_manifest
 from nmt.formats.translating import NmtModel, imported_in_memory
+from nmt.hub import destination, upload
 from nmt.models.loading import LoadedModel, load_model
 from nmt.models.transformer.config import PositionKind
 from nmt.models.transformer.own_weights import describe, undescribed
 from nmt.search.config import BeamConfig
 from nmt.search.validated_search import validated_search
-from nmt.storage.files import check_destination, new_folder
+from nmt.storage import checkpoints
+from nmt.storage.files import check_destination, copy_folder, new_folder, write_manifest
 from nmt.storage.lock import remove_leftovers_of
+from nmt.storage.run_folder import CONFIG, MODEL, tokenizer_folder
 from nmt.threads import set_threads
 
 logger = logging.getLogger("nmt.export")
@@ -34,44 +40,80 @@ _LONGEST_RANDOM = 30  # tokens
 
 
 def export_model(config: ExportConfig) -> ExportComparison:
-    """Write the model ``config.path`` to ``config.output``. If the export differs from the model, nothing is left there."""
+    """Write the model ``config.path`` to ``config.output``, and upload it to ``config.push``.
+
+    If the export differs from the model, nothing is left there, and nothing is uploaded.
+    """
     if not config.path:
         raise UsageError("name the model: --path FOLDER (a run folder or a checkpoint)")
-    if not config.output:
+    if not config.output and config.push is None:
         raise UsageError("name the folder to write: --output FOLDER")
-    writer, output = format_named(config.format, "--format"), Path(config.output)
+    name = None if config.push is None else destination(config.push)
+    with contextlib.ExitStack() as stack:
+        folder = config.output or stack.enter_context(tempfile.TemporaryDirectory(prefix="nmt-export-")) + "/model"
+        comparison = _write(config, Path(folder))
+        if name is None:
+            return comparison
+        return dataclasses.replace(comparison, url=upload(Path(folder), name, private=config.private))
+
+
+def _write(config: ExportConfig, output: Path) -> ExportComparison:
+    """Write the export with its model card and checksums. Without a format, it is a model folder of nmt."""
+    writer = format_named(config.format, "--format") if config.format or config.push is None else None
     remove_leftovers_of(output)
-    check_destination(output, KIND, "--output", overwrite=config.overwrite)
+    check_destination(output, KIND if writer else checkpoints.KIND, "--output", overwrite=config.overwrite)
     loaded = load_model(config.path, device_named("cpu"))
-    missing = undescribed(loaded.config)
-    if missing is not None:
+    missing, model = undescribed(loaded.config), None
+    if missing is None:
+        weights = describe(loaded.config, loaded.sizes, loaded.arrays, loaded.origin)
+        model = PortableModel(weights, loaded.pair, _of_training(loaded), _of_search(loaded))
+    elif writer is not None:
         raise UsageError(f"{config.path} cannot be exported: other toolkits do not support {missing}")
-    if config.quantization is not Quantization.float32 and not writer.quantizes:
+    if config.quantization is not Quantization.float32 and not (writer and writer.quantizes):
         raise UsageError(f"--quantization {config.quantization.value} is only for ctranslate2; omit it")
-    weights = describe(loaded.config, loaded.sizes, loaded.arrays, loaded.origin)
-    model = PortableModel(weights, loaded.pair, _of_training(loaded), _of_search(loaded))
     set_threads(config.threads)
     with new_folder(output, overwrite=config.overwrite) as folder:
-        writer.write(model, folder, config)
-        comparison = _compare(loaded, writer.read_export(folder) or imported_in_memory(writer, folder), config)
-        if not comparison.difference <= config.allowed():
-            raise DataError(
-                f"the exported model differs from {config.path}: log-probabilities differ by "
-                f"{comparison.difference:.2g} per token, more than --tolerance {config.allowed():g}; nothing was "
-                f"written to {output}"
-            )
-        model_card.write(folder, loaded, model, writer, comparison)
-        write_export_manifest(folder, config.format)
+        if model is None or writer is None:
+            return _copy(loaded, model, folder, config)
+        return _write_for(writer, model, loaded, folder, config)
+
+
+def _write_for(
+    writer: Format, model: PortableModel, loaded: LoadedModel, folder: Path, config: ExportConfig
+) -> ExportComparison:
+    """Write a model for another toolkit, and compare what is read back with the model."""
+    writer.write(model, folder, config)
+    comparison = _compare(loaded, writer.read_export(folder) or imported_in_memory(writer, folder), config)
+    if not comparison.difference <= config.allowed():
+        raise DataError(
+            f"the exported model differs from {config.path}: log-probabilities differ by {comparison.difference:.2g} per "
+            f"token, more than --tolerance {config.allowed():g}; nothing was written to {config.output or config.push}"
+        )
+    model_card.write(folder, loaded, model, (writer, comparison), config)
+    write_export_manifest(folder, config.format)
     logger.info(
         "wrote %s; read back by %s, %d of %d sentences translate the same, and log-probabilities differ by at most "
         "%.2g per token",
-        output,
+        config.output or "the export",
         config.format,
         comparison.equal,
         comparison.sentences,
         comparison.difference,
     )
     return comparison
+
+
+def _copy(loaded: LoadedModel, model: PortableModel | None, folder: Path, config: ExportConfig) -> ExportComparison:
+    """Copy a checkpoint without its training state, and compare the checksums of the copy with the original."""
+    for name in (MODEL, CONFIG):
+        shutil.copyfile(loaded.path / name, folder / name)
+    copy_folder(tokenizer_folder(loaded.path), folder / "tokenizer")
+    model_card.write(folder, loaded, model, None, config)
+    write_manifest(folder, checkpoints.KIND, checkpoints.FORMAT, **dataclasses.asdict(loaded.info))
+    copied, original = checkpoints.checksums(folder), checkpoints.checksums(loaded.path)
+    if any(copied[name] != original[name] for name in (MODEL, CONFIG)):
+        raise DataError(f"the copy of {loaded.path} has other checksums; check the disk, and try again")
+    return ExportComparison(0, 0.0, 0)
 
 
 def _of_training(loaded: LoadedModel) -> dict[str, Any]:

@@ -43,6 +43,7 @@ LAYOUT = FormatLayout(
     embeddings=("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
     output="decoder.output_projection",
     positions="{side}.embed_positions.weight",
+    embedding_norm="{side}.layernorm_embedding.*",
 )
 EPSILON = 1e-5  # of torch's norms; fairseq and Hugging Face keep it
 _OUTPUTS = (f"{LAYOUT.output}.weight", "decoder.embed_out")  # the second up to version 0.9
@@ -51,7 +52,7 @@ _FIRST_POSITION = _PAD + 1
 _ACTIVATIONS = {activation.value: activation for activation in (Activation.relu, Activation.gelu, Activation.swish)}
 # Options of fairseq that our Transformer lacks. Their values that mean "off" are in _UNSET.
 _OTHERS = (
-    "adaptive_softmax_cutoff layernorm_embedding no_token_positional_embeddings no_cross_attention cross_self_attention "
+    "adaptive_softmax_cutoff no_token_positional_embeddings no_cross_attention cross_self_attention "
     "tie_adaptive_weights base_layers no_decoder_final_norm"
 ).split()
 logger = logging.getLogger("nmt.import")
@@ -201,4 +202,6 @@ def _stack(side: str, embedding: Array, reader: LayoutReader, options: Mapping[s
     formula = Sinusoids(reader.width, SinusoidLayout.halves, Wavelengths.tensor2tensor, offset=_FIRST_POSITION)
     scale = 1.0 if options.get("no_scale_embedding") else math.sqrt(reader.width)
     norm_first = bool(options.get(f"{side}_normalize_before"))
+    if str(options.get("layernorm_embedding")) not in _UNSET:
+        reader.norm(LAYOUT.embedding_norm.format(side=side))  # an error if it is missing
     return reader.stack(side, embedding, scale, reader.positions(side, formula), norm_first=norm_first)

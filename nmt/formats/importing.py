@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import shutil
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,22 +20,25 @@ from nmt.config.sections import TrainConfig
 from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.data.vocabulary import VocabularySizes
 from nmt.errors import DataError, MissingInputError, OutputError, UsageError
-from nmt.formats import PortableModel, format_named
+from nmt.formats import PortableModel, format_named, format_of
 from nmt.formats.export_manifest import require_unchanged_export
 from nmt.formats.vocabulary_order import require_equal_vocabularies
+from nmt.hub import HubName, download, holds_own_model, is_hub_name
 from nmt.interface import EncoderDecoder
 from nmt.models import models
 from nmt.models.transformer.config import TransformerConfig
-from nmt.models.transformer.own_weights import configuration, describe, parameters
-from nmt.models.transformer.weights import Array, TransformerWeights, arrays_of
+from nmt.models.transformer.own_weights import Parameters, configuration, parameters
+from nmt.models.transformer.weights import TransformerWeights
 from nmt.optim.config import AdamConfig
 from nmt.optim.schedules import InverseSqrtConfig
 from nmt.progress import ReportPairs, unseen
 from nmt.search.config import BeamConfig
+from nmt.storage.arrays import release
 from nmt.storage.checkpoints import KIND, CheckpointInfo, load_parameters, write_checkpoint
-from nmt.storage.files import check_destination, explained_os_errors, temporary
+from nmt.storage.files import check_destination
 from nmt.storage.lock import remove_leftovers_of
 from nmt.storage.run_folder import hub_advice, split_paths
+from nmt.storage.tensor_file import write_arrays
 
 logger = logging.getLogger("nmt.import")
 
@@ -47,16 +50,20 @@ def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[P
     """
     if not config.path:
         raise UsageError("name the model to read: --path FILE")
+    origin = dict[str, str]()
+    if is_hub_name(config.path):
+        config, origin = _downloaded(config)
     if not config.output:
         raise UsageError("name the model folder to write: --output FOLDER")
     if not Path(config.path).exists() and (advice := hub_advice(config.path)):
         raise MissingInputError(f"{config.path} does not exist (working directory: {Path.cwd()}){advice}")
     output = Path(config.output)
-    reader = format_named(config.from_format, "--from")
+    from_format = config.from_format or format_of(Path(split_paths(config.path)[0]))
+    reader = format_named(from_format, "--from")
     for path in split_paths(config.path):
         require_unchanged_export(Path(path))
     if reader.has_tokenizers:
-        refuse(*_options_of_incomplete_models(config))
+        refuse(*_options_of_incomplete_models(config, from_format))
     if reader.import_corpus(config, progress):
         logger.info("wrote the corpus %s", output)
         return [output]
@@ -65,20 +72,31 @@ def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[P
     require_equal_vocabularies({model.pair.digest() for model in imported}, config.path)
     converted = [Converted.of(model) for model in imported]  # convert all before writing one
     for model, folder in zip(converted, folders):
-        write_model(model, folder, config.from_format, overwrite=config.overwrite)
+        write_model(model, folder, {"imported_from": from_format} | origin, overwrite=config.overwrite)
     if len(folders) > 1:
         logger.info("together they translate with --path %s", ":".join(map(str, folders)))
     return folders
 
 
-def _options_of_incomplete_models(config: ImportConfig) -> Refusals:
+def _downloaded(config: ImportConfig) -> tuple[ImportConfig, dict[str, str]]:
+    """Download the model of the hub that ``config.path`` names; return the options of its folder, and its origin."""
+    name = HubName.parse(config.path)
+    folder = download(name, config.progress)
+    if holds_own_model(folder):
+        raise UsageError(f"{name} is a model folder of nmt; use it without importing it: --path {name}")
+    output = config.output or name.repository.rpartition("/")[2]
+    origin = {"repository": name.repository, "commit": folder.name}
+    return dataclasses.replace(config, path=str(folder), output=output), origin
+
+
+def _options_of_incomplete_models(config: ImportConfig, from_format: str) -> Refusals:
     for name in ("srcdict", "tgtdict", "bpe_model", "target_bpe_model", "moses"):
         flag = f"--{name.replace('_', '-')}"
         yield (
             bool(getattr(config, name)),
-            f"a folder of {config.from_format} holds its vocabularies and tokenizers; omit {flag}",
+            f"a folder of {from_format} holds its vocabularies and tokenizers; omit {flag}",
         )
-    yield config.bpe is not Segmentation.none, f"a folder of {config.from_format} holds its tokenizers; omit --bpe"
+    yield config.bpe is not Segmentation.none, f"a folder of {from_format} holds its tokenizers; omit --bpe"
 
 
 def _destinations(output: Path, count: int, *, overwrite: bool) -> list[Path]:
@@ -102,20 +120,19 @@ class Converted:
     model: PortableModel
     sizes: VocabularySizes
     options: TransformerConfig
-    arrays: Mapping[str, Array]
+    arrays: Parameters
     compared: int  # number of arrays
 
     @classmethod
     def of(cls, model: PortableModel) -> Converted:
         model = dataclasses.replace(model, weights=of_one_length(model.weights))
-        pair = model.pair
-        sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
+        sizes = model.pair.sizes
         try:
             options = dataclasses.replace(configuration(model.weights, sizes), **model.training)
         except UsageError as error:  # a UsageError blames an option; here it is the file
             raise DataError(f"nmt does not support this model: {error}") from None
         arrays = parameters(options, sizes, model.weights)
-        return cls(model, sizes, options, arrays, compare(model, options, sizes, arrays))
+        return cls(model, sizes, options, arrays, compare(arrays))
 
     def module(self) -> EncoderDecoder:
         """Return the torch module."""
@@ -146,42 +163,38 @@ def of_one_length(weights: TransformerWeights) -> TransformerWeights:
     )
 
 
-def write_model(converted: Converted, folder: Path, origin: str, *, overwrite: bool = False) -> None:
-    """Write a model folder, usable like one from training."""
-    import torch
-
-    pair = converted.model.pair
-    tensors = {name: torch.from_numpy(array) for name, array in converted.arrays.items()}
-    info = CheckpointInfo(0, 0, ("import",), {}, {"vocabularies": pair.digest(), "imported_from": origin})
-    tokenizer = temporary(folder)  # a sibling, because that disk needs the space anyway
-    try:
-        with explained_os_errors(tokenizer):
-            tokenizer.mkdir(parents=True)
-        pair.save(tokenizer)
-        config = _tree(converted.options, converted.model.search)
-        write_checkpoint(folder, model=tensors, config=config, info=info, tokenizer=tokenizer, overwrite=overwrite)
-    finally:
-        shutil.rmtree(tokenizer, ignore_errors=True)
+def write_model(converted: Converted, folder: Path, origin: Mapping[str, str], *, overwrite: bool = False) -> None:
+    """Write a model folder, usable like one from training. ``origin``: facts for its manifest."""
+    pair, arrays = converted.model.pair, converted.arrays
+    info = CheckpointInfo(0, 0, ("import",), {}, {"vocabularies": pair.digest(), **origin})
+    config = _tree(converted.options, converted.model.search)
+    write_checkpoint(
+        folder,
+        model=lambda path: write_arrays(path, arrays.shapes, arrays),
+        config=config,
+        info=info,
+        tokenizer=pair.save,
+        overwrite=overwrite,
+    )
     logger.info(
         "wrote %s: %s parameters, %s source and %s target tokens; %d arrays were imported and verified",
         folder,
-        f"{sum(array.size for array in converted.arrays.values()):,}",
+        f"{sum(map(math.prod, arrays.shapes.values())):,}",
         f"{converted.sizes.source:,}",
         f"{converted.sizes.target:,}",
         converted.compared,
     )
 
 
-def compare(
-    model: PortableModel, options: TransformerConfig, sizes: VocabularySizes, arrays: Mapping[str, Array]
-) -> int:
-    """Refuse our parameters unless they describe the original exactly. Returns the number of arrays compared."""
-    ours = dict(arrays_of(describe(options, sizes, arrays, "the model")))
-    theirs = dict(arrays_of(model.weights))
-    for name, array in theirs.items():
-        if not np.array_equal(ours[name], np.asarray(array, dtype=np.float32)):
-            raise DataError(f"{name} differs between the original and the imported model; check it for NaN")
-    return len(theirs)
+def compare(arrays: Parameters) -> int:
+    """Refuse our parameters unless they equal the original exactly. Returns the number of arrays compared."""
+    for name, sources in arrays.sources.items():
+        ours = arrays[name]
+        for path, rows, original in sources:
+            if not np.array_equal(rows.of(ours), np.asarray(original, dtype=np.float32)):
+                raise DataError(f"{path} differs between the original and the imported model; check it for NaN")
+            release(original)
+    return sum(map(len, arrays.sources.values()))
 
 
 def _tree(options: TransformerConfig, search: Mapping[str, Any]) -> dict[str, Any]:

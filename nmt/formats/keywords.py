@@ -11,9 +11,11 @@ from nmt.formats.exporting import export_model
 from nmt.keywords import configured
 
 
-def import_model(path: str | Path, output: str | Path, *, from_format: str, **options: Any) -> list[Path]:
+def import_model(path: str | Path, output: str | Path = "", *, from_format: str = "", **options: Any) -> list[Path]:
     """Convert a model of another toolkit to the model folder ``output``, and return the folders written.
 
+    ``path``: also ``hf://OWNER/NAME[@REVISION]``, whose default for ``output`` is NAME. ``from_format``: the toolkit; empty:
+    recognized by the files of the folder.
     Several paths joined by ``:`` become folders in ``output``. A corpus of fairseq becomes a corpus folder.
 
     ``options`` are those of nmt-import: ``source_lang``, ``target_lang``, ``srcdict``, ``bpe="sentencepiece"``, ...
@@ -22,10 +24,12 @@ def import_model(path: str | Path, output: str | Path, *, from_format: str, **op
     return importing.import_model(configured(ImportConfig, None, values, "import_model"))
 
 
-def export(path: str | Path, output: str | Path, *, format: str, **options: Any) -> ExportComparison:
+def export(path: str | Path, output: str | Path = "", *, format: str = "", **options: Any) -> ExportComparison:
     """Write a run folder or a checkpoint for another toolkit into the folder ``output``.
 
-    The toolkit reads it back and both models are compared. If they differ, the folder is deleted.
+    The toolkit reads it back and both models are compared. If they differ, the folder is deleted. With
+    ``push="hf://OWNER/NAME"``, the folder is uploaded, and ``output`` may be left out; without ``format``, it is a model
+    folder of nmt.
 
     ``options`` are those of nmt-export: ``quantization="int8"``, ``sample``, ``tolerance``, ...
     """

@@ -19,6 +19,7 @@ from nmt.models.transformer.weights import (
     Activation,
     Array,
     Attention,
+    Buckets,
     FeedForwardWeights,
     LayerWeights,
     LinearWeights,
@@ -30,7 +31,7 @@ from nmt.models.transformer.weights import (
 )
 
 _SINUSOID_TOLERANCE = 1e-3  # between float32 and float64, at positions of some thousands
-Positions = Array | Sinusoids | PositionsInHeads
+Positions = Array | Sinusoids | PositionsInHeads | Buckets
 ArrayTable = Mapping[str, str]  # from the name of an array to the parts that it holds
 # Outputs and inputs of each part. Sizes of one name are equal within a sublayer.
 _SIZES = {
@@ -59,6 +60,7 @@ class FormatLayout:
     embeddings: tuple[str, str]  # of source and target
     output: str
     positions: str = ""
+    embedding_norm: str = ""  # of models with a norm of the embeddings
     sides: tuple[str, str] = ("encoder", "decoder")
     first_layer: int = 0
     linear_names: tuple[str, str] = ("weight", "bias")  # for "*"
@@ -80,6 +82,7 @@ class FormatLayout:
                 for pattern, norm in zip(self.norms, (layer.self_norm, layer.cross_norm, layer.feed_forward_norm)):
                     yield from self._norm_arrays(name + pattern, norm)
             yield from self._norm_arrays(self.final_norm.format(side=side), stack.norm)
+            yield from self._norm_arrays(self.embedding_norm.format(side=side), stack.embedding_norm)
 
     def _linear_arrays(
         self,
@@ -137,7 +140,11 @@ class LayoutReader:
         names = (self.layout.layer_name(side, number) for number in range(count or self.layer_count(side)))
         layers = tuple(self._layer(side, name) for name in names)
         norm = self.norm(self.layout.final_norm.format(side=side)) if norm_first else None
-        return StackWeights(embedding, scale, positions, layers, norm, norm_first)
+        name = self.layout.embedding_norm.format(side=side)
+        has_norm = name.replace("*", self.layout.norm_names[0]) in self.tensors
+        return StackWeights(
+            embedding, scale, positions, layers, norm, norm_first, self.norm(name) if has_norm else None
+        )
 
     def positions(self, side: str, formula: Sinusoids) -> Array | Sinusoids:
         """Read the positions of a side; the formula, if there are none or they follow it, because it has no last row.
@@ -226,7 +233,8 @@ def unusual_head_size(weights: TransformerWeights) -> int | None:
 
 def same_if_equal(array: Array, other: Array) -> Array:
     """Return ``other`` if both hold the same numbers: a shared matrix is one array."""
-    return other if array is other or np.array_equal(array, other) else array
+    same_place = array.__array_interface__ == other.__array_interface__  # saves reading large ones
+    return other if same_place or np.array_equal(array, other) else array
 
 
 def _joined(arrays: list[Array]) -> Array:

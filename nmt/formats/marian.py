@@ -85,6 +85,9 @@ class Marian(Format):
 
     name = "marian"
 
+    def recognizes(self, folder: Path) -> bool:
+        return (folder / _DECODER).is_file()
+
     def read(self, options: ImportConfig) -> list[PortableModel]:
         files = _Files.of(options)
         for path in files.vocabularies:

@@ -5,6 +5,7 @@ The facts come from the checkpoint and the log of its run. Unknown facts are omi
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,39 +15,59 @@ from typing import Any
 import yaml
 
 import nmt
+from nmt import DISTRIBUTION
+from nmt.config.exchange import ExportConfig
 from nmt.config.sections import LOSSES
-from nmt.data.language_tags import is_tag, piece_of
+from nmt.data.languages import LanguageTokens, SourceToken
 from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
-from nmt.errors import quantity
+from nmt.errors import NMTError, quantity
 from nmt.formats import ExportComparison, Format, PortableModel
+from nmt.hub import HubName, is_hub_name
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.loading import LoadedModel
-from nmt.models.transformer.weights import PositionsInHeads, StackWeights
+from nmt.models.transformer.weights import Buckets, PositionsInHeads, StackWeights, TransformerWeights
 from nmt.pages.numbers import duration, figure, scientific
 from nmt.registry import registered_name
 from nmt.reporting.run_record import RunRecord
 from nmt.scoring import TextOptions, scorers
 from nmt.search.config import BeamConfig, LengthPenalty
+from nmt.storage.checkpoints import CARD, read_info
+from nmt.storage.run_folder import resolve
 
-NAME, TEXT = "README.md", "A sentence to translate."
+NAME, TEXT = CARD, "A sentence to translate."
+_OWN_USAGE = f"""With [nmt]({nmt.REPOSITORY}) and huggingface_hub:
+
+import nmt
+
+print(nmt.load("$name").translate(["{TEXT}"])[0])
+"""
 _DROPPED_FROM_SIGNATURE = re.compile(r"\|version:[^|]*")
 
 
 def write(
-    folder: Path, loaded: LoadedModel, model: PortableModel, writer: Format, comparison: ExportComparison
+    folder: Path,
+    loaded: LoadedModel,
+    model: PortableModel | None,
+    export: tuple[Format, ExportComparison] | None,
+    config: ExportConfig,
 ) -> None:
-    """Write the model card. ``comparison``: of the export with the model."""
+    """Write the model card. ``model``: None if it is not a Transformer. ``export``: the format of another toolkit, and the
+    comparison of the export with the model; None: it is a model folder of nmt."""
     record = _record(loaded)
     sections = {
         "Model": _model(loaded, model),
         "Data": _data(record),
         "Scores": _scores(loaded, model, record),
         "Cost": _cost(loaded, record),
-        "Use": writer.usage(model),
-        "Check": _check(writer, comparison),
+        "Use": example(_OWN_USAGE, name=config.push) if export is None or model is None else export[0].usage(model),
+        "Check": _check(export),
     }
-    pair = model.pair
-    head = yaml.safe_dump(_front(writer, model), sort_keys=False, allow_unicode=True)
+    pair = loaded.pair
+    head = yaml.safe_dump(
+        _front(DISTRIBUTION if export is None else export[0].library, loaded, config.license),
+        sort_keys=False,
+        allow_unicode=True,
+    )
     parts = [f"---\n{head}---", f"# Translation from {pair.source_lang} to {pair.target_lang}"]
     parts += [f"## {title}\n\n{text}" for title, text in sections.items() if text]
     (folder / NAME).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -80,11 +101,27 @@ def about_length_penalty(model: PortableModel, where: str) -> str:
     return f"{note}."
 
 
-def _front(writer: Format, model: PortableModel) -> dict[str, Any]:
-    """Return the metadata for the Hugging Face Hub. Owner and license are unknown."""
-    languages = {"language": list(dict.fromkeys((model.pair.source_lang, model.pair.target_lang)))}
-    library = {"library_name": writer.library} if writer.library else {}
-    return languages | library | {"pipeline_tag": "translation"}
+def _front(library: str, loaded: LoadedModel, license_name: str | None) -> dict[str, Any]:
+    """Return the metadata for the Hugging Face Hub."""
+    facts = {
+        "language": list(dict.fromkeys((loaded.pair.source_lang, loaded.pair.target_lang))),
+        "license": license_name,
+        "library_name": library,
+        "pipeline_tag": "translation",
+        "base_model": _base(loaded),
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def _base(loaded: LoadedModel) -> str | None:
+    """Return the repository on the hub that the model was imported from, or fine-tuned from."""
+    path = _at(loaded.tree, "checkpoint", "finetune_from_model")
+    with contextlib.suppress(NMTError):  # the folder may be gone
+        if path and is_hub_name(path):
+            return HubName.parse(path).repository
+        info = read_info(resolve(path)) if path else loaded.info
+        return str(info.made["repository"]) if "repository" in info.made else None
+    return None
 
 
 def _record(loaded: LoadedModel) -> RunRecord | None:
@@ -96,8 +133,7 @@ def _record(loaded: LoadedModel) -> RunRecord | None:
     return next((record for record in records if record.events), None)
 
 
-def _model(loaded: LoadedModel, model: PortableModel) -> str:
-    weights, info = model.weights, loaded.info
+def _transformer(weights: TransformerWeights) -> str:
     first, source, target = weights.source.layers[0], weights.source, weights.target
     inner, gated = len(first.feed_forward.inner.weight), ", gated" if first.feed_forward.gate is not None else ""
     norm = "layer normalization" if first.self_norm.bias is not None else "RMSNorm"
@@ -106,25 +142,46 @@ def _model(loaded: LoadedModel, model: PortableModel) -> str:
         if source.norm_first is target.norm_first
         else f"{_order(source)}, in the decoder {_order(target)}"
     )
-    pair, size = model.pair, sum(array.size for array in loaded.arrays.values())
+    return (
+        f"A Transformer with {len(source.layers)} encoder and {len(target.layers)} decoder layers of width {weights.width}, "
+        f"{weights.num_heads} heads, feed-forward networks of {inner:,} ({first.feed_forward.activation.value}{gated}), "
+        f"{_positions(source)} positions and {norm} {order}"
+    )
+
+
+def _model(loaded: LoadedModel, model: PortableModel | None) -> str:
+    pair, info, size = loaded.pair, loaded.info, sum(array.size for array in loaded.arrays.values())
+    what = (
+        f"A model of the architecture {registered_name(type(loaded.config))}"
+        if model is None
+        else _transformer(model.weights)
+    )
     sizes = len(pair.source.vocabulary), len(pair.target.vocabulary)
     pieces = f"{sizes[0]:,} tokens for both languages" if pair.shared else f"{sizes[0]:,} and {sizes[1]:,} tokens"
     cut = dict.fromkeys(str(registered_name(type(side.config))) for side in (pair.source, pair.target))
-    lines = [
-        f"A Transformer with {len(source.layers)} encoder and {len(target.layers)} decoder layers of width {weights.width}, "
-        f"{weights.num_heads} heads, feed-forward networks of {inner:,} ({first.feed_forward.activation.value}{gated}), "
-        f"{_positions(source)} positions and {norm} {order}: {size:,} parameters. Its vocabulary has {pieces} "
-        f"({', '.join(cut)})."
-    ]
-    if pair.tag is not None:
-        known = [piece for piece in pair.source.vocabulary.pieces if is_tag(piece)]
-        lines.append(
-            f"The first token of each source must be the tag of a target language, here `{piece_of(pair.tag)}` "
-            f"(supported: {', '.join(f'`{piece}`' for piece in known)}). Add it before the tokens of the text."
-        )
+    lines = [f"{what}: {size:,} parameters. Its vocabulary has {pieces} ({', '.join(cut)})."]
+    if pair.languages is not None:
+        lines.append(_languages(pair.languages))
     if origin := info.made.get("imported_from"):
-        lines.append(f"It was imported from {origin}.")
+        repository, commit = info.made.get("repository"), info.made.get("commit")
+        lines.append(f"It was imported from {origin}" + (f", {repository} at commit {commit}." if repository else "."))
     return " ".join(lines)
+
+
+def _languages(languages: LanguageTokens) -> str:
+    """Say where the tokens of the languages are, and list the languages."""
+    where = {
+        SourceToken.source: "Each source must begin with the token of its language.",
+        SourceToken.target: "Each source must begin with the token of the target language.",
+        SourceToken.none: "",
+    }[languages.source]
+    forced = (
+        "Each translation begins with the token of the target language, which must be forced."
+        if languages.target
+        else ""
+    )
+    tokens = ", ".join(f"`{token}` ({code})" for code, token in languages.tokens.items())
+    return " ".join(filter(None, (where, forced, f"The tokens are {tokens}.")))
 
 
 def _order(stack: StackWeights) -> str:
@@ -135,6 +192,8 @@ def _positions(stack: StackWeights) -> str:
     positions = stack.positions
     if isinstance(positions, PositionsInHeads):
         return positions.value
+    if isinstance(positions, Buckets):
+        return "buckets"
     return "sinusoidal" if isinstance(positions, Sinusoids) else "learned"
 
 
@@ -153,7 +212,7 @@ def _data(record: RunRecord | None) -> str:
     return "\n".join(lines)
 
 
-def _scores(loaded: LoadedModel, model: PortableModel, record: RunRecord | None) -> str:
+def _scores(loaded: LoadedModel, model: PortableModel | None, record: RunRecord | None) -> str:
     """List the validation scores of the checkpoint."""
     info, validation = loaded.info, loaded.tree.get("validation")
     named = {name: value for name, value in info.scores.items() if name not in LOSSES or name == "ppl"}
@@ -171,8 +230,8 @@ def _scores(loaded: LoadedModel, model: PortableModel, record: RunRecord | None)
     return f"On {where}{_searched(model)}:\n\n" + "\n".join(lines)
 
 
-def _searched(model: PortableModel) -> str:
-    if not model.search:
+def _searched(model: PortableModel | None) -> str:
+    if model is None or not model.search:
         return ""
     search = BeamConfig(**model.search)
     return f", with beam width {search.beam_size} and length penalty {search.length_penalty.value} {search.lenpen:g}"
@@ -209,7 +268,10 @@ def _cost(loaded: LoadedModel, record: RunRecord | None) -> str:
     return f"{text} The model is from update {info.update:,}."
 
 
-def _check(writer: Format, comparison: ExportComparison) -> str:
+def _check(export: tuple[Format, ExportComparison] | None) -> str:
+    if export is None:
+        return f"Copied by nmt {nmt.__version__} without changes; `manifest.json` holds the checksums."
+    writer, comparison = export
     return (
         f"Written by nmt {nmt.__version__} and read back from disk as {writer.name}: {comparison.equal} of "
         f"{comparison.sentences} sentences translate the same as before, and log-probabilities differ by at most "

@@ -33,6 +33,7 @@ from nmt.models.transformer.weights import (
     Activation,
     Array,
     Attention,
+    Buckets,
     Distances,
     PositionsInHeads,
     Recurrence,
@@ -57,6 +58,7 @@ LAYOUT = FormatLayout(
     embeddings=("source.embedding", "target.embedding"),
     output="output",
     positions="{side}.positions",
+    embedding_norm="{side}.embedding_norm.*",
     sides=("source", "target"),
     any_head_size=True,
 )
@@ -72,6 +74,7 @@ class StackSettings:
     scale: float  # of the embeddings
     norm_first: bool
     positions: Sinusoids | PositionsInHeads | None  # None: learned, in the array "positions"
+    bucket_distance: int | None = None  # of buckets, in the array "positions.table"
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,9 @@ class Safetensors(Format):
 
     name = "safetensors"
     has_tokenizers = True
+
+    def recognizes(self, folder: Path) -> bool:
+        return (folder / _DESCRIPTION).is_file()
 
     def read(self, options: ImportConfig) -> list[PortableModel]:
         return [_read(Path(path), options) for path in split_paths(options.path)]
@@ -164,6 +170,8 @@ def _described(model: PortableModel, same: dict[str, str]) -> Description:
 
 def _stack_settings(stack: StackWeights) -> StackSettings:
     positions = stack.positions
+    if isinstance(positions, Buckets):
+        return StackSettings(stack.scale, stack.norm_first, None, positions.reach)
     return StackSettings(stack.scale, stack.norm_first, None if isinstance(positions, np.ndarray) else positions)
 
 
@@ -252,8 +260,11 @@ class _SafetensorsLayers(LayoutReader):
                 f"{self.tensors.origin} has the width {self.width}, but its description has positions of width "
                 f"{positions.width}"
             )
+        name = self.layout.positions.format(side=side)
+        if settings.bucket_distance is not None:
+            positions = Buckets(self.tensors.take(f"{name}.table", self.heads, None), settings.bucket_distance)
         if positions is None:
-            positions = self.tensors.take(self.layout.positions.format(side=side), None, self.width)
+            positions = self.tensors.take(name, None, self.width)
         return self.stack(side, embedding, settings.scale, positions, norm_first=settings.norm_first)
 
     def self_attention(self, layer: str, *, is_decoder: bool) -> Attention | Recurrence:

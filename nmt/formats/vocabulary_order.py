@@ -9,6 +9,7 @@ import numpy as np
 
 from nmt.errors import DataError, UsageError
 from nmt.models.transformer.weights import Array, LinearWeights, TransformerWeights
+from nmt.storage.arrays import release
 
 # Output bias of a piece that the other toolkit lacks: probability zero in float32, but finite for training.
 ABSENT = -100.0
@@ -40,7 +41,8 @@ class VocabularyOrder:
     def arrange(self, array: Array, *, absent: float = 0.0) -> Array:
         """Return rows of the other toolkit in our order; rows that it lacks hold ``absent``."""
         rows = np.array([-1 if row is None else row for row in self.rows])
-        arranged: Array = array[rows].astype(np.float32)
+        arranged: Array = array[rows].astype(np.float32, copy=False)
+        release(array)
         arranged[rows < 0] = absent
         return arranged
 

@@ -127,12 +127,16 @@ class NoPositions(Positions):
 
 
 class InputLayer(nn.Module):
-    """Dropout(embedding + position): Vaswani et al. 2017, sections 3.4, 3.5 and 5.4."""
+    """Dropout(embedding + position): Vaswani et al. 2017, sections 3.4, 3.5 and 5.4; mBART normalizes the sum."""
 
-    def __init__(self, embedding: nn.Module, positions: Positions, dropout: float) -> None:
+    def __init__(
+        self, embedding: nn.Module, positions: Positions, dropout: float, norm: nn.Module | None = None
+    ) -> None:
+        """``norm``: of the sum; None: no norm."""
         super().__init__()
         self.embedding = embedding
         self.positions = positions
+        self.norm = norm or nn.Identity()
         self.dropout = Dropout(dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -141,4 +145,4 @@ class InputLayer(nn.Module):
 
     def at(self, tokens: Tensor, positions: Tensor, bound: int) -> Tensor:
         """Ids [B, T] or [N] at positions [T] or [N], all below ``bound`` -> [B, T, D] or [N, D]"""
-        return self.dropout(self.embedding(tokens) + self.positions.at(positions, bound))
+        return self.dropout(self.norm(self.embedding(tokens) + self.positions.at(positions, bound)))

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def build_model(config: Any, sizes: VocabularySizes) -> EncoderDecoder:
-    """Build a model. Its ``ignored`` options include those off their defaults that its construction never reads.
+    """Build a model that knows its options (``built_from``). Its ``ignored`` options include those off their defaults that
+    its construction never reads.
 
     A model that keeps its configuration may read an option later, so none is added for it.
     """
@@ -34,6 +35,7 @@ def build_model(config: Any, sizes: VocabularySizes) -> EncoderDecoder:
     )
     model = models.builder(kind)(watched, sizes)
     object.__setattr__(watched, "__class__", kind)
+    model.built_from = config, sizes
     if not any(value is watched for module in model.modules() for value in vars(module).values()):
         model.ignored = (*model.ignored, *_unread(config, read))
     return model

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nmt.config.plain import component_from_plain
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import VocabularySizes
 from nmt.errors import DataError, UsageError
+from nmt.hub import checkpoint_at
 from nmt.models.ignored import build_model, without_effect
 from nmt.storage.arrays import Numbers
 from nmt.storage.checkpoints import CheckpointInfo, load_parameters, verify_checkpoint
-from nmt.storage.run_folder import CONFIG, MODEL, resolve, tokenizer_folder
+from nmt.storage.run_folder import CONFIG, MODEL, tokenizer_folder
 from nmt.storage.tensor_file import mapped_tensors, read_tensors
 
 if TYPE_CHECKING:
@@ -33,6 +35,32 @@ def architecture(section: Any) -> Any:
     if not isinstance(section, dict):
         return section
     return {key: architecture(value) for key, value in section.items() if "dropout" not in key}
+
+
+class TranslatingModel(Protocol):
+    """What an engine reads of a model: one of a folder, or one in memory. Only ``module`` needs torch."""
+
+    @property
+    def config(self) -> Any:
+        """The options of the model; None: unknown."""
+
+    @property
+    def sizes(self) -> VocabularySizes: ...
+
+    @property
+    def pair(self) -> LanguagePair: ...
+
+    @property
+    def origin(self) -> str:
+        """Name of the model, for messages."""
+
+    @property
+    def arrays(self) -> Mapping[str, Numbers]:
+        """Parameters as arrays, which the engine must not change."""
+
+    @property
+    def module(self) -> EncoderDecoder:
+        """The module in eval mode, on the device of the engine."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +100,39 @@ class LoadedModel:
         return model.to(self.device).eval()
 
 
+@dataclass(frozen=True)
+class CopiedModel:
+    """A copy of a model in memory, in eval mode: a model in training translates without being disturbed."""
+
+    module: EncoderDecoder
+    pair: LanguagePair
+    config: Any
+    origin: str = "the model"
+
+    @classmethod
+    def of(cls, model: EncoderDecoder, pair: LanguagePair, device: DeviceLike) -> CopiedModel:
+        """Copy a model to a device."""
+        from nmt.models.building import require_vocabularies, undescribed_part
+
+        require_vocabularies(model, pair.sizes)
+        is_described = undescribed_part(model) is None
+        config = model.built_from[0] if model.built_from is not None and is_described else None
+        return cls(copy.deepcopy(model).to(device).eval(), pair, config)
+
+    @property
+    def sizes(self) -> VocabularySizes:
+        return self.pair.sizes
+
+    @cached_property
+    def arrays(self) -> Mapping[str, Numbers]:
+        """Parameters as arrays, in float32; on a CPU they are views of the copy."""
+        state = self.module.state_dict().items()
+        return {name: (part.float() if part.is_floating_point() else part).cpu().numpy() for name, part in state}
+
+
 def load_model(path: str | Path, device: DeviceLike) -> LoadedModel:
-    """Load the model of a checkpoint or run folder."""
-    checkpoint = resolve(path)
+    """Load the model of a checkpoint or run folder, or of the hub."""
+    checkpoint = checkpoint_at(path)
     tree, info = verify_checkpoint(checkpoint)
     tokenizer = tokenizer_folder(checkpoint)
     pair = LanguagePair.load(tokenizer)
@@ -83,8 +141,7 @@ def load_model(path: str | Path, device: DeviceLike) -> LoadedModel:
             f"{checkpoint} and {tokenizer} have different vocabularies; restore the tokenizer/ of its run or corpus "
             f"folder"
         )
-    sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
-    return LoadedModel(checkpoint, tree, info, device, _options_of(checkpoint, tree), sizes, pair)
+    return LoadedModel(checkpoint, tree, info, device, _options_of(checkpoint, tree), pair.sizes, pair)
 
 
 def _options_of(checkpoint: Path, tree: dict[str, Any]) -> Any:

@@ -9,14 +9,14 @@
 
 #define FIRST_ROOM 16 /* steps that there is room for at first; it doubles when full */
 
-/* An embedding, positions that are added to it, and layers. */
+/* An embedding, positions that are added to it, and layers; norms before the first layer and after the last, if it has them. */
 typedef struct {
     const float *embedding; /* [V, D] */
     const float *positions; /* [any, D], or NULL */
     float scale;            /* of the embedding */
     const Layer *layers;
     int64_t count;
-    Norm last; /* after the last layer, if there is one */
+    Norm first, last;
 } Stack;
 
 typedef struct {
@@ -72,16 +72,23 @@ static void embed(const Stack *stack, const int64_t *ids, const int64_t *positio
     }
 }
 
-static void last_norm(const Stack *stack, float *x, int64_t rows, int64_t width) {
-    if (stack->last.weight) normalise(&stack->last, x, rows, width, x);
+static void normalise_if(const Norm *norm, float *x, int64_t rows, int64_t width) {
+    if (norm->weight) normalise(norm, x, rows, width, x);
+}
+
+/* The input of the first layer. */
+static void enter(const Stack *stack, const int64_t *ids, const int64_t *positions, int64_t position, int64_t rows,
+                  int64_t width, float *x) {
+    embed(stack, ids, positions, position, rows, width, x);
+    normalise_if(&stack->first, x, rows, width);
 }
 
 /* The states of all sources, one after the other: x [positions, D]; ``positions``: of each piece in its sentence. */
 static void encode(const Model *model, const int64_t *ids, const int64_t *positions, int64_t B, const int64_t *offsets,
                    float *x) {
-    embed(&model->source, ids, positions, 0, offsets[B], model->width, x);
+    enter(&model->source, ids, positions, 0, offsets[B], model->width, x);
     for (int64_t i = 0; i < model->source.count; i++) encoder_layer(model->source.layers + i, x, B, offsets);
-    last_norm(&model->source, x, offsets[B], model->width);
+    normalise_if(&model->source.last, x, offsets[B], model->width);
 }
 
 static void *array(int64_t count, size_t size) {
@@ -248,7 +255,7 @@ int64_t decoding_step(Decoding *d, const int64_t *tokens, float *weights, int64_
     for (int64_t n = 0; n < d->sentences * d->beam; n++)
         d->slots[n * d->room + d->steps] = once ? 0 : (int32_t)(n % d->beam);
     for (int64_t b = 0; b < d->sentences; b++)
-        embed(target, tokens + b * d->beam, NULL, d->steps, beam, d->model->width, d->hidden + b * beam * d->model->width);
+        enter(target, tokens + b * d->beam, NULL, d->steps, beam, d->model->width, d->hidden + b * beam * d->model->width);
     d->steps++;
     for (int64_t i = 0; i < target->count; i++) {
         const Past past = {d->keys[i], d->values[i], d->caches, d->slots, d->room, d->room, d->steps, d->beam};
@@ -257,7 +264,7 @@ int64_t decoding_step(Decoding *d, const int64_t *tokens, float *weights, int64_
         const Source source = {keys, values, d->places, d->offsets, d->laid, last ? weights : NULL, weights_row};
         decoder_step(target->layers + i, d->hidden, d->sentences, beam, &past, &source);
     }
-    last_norm(target, d->hidden, rows, d->model->width);
+    normalise_if(&target->last, d->hidden, rows, d->model->width);
     score(d, beam);
     if (once) {
         spread(d->scores, d->pieces * (int64_t)sizeof(float), d->sentences, d->beam);

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmt.pages.numbers import figure, short
+from nmt.pages.numbers import short
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -76,7 +76,6 @@ class Chart:
     last: float | None = None
     from_zero: bool = False  # the scale of values begins at zero
     linear: bool = False  # the scale is never logarithmic; that of a diverging loss is
-    marks: Sequence[tuple[float, str]] = ()  # updates where something happened, and what
     over: str = "update"
     ends: bool = True  # the legend has the last value of each curve
 
@@ -142,7 +141,6 @@ def _environment() -> Environment:
         "cut": _cut,
         "directed": _directed,
         "plain": "{:g}".format,
-        "rounded": _rounded,
         "short": short,
         "shortened": _shortened,
         "shown": _shown,
@@ -171,14 +169,6 @@ def _shown(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value)) or "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _rounded(value: object) -> str:
-    """Format a figure that the log stores as text, because it may be infinite."""
-    try:
-        return figure(float(str(value)))
-    except ValueError:
-        return _shown(value)
 
 
 def _shortened(name: str) -> str:

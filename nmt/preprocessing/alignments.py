@@ -65,9 +65,11 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
 
     Return how many pairs lose their alignments: a token of theirs is not part of exactly one word.
     """
+    direction = pair.direction()
+    tags = direction.source, np.array(direction.target, dtype=np.int64)
     sides = [
         (tokenizer, StoredSentences(folder, text.split, language, tokenizer.vocabulary), tag)
-        for (language, tokenizer), tag in zip(pair.sides(), (pair.before_sources(), np.zeros(0, dtype=np.int64)))
+        for (language, tokenizer), tag in zip(pair.sides(), tags)
     ]
     longest = max(int(stored.lengths.max(initial=0)) for _, stored, _ in sides)
     lines_of_files = text.select(_alignment_lines(path, reading, quiet=True) for path in text.alignments)

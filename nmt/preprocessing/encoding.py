@@ -24,9 +24,6 @@ CHUNK_LINES = 2000
 _CHUNK_CHARACTERS = 2**22  # a chunk ends here even if it has fewer lines
 _AT_A_TIME = 16  # pairs that a chunk grows by
 
-_NO_TAG = np.zeros(0, dtype=np.int64)
-
-
 @dataclass(frozen=True)
 class Chunk:
     """Pairs for the process that encodes them. The lines of a side are one string, which is sent faster."""
@@ -82,9 +79,10 @@ def _encode(
 ) -> EncodedPairs:
     """``identity``: the part of a text from which its key is made."""
     source, target = chunk.source.split("\n"), chunk.target.split("\n")
-    sides = [_encode_side(tokenizers.source, source, tokenizers.before_sources())]
+    direction = tokenizers.direction()
+    sides = [_encode_side(tokenizers.source, source, direction.source, least=2)]  # an empty source stays empty
     if not only_source:
-        sides.append(_encode_side(tokenizers.target, target, _NO_TAG))
+        sides.append(_encode_side(tokenizers.target, target, np.array(direction.target, dtype=np.int64), least=1))
     columns = np.zeros(len(source), dtype=COLUMNS)
     columns["number"] = np.arange(chunk.first, chunk.first + len(source))
     columns["source_key"], columns["pair_key"] = _keys(*(map(identity, side) for side in (source, target)))
@@ -99,11 +97,11 @@ def _encode(
     return EncodedPairs(sides, columns)
 
 
-def _encode_side(tokenizer: Tokenizer, lines: Sequence[str], tag: Ids) -> EncodedSide:
-    """Encode lines, with the id of the ``tag`` (or none) before each line that has tokens."""
+def _encode_side(tokenizer: Tokenizer, lines: Sequence[str], tag: Ids, least: int) -> EncodedSide:
+    """Encode lines, with the id of the ``tag`` (or none) before each line that has ``least`` tokens, eos included."""
     tokens, lengths = tokenizer.encode_flat(lines)
     if len(tag):
-        tagged = lengths > 1
+        tagged = lengths >= least
         tokens, lengths = np.insert(tokens, (np.cumsum(lengths) - lengths)[tagged], tag[0]), lengths + tagged
     return EncodedSide(tokens.astype(token_type(tokenizer.vocabulary)), lengths)
 

@@ -103,14 +103,14 @@ class PairFilter:
 
     config: FilterConfig
     leaks: Keys | None = None  # keys of pairs or sources that must not be in the training text
-    tags: int = 0  # language tags before each source
+    tags: tuple[int, int] = (0, 0)  # tokens of languages before each source and each target
     _seen: set[int] = field(default_factory=set)
 
     def judge(self, pairs: EncodedPairs) -> Verdicts:
         """Return a ``Verdict`` for each pair. Lengths are in tokens, without tags and eos."""
         config, columns, has_target = self.config, pairs.columns, len(pairs.sides) > 1
-        source = np.maximum(pairs.sides[0].lengths - 1 - self.tags, 0)
-        target = pairs.sides[1].lengths - 1 if has_target else source
+        lengths = [np.maximum(side.lengths - 1 - tags, 0) for side, tags in zip(pairs.sides, self.tags)]
+        source, target = lengths[0], lengths[-1]
         shorter, longer = np.minimum(source, target), np.maximum(source, target)
         filters: dict[Verdict, Flags] = {
             Verdict.invalid: columns["invalid"],

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,19 @@ from nmt.config.choices import Segmentation
 from nmt.config.plain import to_plain
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.corpus.folder import KIND
+from nmt.data.language_pair import LanguagePair
 from nmt.data.text.lines import Reading
 from nmt.data.text.parallel import ParallelText
 from nmt.data.text.provenance import changed_text, text_record
 from nmt.errors import OutputError
 from nmt.keywords import configured
-from nmt.preprocessing.alignments import check_alignments
 from nmt.preprocessing.filters import TextFilter
 from nmt.preprocessing.input_text import TRAIN, find_texts, kept_standard_input
-from nmt.preprocessing.manifest import complete_corpus
+from nmt.preprocessing.many_pairs import make_pairs, refusals_of_pairs
 from nmt.preprocessing.merging import merge
-from nmt.preprocessing.sharding import Shard, write_record
-from nmt.preprocessing.text_splits import TextSplits
+from nmt.preprocessing.sharding import Shard
 from nmt.preprocessing.tokenization import TrainingText, language_pair, with_marks
+from nmt.preprocessing.writing import count_pairs, write_corpus
 from nmt.progress import ReportPairs, going_on, unseen
 from nmt.reporting.preprocess_report import PreprocessReport
 from nmt.storage.files import MANIFEST, check_destination, new_folder
@@ -38,17 +39,30 @@ from nmt.storage.lock import claimed, remove_leftovers_of
 from nmt.storage.reading import read_json
 
 
+@dataclass(frozen=True)
+class ProgramText:
+    """Text of a Python program, stored in files for the time of preprocessing."""
+
+    texts: Sequence[ParallelText]  # the training text first
+    record: Mapping[str, Any]  # what the manifest says about the text
+    pair: LanguagePair | None = None  # existing tokenizers; None: by the options
+
+
 def preprocess(
-    config: PreprocessConfig | None = None, progress: ReportPairs = unseen, **options: Any
+    config: PreprocessConfig | None = None,
+    progress: ReportPairs = unseen,
+    program: ProgramText | None = None,
+    **options: Any,
 ) -> PreprocessReport:
     """Make the corpus folder ``config.destdir``; it appears when it is complete, or not at all.
 
-    ``options``: options of nmt-preprocess, instead of ``config``.
+    ``program``: text that replaces the files that ``config`` names. ``options``: options of nmt-preprocess, instead of
+    ``config``.
     """
     config = configured(PreprocessConfig, config, options, "preprocess")
     require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
     if config.merge is None:
-        refuse(*_contradictions(config))
+        refuse(*(refusals_of_pairs(config) if config.pairs or config.zero_shot else _contradictions(config)))
         TextFilter(config.filters)  # refuses unknown scripts before the text is read
     else:
         refuse(*_without_effect_on_a_merge(config))
@@ -58,15 +72,19 @@ def preprocess(
     check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)
     if config.merge is not None:
         return merge(config, progress)
+    if config.pairs:
+        return make_pairs(config, destination, progress)
     with kept_standard_input(config) as standard_input:
-        texts = find_texts(config, standard_input)
-        files = dict.fromkeys(path for text in texts for path in text.files if path != standard_input)
+        texts = find_texts(config, standard_input) if program is None else list(program.texts)
+        files = dict.fromkeys(
+            path for text in texts for path in text.files if path != standard_input and program is None
+        )
         with contextlib.ExitStack() as stack:
             if config.keep_dropped is not None:
                 dropped = Path(config.keep_dropped)
                 _check_dropped(dropped, destination, files, config)
                 stack.enter_context(claimed(dropped, overwrite=config.overwrite, option="--keep-dropped"))
-            return _make(config, shard, destination, texts, files, progress)
+            return _make(config, shard, destination, texts, files, progress, program)
 
 
 def finished_shard(config: PreprocessConfig) -> Path | None:
@@ -91,35 +109,19 @@ def _make(
     texts: list[ParallelText],
     files: Iterable[Path],
     progress: ReportPairs,
+    program: ProgramText | None,
 ) -> PreprocessReport:
-    """``files``: the files of the text, without the temporary one of standard input."""
+    """``files``: the files of the text, without temporary ones."""
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
     with going_on("reading the text", config.progress):
         provenance = [text_record(path) for path in files]  # shows a later change
-        counts = {text.split: text.count(reading) for text in texts}
-        for text in texts:
-            for path, aligned in zip(text.alignments, text.parts):
-                check_alignments(path, aligned, reading)
+        counts = count_pairs(texts, reading)
     training = next((TrainingText(text, reading, counts[TRAIN]) for text in texts if text.split == TRAIN), None)
-    pair = language_pair(config, training)
+    pair = language_pair(config, training, None if program is None else program.pair)
     pair = with_marks(pair, config.pieces, texts[0], reading)  # the first is the training text, if there is any
     with new_folder(destination, overwrite=config.overwrite) as folder:
-        pair.save(folder / "tokenizer")
-        written = TextSplits(folder, pair, config, reading, progress, shard).write(texts, counts)
-        tallies = list(written.values())
-        examples = {text.split: tally.read_examples(text, reading) for text, tally in written.items()}
-        if shard is not None:
-            write_record(folder, shard, tallies, examples)
-        report = complete_corpus(
-            folder,
-            pair,
-            tallies,
-            destination=str(destination),
-            only_source=config.only_source,
-            examples=examples,
-            config=to_plain(dataclasses.replace(config, destdir=str(destination))),
-            text=provenance,
-        )
+        entries = {"text": provenance, **({} if program is None else {"program": dict(program.record)})}
+        report = write_corpus(folder, destination, config, pair, texts, counts, progress, shard, **entries)
         check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)  # it may exist by now
     return report
 
@@ -141,9 +143,9 @@ def _check_dropped(dropped: Path, destination: Path, files: Iterable[Path], conf
 
 def _without_effect_on_a_merge(config: PreprocessConfig) -> Refusals:
     """Options about text, which a merge does not read."""
-    for name in ("trainpref", "validpref", "testpref", "tsv", "jsonl", "keep_dropped", "tag"):
+    for name in ("trainpref", "validpref", "testpref", "tsv", "jsonl", "keep_dropped", "tag", "tag_side", "pairs"):
         flag = f"--{name.replace('_', '-')}"
-        yield getattr(config, name) is not None, f"--merge joins shards and reads no text; leave {flag} out"
+        yield getattr(config, name) not in (None, []), f"--merge joins shards and reads no text; leave {flag} out"
     yield config.shard is not None, "--shard and --merge exclude each other: shards are made first, then joined"
 
 

@@ -74,6 +74,8 @@ class TextSplits:
     def _write(self, text: ParallelText, count: int, leaks: Keys | None) -> SplitTally:
         """Write a split of ``count`` lines. Only training text is filtered: elsewhere every line counts."""
         tally, columns, trains = SplitTally(text.split), list[Columns](), text.split == TRAIN
+        direction = self.pair.direction()
+        tags = len(direction.source), len(direction.target)
         with contextlib.closing(self._encoded(text)) as encoded:
             verdicts = write_split(
                 self.folder,
@@ -82,7 +84,7 @@ class TextSplits:
                 encoded,
                 count=count,
                 progress=self.progress,
-                filters=PairFilter(self.config.filters, leaks, len(self.pair.before_sources())) if trains else None,
+                filters=PairFilter(self.config.filters, leaks, tags) if trains else None,
                 on_kept=None if self.shard is None else lambda kept: columns.append(kept.columns),
             )
         if len(verdicts) != count:

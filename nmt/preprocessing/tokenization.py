@@ -18,7 +18,7 @@ from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.imported.tokenizers import tokenizer_of
 from nmt.data.imported.vocabularies import FAIRSEQ_SPECIALS, read_fairseq_dictionary, read_marian_vocabulary
 from nmt.data.language_pair import LanguagePair, find_pair
-from nmt.data.language_tags import piece_of
+from nmt.data.languages import piece_of
 from nmt.data.text.lines import Reading
 from nmt.data.text.parallel import ParallelText
 from nmt.data.text.piece_marks import SHOWN, recognized
@@ -58,20 +58,21 @@ class _TrainingLines:
         return len(self.sides) * self.training.count
 
 
-def language_pair(config: PreprocessConfig, training: TrainingText | None) -> LanguagePair:
-    """Return both tokenizers; those that the options do not name are learned from ``training``."""
-    pair = segmented_pair(config, training) if config.bpe is not Segmentation.none else _pair(config, training)
+def language_pair(
+    config: PreprocessConfig, training: TrainingText | None, existing: LanguagePair | None = None
+) -> LanguagePair:
+    """Return both tokenizers: ``existing``, or those that the options name. Others are learned from ``training``."""
+    learn = _pair if config.bpe is Segmentation.none else segmented_pair
+    pair = existing or learn(config, training)
     if config.tag is None:
         return pair
-    tagged = dataclasses.replace(pair, tag=config.tag)
     try:
-        tagged.before_sources()
+        return pair.with_tag(config.tag)
     except UsageError as error:
         raise UsageError(
             f"{error}; a learned vocabulary (tokenizer=bpe or unigram) gets it with "
             f"--user-defined-symbols '{piece_of(config.tag)}' (--tag {config.tag})"
         ) from None
-    return tagged
 
 
 def _pair(config: PreprocessConfig, training: TrainingText | None) -> LanguagePair:

@@ -31,7 +31,7 @@ def attention_page(
     return render("attention.html", data=data, name=name, about=about)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ShownAttention(SentenceAttention):
     """Attention that a notebook shows at the end of a cell, as the page in a frame.
 

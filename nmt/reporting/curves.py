@@ -11,9 +11,10 @@ import numpy as np
 from nmt.errors import DataError, MissingInputError
 from nmt.pages.charts import HEIGHT, WIDTH, Chart, Point, Series, render
 from nmt.pages.names import short_names
-from nmt.pages.numbers import duration, figure
+from nmt.reporting.html_report import page_of_record
 from nmt.reporting.picture import Picture, wrapped
 from nmt.reporting.run_record import LOSSES, RunRecord, read_events
+from nmt.reporting.runs_page import ListedRun, find_runs, page_data, runs_page
 from nmt.storage.files import atomic_write
 
 OVER = {"updates": "update", "tokens": "target token", "seconds": "second"}
@@ -46,23 +47,25 @@ class _Run:
         return [(place, value) for place, (_, value) in zip(places, points)]
 
 
-def plot_curves(folders: Sequence[Path], output: Path, over: str = "updates", smoothing: float = 0.0) -> None:
-    """Losses and validation scores of runs over "updates", "tokens" or "seconds", as SVG, PNG or HTML.
+def plot_curves(paths: Sequence[Path], output: Path, over: str = "updates", smoothing: float = 0.0) -> None:
+    """Losses and validation scores of runs and sweeps over "updates", "tokens" or "seconds", as SVG, PNG or HTML.
 
     ``smoothing``: the share of the running mean that each value of the training loss keeps, from 0 to below 1.
     """
-    runs = [_Run(name, _read(folder)) for name, folder in zip(short_names(folders), folders)]
+    listed = find_runs(paths)
+    runs = [_Run(run.name, _read(run)) for run in listed]
     charts = [chart for chart in _charts(runs, over, smoothing) if chart.drawn]
     if not charts:
         raise MissingInputError(
-            f"{', '.join(map(str, folders))}: the log has no losses yet, so there is no curve to draw"
+            f"{', '.join(map(str, paths))}: the log has no losses yet, so there is no curve to draw"
         )
     if output.suffix != ".html":
         _drawn(charts, "").written(output)
         return
-    rows = [_row(run) for run in runs]
-    title = ", ".join(run.name for run in runs)
-    page = render("curves.html", title=title, charts=charts, over=OVER[over], smoothing=smoothing, rows=rows)
+    title, logs = ", ".join(short_names(paths)), [run.record.events for run in runs]
+    single = len(runs) == 1 and not listed[0].job
+    data = page_data(title, listed, logs, single=single, over=over, smoothing=smoothing)
+    page = page_of_record(runs[0].record, data) if single else runs_page(data)
     with atomic_write(output) as file:
         file.write(page.encode("utf-8", "replace"))
 
@@ -94,21 +97,11 @@ def _charts(runs: Sequence[_Run], over: str, smoothing: float) -> list[Chart]:
     ]
 
 
-def _row(run: _Run) -> tuple[str, ...]:
-    """Return the row of a run in the table."""
-    losses = [value for _, value in run.record.curve("valid", "loss")]
-    lowest = figure(min(losses)) if losses else ""
-    ended = "" if run.record.ending is None else run.record.ending
-    return (run.name, f"{run.record.update:,}", f"{run.record.tokens:,}", duration(run.record.seconds), lowest, ended)
-
-
-def _read(folder: Path) -> RunRecord:
-    if not folder.is_dir():
-        raise MissingInputError(f"there is no run folder {folder}")
-    record = RunRecord.read(folder)
-    if not record.events:
+def _read(run: ListedRun) -> RunRecord:
+    record = RunRecord.read(run.folder)
+    if not record.events and not run.job:  # a job of a sweep may have failed before
         raise MissingInputError(
-            f"{folder} has no log.jsonl with events: it is not a run folder, or training has not begun"
+            f"{run.folder} has no log.jsonl with events: it is not a run folder, or training has not begun"
         )
     return record
 

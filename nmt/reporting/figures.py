@@ -28,6 +28,20 @@ class UpdateReport:
     def finite(self) -> bool:
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
+    def figures(self) -> dict[str, float]:
+        """Return losses in nats per denominator (usually tokens), nll per token, and the sums that others refer to."""
+        nll, denominator = self.nll / max(1, self.tokens), max(1.0, self.denominator)
+        return {
+            "loss": self.loss / denominator,
+            "nll": nll,
+            "ppl": perplexity(nll),
+            "lr": self.learning_rate,
+            "grad_norm": self.grad_norm,
+            "tokens": float(self.tokens),
+            "seconds": self.seconds,
+            **{f"auxiliary_{name}": value / denominator for name, value in self.auxiliary.items()},
+        }
+
 
 @dataclass(frozen=True)
 class Meters(UpdateReport):
@@ -38,6 +52,7 @@ class Meters(UpdateReport):
 
     updates: int = 0
     largest_grad_norm: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)  # the last values that callbacks added
 
     def plus(self, report: UpdateReport) -> Meters:
         sums = {name: getattr(self, name) + getattr(report, name) for name in _SUMMED}
@@ -50,29 +65,25 @@ class Meters(UpdateReport):
             auxiliary=auxiliary,
             updates=self.updates + 1,
             largest_grad_norm=largest,
+            metrics=self.metrics,
         )
 
     def means(self, update: int, epoch: int, memory_mb: float, seconds: float) -> dict[str, Any]:
-        """Return the figures of an event of the log: losses in nats per denominator (usually tokens), nll per token.
+        """Return the figures of an event of the log, and the metrics that callbacks added.
 
         ``memory_mb``: peak memory; ``seconds``: training time so far.
         """
-        nll = self.nll / max(1, self.tokens)
-        denominator = max(1.0, self.denominator)
         return {
             "update": update,
             "epoch": epoch,
-            "loss": self.loss / denominator,
-            "nll": nll,
-            "ppl": perplexity(nll),
-            "lr": self.learning_rate,
+            **self.figures(),
             "grad_norm": self.grad_norm / max(1, self.updates),
             "largest_grad_norm": self.largest_grad_norm,
             "tokens": self.tokens,
             "tokens_per_second": round(self.tokens / max(self.seconds, 1e-9), 1),
             "memory_mb": memory_mb,
             "seconds": seconds,
-            **{f"auxiliary_{name}": value / denominator for name, value in self.auxiliary.items()},
+            **self.metrics,
         }
 
 

@@ -88,6 +88,10 @@ class PreprocessReport:
     splits: Sequence[SplitReport]
     overlaps: Sequence[Overlap]
 
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split.split} {quantity(split.kept, 'pair')}" for split in self.splits)
+        return f"<PreprocessReport {self.folder}: {splits}>"
+
     def lines(self) -> list[str]:
         """The report as text."""
         kind = "joint vocabulary" if self.shared else "vocabularies"

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from nmt.devices import is_shortage
 from nmt.errors import NMTError, quantity
 from nmt.pages.numbers import duration, figure, megabytes
 from nmt.progress import SECONDS_BETWEEN_LINES, Clock, going_on, open_bar, resolved
+from nmt.reporting.callbacks import METHODS, CallbackError, Callbacks, RunEvent
 from nmt.reporting.figures import Meters, UpdateReport
 from nmt.reporting.resources import peak_memory
 from nmt.reporting.run_record import Cost, Event, EventLog, stretches, time_in_words
@@ -50,6 +51,7 @@ class Reporter:
     total_updates: int | None
     memory: Callable[[], int] = lambda: peak_memory(torch.device("cpu"))  # the most that was held so far, in bytes
     clock: Clock = time.monotonic
+    callbacks: Callbacks = field(default_factory=Callbacks)
 
     def __post_init__(self) -> None:
         self._meters = Meters()  # since the last record
@@ -70,6 +72,7 @@ class Reporter:
         cost: Cost | None = None,
         seconds: float = 0.0,
         skipped: int = 0,
+        epoch: int = 1,
     ) -> None:
         """Begin, or resume after ``update``, ``seconds`` and ``skipped`` updates; later events are dropped from the log.
 
@@ -78,8 +81,10 @@ class Reporter:
         self._cost = cost or Cost()
         self._log.rewind(update, skipped)
         self._sinks = open_sinks(self.folder, self.options, update)
+        self._epoch = epoch
         if facts is not None:
-            self._record("start", update, seconds=round(seconds, 1), **facts, **asdict(self._cost))
+            facts = {"seconds": round(seconds, 1), "total_updates": self.total_updates, **facts, **asdict(self._cost)}
+            self._record("start", update, **facts)
         style = resolved(self.options.progress)
         if style is ProgressStyle.bar:
             self._display = BarDisplay(update, self.total_updates)
@@ -100,6 +105,10 @@ class Reporter:
         if epoch != self._epoch:
             self._epoch, self._of_epoch = epoch, Meters()
         self._meters, self._of_epoch = self._meters.plus(report), self._of_epoch.plus(report)
+        if self.callbacks.want_every_update:
+            own = RunEvent("train", self.folder, update, epoch, report.figures())
+            if metrics := self.callbacks.receive(own, every_update=True):
+                self._meters = replace(self._meters, metrics={**self._meters.metrics, **metrics})
         begins_epoch = self._display.advance(update, epoch)
         recorded = update % self.options.log_interval == 0
         due = self.clock() - self._shown >= SECONDS_BETWEEN_LINES
@@ -130,7 +139,8 @@ class Reporter:
         if self._samples:
             samples, self._samples = [asdict(sample) for sample in self._samples], ()
             self._record("samples", update, epoch=epoch, samples=samples)
-        self._record("valid", update, epoch=epoch, **scores)
+        fields: dict[str, Any] = {"epoch": epoch, **scores}
+        scores = {**scores, **self._record("valid", update, **fields)}
         figures = " | ".join(f"{name} {figure(value)}" for name, value in scores.items())
         logger.info(
             "epoch %d | update %d | validation | %s%s", epoch, update, figures, " | best so far" if best else ""
@@ -142,7 +152,7 @@ class Reporter:
         self._samples = samples
 
     def checkpoint(self, update: int, epoch: int, path: Path) -> None:
-        self._record("checkpoint", update, epoch=epoch, path=path.name)
+        self._record("checkpoint", update, path, epoch=epoch, path=path.name)
         logger.info("wrote %s", path)
 
     def end(self, update: int, epoch: int, *, ending: str, **spent: Any) -> None:
@@ -166,6 +176,8 @@ class Reporter:
         """Report that the run stops before its end, because of ``error``."""
         event = self._closing(update, epoch, **spent) | {"cause": cause_of(error), "message": message_of(error)}
         self._record("stopped", **event, **_spent(spent.get("times", {}), self._processor_of_run.take()))
+        if (failure := self.callbacks.failure) is not None and failure is not error:
+            logger.error("%s", failure, exc_info=failure)
 
     def _closing(
         self,
@@ -192,12 +204,20 @@ class Reporter:
 
     def close(self) -> None:
         self._display.close()
-        self._sinks.close()
 
-    def _record(self, kind: str, /, update: int, **figures: Any) -> None:
-        event = {"event": kind, "update": update, **figures}
-        self._log.write(event)
-        self._sinks.write(event)
+    def _record(self, kind: str, /, update: int, place: Path | None = None, **fields: Any) -> dict[str, float]:
+        """Record an event. Return the metrics that callbacks added to it. ``place``: of a checkpoint."""
+        record: dict[str, Any] = {"event": kind, "update": update, **fields}
+        if kind not in METHODS:
+            self._log.write(record)
+            return {}
+        event = RunEvent(kind, self.folder, update, fields.get("epoch", self._epoch), fields, place)
+        metrics = self.callbacks.receive(event, every_update=False if kind == "train" else None)
+        if kind == "end" and self.callbacks.failure is not None:
+            return {}  # the failure is recorded instead
+        self._log.write(record | metrics)
+        self._sinks.receive(replace(event, fields=fields | metrics))
+        return metrics
 
 
 class SilentReporter(Reporter):
@@ -205,6 +225,7 @@ class SilentReporter(Reporter):
 
     def __init__(self) -> None:
         self._meters = Meters()
+        self.callbacks = Callbacks()
 
     def _ignore(self, *arguments: Any, **options: Any) -> None: ...
 
@@ -268,7 +289,7 @@ def message_of(error: BaseException) -> str:
     """Return the message for the user; the class of an unexpected error precedes it."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted by a second Ctrl-C, before anything was saved"
-    return str(error) if isinstance(error, NMTError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, (NMTError, CallbackError)) else f"{type(error).__name__}: {error}"
 
 
 class Display:

@@ -81,7 +81,12 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     """Return the events of a log, without malformed lines. Empty if there is no such file."""
     if not path.is_file():
         return []
-    return [event for event in map(_event, _lines(path)) if event]
+    return parsed(_lines(path))
+
+
+def parsed(lines: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the events of lines of a log, without malformed lines."""
+    return [event for event in map(_event, lines) if event]
 
 
 def stretches(events: Iterable[Event]) -> list[tuple[Event, float]]:
@@ -147,10 +152,15 @@ class RunRecord:
 
     @classmethod
     def read(cls, folder: Path) -> RunRecord:
+        return cls.of_events(folder, read_events(folder / "log.jsonl"))
+
+    @classmethod
+    def of_events(cls, folder: Path, events: Iterable[Event]) -> RunRecord:
+        """Return the record of a run folder with these events."""
         config: Mapping[str, Any] = {}
         with contextlib.suppress(DataError):  # the configuration is missing or damaged
             config = read_config(folder)
-        return cls(folder, tuple(read_events(folder / "log.jsonl")), config)
+        return cls(folder, tuple(events), config)
 
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event["event"] == kind]
@@ -165,18 +175,6 @@ class RunRecord:
         if isinstance(value, float):
             points.append((self.close["update"], value))
         return points
-
-    @property
-    def speed(self) -> float | None:
-        """Target tokens per second of training over the whole run, without validation; None: unknown."""
-        parts = [(event.get("tokens"), event.get("tokens_per_second")) for event in self.of("train")]
-        if self.close:
-            parts.append(
-                (self.tokens - sum(int(tokens or 0) for tokens, _ in parts), self.close.get("tokens_per_second"))
-            )
-        known = [(tokens, speed) for tokens, speed in parts if _is_number(tokens) and _is_number(speed) and speed > 0]
-        seconds = sum(tokens / speed for tokens, speed in known)
-        return sum(tokens for tokens, _ in known) / seconds if seconds > 0 else None
 
     def curve(self, kind: str, name: str) -> list[tuple[float, float]]:
         """Return a figure over updates. For a repeated update, the last value counts."""
@@ -204,11 +202,6 @@ class RunRecord:
         """The event ``end`` or ``stopped`` that closes the log; empty if the run is running or was killed."""
         last = self.last("end", "stopped", "start", "train", "valid")
         return last if last.get("event") in ("end", "stopped") else {}
-
-    @property
-    def ending(self) -> str | None:
-        """The reason for the end of the run. None: it is running or was stopped."""
-        return None if self.close.get("event") != "end" else str(self.close.get("ending", ""))
 
     @property
     def tokens(self) -> int:

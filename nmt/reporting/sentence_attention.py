@@ -13,6 +13,7 @@ import numpy as np
 
 from nmt.config.choices import CONTINUED, WORD_START
 from nmt.data.vocabulary import BOS, EOS, SPECIALS, Floats
+from nmt.errors import shown
 
 # Source to source, target to earlier target, and target to source.
 KINDS = ("encoder", "decoder", "cross")
@@ -35,6 +36,10 @@ class SentenceAttention:
     members: Mapping[str, Mapping[str, Floats]] = field(default_factory=dict)  # the weights of each model, by its path
     source_text: str = ""  # the input line
     target_text: str = ""  # the reference, or the decoded translation
+
+    def __repr__(self) -> str:
+        texts = f"{shown(self.source_text)} -> {shown(self.target_text)}"
+        return f"<{type(self).__name__} {texts}: {', '.join(self.weights or self.members)}>"
 
     def rows(self, kind: str) -> Sequence[str]:
         """Return the queries."""

@@ -1,4 +1,4 @@
-"""Write the events of a run to TensorBoard, Weights & Biases and the HTML report. A failing sink never ends the run."""
+"""Write the events of a run to TensorBoard, Weights & Biases, MLflow and pages. A failing sink never ends the run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nmt.config.reporting import ReportConfig
 from nmt.errors import MissingInputError, UsageError
 from nmt.reporting import html_report
-from nmt.reporting.run_record import Event, RunRecord
+from nmt.reporting.callbacks import METHODS, Callback, FigureSink, RunEvent
+from nmt.reporting.live_page import LivePage
+from nmt.reporting.mlflow import MLflow, client_class
+from nmt.reporting.run_record import RunRecord
 from nmt.storage.files import write_json
 from nmt.storage.reading import read_json
 
@@ -22,22 +24,22 @@ logger = logging.getLogger("nmt.training")
 SWITCHED_OFF = "%s is switched off, training continues: %s"
 
 
-class TensorBoard:
+class TensorBoard(FigureSink):
     """Write every figure of an event to the curve ``event/figure``."""
 
     def __init__(self, folder: Path, update: int) -> None:
         """``update``: the run resumes after it; TensorBoard hides later events."""
         self._writer: Any = _tensorboard()(log_dir=str(folder / "tensorboard"), purge_step=update + 1)
 
-    def write(self, event: Event) -> None:
-        for name, value in figures(event).items():
-            self._writer.add_scalar(name, value, event["update"])
+    def write(self, curves: Mapping[str, float], update: int) -> None:
+        for name, value in curves.items():
+            self._writer.add_scalar(name, value, update)
 
-    def close(self) -> None:
+    def close(self, event: RunEvent) -> None:
         self._writer.close()
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(FigureSink):
     """Write every figure of an event to a run of a project. The run folder stores the id of that run."""
 
     def __init__(self, folder: Path, project: str) -> None:
@@ -53,54 +55,35 @@ class WeightsAndBiases:
         run.define_metric("*", step_metric="update")  # a resumed run repeats updates, which wandb's own step cannot
         self._run = run
 
-    def write(self, event: Event) -> None:
-        if values := figures(event):
-            self._run.log({"update": event["update"], **values})
+    def write(self, curves: Mapping[str, float], update: int) -> None:
+        self._run.log({"update": update, **curves})
 
-    def close(self) -> None:
+    def close(self, event: RunEvent) -> None:
         self._run.finish()
 
 
-@dataclass
-class HtmlReport:
+class HtmlReport(Callback):
     """Write ``report.html`` from the log at each validation and at the end."""
 
-    folder: Path
-    _behind: bool = False
+    every_update = False
 
-    def write(self, event: Event) -> None:
-        self._behind = True
-        if event["event"] in ("valid", "end"):
-            self.close()
+    def on_validation(self, event: RunEvent) -> None:
+        with contextlib.suppress(MissingInputError):  # the log cannot be written, which was reported
+            html_report.write(event.folder)
 
-    def close(self) -> None:
-        """Write the page if there are new events."""
-        if self._behind:
-            with contextlib.suppress(MissingInputError):  # the log cannot be written, which was reported
-                html_report.write(self.folder)
-        self._behind = False
-
-
-Sink = TensorBoard | WeightsAndBiases | HtmlReport  # receives the events that the log receives, in the same order
+    on_end = on_validation
 
 
 class Sinks:
-    """All sinks of a run. A sink that fails is switched off with a warning."""
+    """Callbacks that record a run elsewhere. One that fails is switched off with a warning, and training continues."""
 
-    def __init__(self, sinks: Mapping[str, Sink]) -> None:
+    def __init__(self, sinks: Mapping[str, Callback]) -> None:
         self._sinks = dict(sinks)
 
-    def write(self, event: Event) -> None:
-        self._each(lambda sink: sink.write(event))
-
-    def close(self) -> None:
-        self._each(lambda sink: sink.close())
-        self._sinks.clear()
-
-    def _each(self, action: Callable[[Sink], None]) -> None:
+    def receive(self, event: RunEvent) -> None:
         for name, sink in list(self._sinks.items()):
             try:
-                action(sink)
+                getattr(sink, METHODS[event.name])(event)
             except Exception as error:  # such as a full disk, a dead writer thread, no network
                 logger.warning(SWITCHED_OFF, name, error)
                 del self._sinks[name]
@@ -112,6 +95,8 @@ def require_sinks(options: ReportConfig) -> None:
         _tensorboard()
     if options.wandb_project is not None:
         _wandb(options.wandb_project)
+    if options.mlflow is not None:
+        client_class(options.mlflow)
 
 
 def _tensorboard() -> Callable[..., Any]:
@@ -136,15 +121,19 @@ def _wandb(project: str) -> Callable[..., Any]:
 
 def open_sinks(folder: Path, options: ReportConfig, update: int) -> Sinks:
     """Open the sinks of ``options`` for a run that resumes after ``update``."""
-    project = options.wandb_project
-    makers: dict[str, Callable[[], Sink]] = {}
+    project, experiment = options.wandb_project, options.mlflow
+    makers: dict[str, Callable[[], Callback]] = {}
     if options.tensorboard:
         makers["TensorBoard"] = lambda: TensorBoard(folder, update)
     if project is not None:
         makers["Weights & Biases"] = lambda: WeightsAndBiases(folder, project)
+    if experiment is not None:
+        makers["MLflow"] = lambda: MLflow(folder, experiment)
     if options.html:
-        makers["the HTML report"] = lambda: HtmlReport(folder)
-    opened: dict[str, Sink] = {}
+        makers["the HTML report"] = HtmlReport
+    if options.watch:
+        makers["the live page"] = lambda: LivePage(options.watch_port)
+    opened: dict[str, Callback] = {}
     for name, make in makers.items():
         try:
             opened[name] = make()
@@ -153,11 +142,6 @@ def open_sinks(folder: Path, options: ReportConfig, update: int) -> Sinks:
         except Exception as error:
             logger.warning(SWITCHED_OFF, name, error)
     return Sinks(opened)
-
-
-def figures(event: Event) -> dict[str, float]:
-    """Return the figures of an event under the names of their curves."""
-    return {f"{event['event']}/{name}": value for name, value in event.items() if isinstance(value, float)}
 
 
 def _run_id(path: Path, project: str) -> str:

@@ -34,6 +34,11 @@ class Figure:
     interval: float | None = None  # half the width of the 95 % confidence interval
     p_value: float | None = None  # of the difference to the first system
 
+    def __repr__(self) -> str:
+        interval = "" if self.interval is None else f" ± {self.interval:.2f}"
+        chance = "" if self.p_value is None else f", p = {self.p_value:.4f}"
+        return f"<Figure {self.score.name} {self.value:.2f}{interval}{chance}>"
+
     @property
     def value(self) -> float:
         return self.score.value

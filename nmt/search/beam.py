@@ -15,7 +15,7 @@ from nmt.data.vocabulary import BOS, EOS, PAD, Flags, Floats, Hypothesis, Ints
 from nmt.search import searches
 from nmt.search.config import BeamConfig, DiverseBeamConfig, StopRule
 from nmt.search.constraints import ForcedTokens, Rules, or_eos
-from nmt.search.decoding import Candidates, Decoding, Engine, Scores
+from nmt.search.decoding import Candidates, Decoding, Engine, Scores, first_tokens
 from nmt.search.history import Coverage, Finished, History
 from nmt.search.inclusion import Inclusion
 from nmt.search.requests import Sentences, refuse_inclusion
@@ -48,7 +48,7 @@ class BeamSearch:
             refuse_inclusion(batch.requests, "diverse_beam")
         lengths = batch.lengths
         decoding = engine.begin(batch.sources, self.config.beam_size, batch.lists)
-        forced = ForcedTokens(batch.requests, lengths, self.config, engine.longest_targets(lengths))
+        forced = ForcedTokens(batch, self.config, engine.longest_targets(lengths))
         with np.errstate(invalid="ignore"):  # totals of empty slots are -inf
             finished, history = self._search(decoding, batch, forced)
         endings = [finished.best_endings(lane) for lane in range(len(lengths) * self.groups)]
@@ -73,12 +73,13 @@ class BeamSearch:
         width = beam // self.groups  # k
         first_slots = (groups * width).repeat(width)  # [K] of the group of each slot
         shrinks = (~batch.include & (config.stop is StopRule.shrink)).repeat(self.groups)  # [B * G]
-        finished = Finished(config, width, min(self.nbest, width), forced.limits.repeat(self.groups), shrinks)
+        limits = forced.limits.repeat(self.groups)
+        finished = Finished(config, width, min(self.nbest, width), limits, shrinks, batch.started)
         history = History(count * self.groups)
         coverage = Coverage(config.coverage_penalty, batch.lengths, beam) if config.coverage_penalty else None
         rules = Rules(config, batch.requests, count, beam)
         inclusion = Inclusion(batch.requests, beam, finished)
-        sentences, tokens = np.arange(count), np.full(count * beam, BOS)
+        sentences, tokens = np.arange(count), first_tokens(decoding, batch, beam)
         totals = np.full((count, beam), -_INFINITY, dtype=np.float32)
         totals[:, ::width] = 0.0  # all slots of a group would hold the same empty hypothesis, so only the first does
         for length in itertools.count(1):

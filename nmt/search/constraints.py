@@ -17,7 +17,7 @@ import numpy as np
 
 from nmt.data.vocabulary import EOS, UNK, Flags, Ints
 from nmt.search.config import CommonSearchConfig
-from nmt.search.requests import Phrase, Request
+from nmt.search.requests import Phrase, Request, Sentences
 
 _UNLIMITED = 2.0**31  # pieces
 
@@ -27,13 +27,12 @@ class ForcedTokens:
 
     def __init__(
         self,
-        requests: Sequence[Request] | None,
-        source_lengths: Ints,
+        batch: Sentences,
         config: CommonSearchConfig,
         of_model: Ints | None,
     ) -> None:
         """``of_model`` [B]: the limits of the model; None: it has none."""
-        own_requests = requests or ()
+        source_lengths, own_requests = batch.lengths, batch.requests or ()
         prefixes = [request.prefix for request in own_requests]
         self.longest = max(map(len, prefixes), default=0)  # prefix
         rows = [[*prefix, *[-1] * (self.longest - len(prefix))] for prefix in prefixes]
@@ -45,7 +44,9 @@ class ForcedTokens:
             own = np.array([0 if request.max_length is None else request.max_length + 1 for request in own_requests])
             least = np.array([max(len(request.prefix), request.min_length or 0) + 1 for request in own_requests])
             limits = np.maximum(np.where(own > 0, own, limits), least)
-        self.limits = limits if of_model is None else np.minimum(limits, of_model)  # [B] most tokens, eos included
+        self.limits = (
+            limits if of_model is None else np.minimum(limits, of_model - batch.started)
+        )  # [B] most tokens, eos included
         self.lowest = int(self.limits.min())
 
     def chooses_at(self, length: int) -> bool:

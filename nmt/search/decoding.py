@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from nmt.data.vocabulary import EOS, PAD, Flags, Floats, Ids, Ints
+from nmt.data.vocabulary import BOS, EOS, PAD, Flags, Floats, Ids, Ints
 from nmt.search.constraints import Changes
+from nmt.search.requests import Sentences
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,6 +100,20 @@ class Decoding(Protocol):
 
     def follow(self, parents: Ints, staying: Ints) -> None:
         """Keep the sentences ``staying`` (positions in b, ascending); the slots continue ``parents`` [b, K]."""
+
+
+def first_tokens(decoding: Decoding, batch: Sentences, beam: int) -> Ints:
+    """Return the tokens [N] of the first step of a search: bos, or the last token of the start of each translation.
+
+    The decoding reads bos and the other tokens of the starts, which have no scores: the model does not choose them.
+    """
+    count = len(batch.sources)
+    tokens, same, everyone = np.full(count * beam, BOS), np.tile(np.arange(beam), (count, 1)), np.arange(count)
+    for column in range(batch.started):
+        decoding.step(tokens)
+        decoding.follow(same, everyone)
+        tokens = np.array([request.start[column] for request in batch.requests or ()]).repeat(beam)
+    return tokens
 
 
 @runtime_checkable

@@ -31,18 +31,22 @@ class ForcedSearch:
     def find(self, engine: Engine, batch: Sentences) -> list[list[Hypothesis]]:
         assert batch.requests is not None, "there is nothing to score"
         limits = engine.longest_targets(batch.lengths)
-        room = [None] * len(batch.sources) if limits is None else [limit - 1 for limit in limits.tolist()]
-        targets = [np.array([*request.target[:most], EOS]) for request, most in zip(batch.requests, room)]
+        started = batch.started
+        room = [None] * len(batch.sources) if limits is None else [limit - 1 - started for limit in limits.tolist()]
+        targets = [
+            np.array([*request.start, *request.target[:most], EOS]) for request, most in zip(batch.requests, room)
+        ]
         scores, maps = None if batch.attention else engine.target_scores(batch.sources, targets), None
         if scores is None:
             scores, maps = score_targets(engine, batch.sources, targets, attention=batch.attention)
         hypotheses = []
         for row, (target, of_tokens, width) in enumerate(zip(targets, scores, batch.lengths.tolist())):
-            total, length = float(torch.from_numpy(of_tokens).sum()), len(target)
+            length, own = len(target), slice(started, len(target))
+            total = float(torch.from_numpy(of_tokens[own]).sum())
             score = total / self.length_penalty(float(length), self.lenpen)
-            attention = None if maps is None else maps[row, :length, :width]
-            finished = length > len(batch.requests[row].target)
-            hypotheses.append([Hypothesis(target, score, total, of_tokens, attention, finished)])
+            attention = None if maps is None else maps[row, own, :width]
+            finished = length - started > len(batch.requests[row].target)
+            hypotheses.append([Hypothesis(target[own], score, total, of_tokens[own], attention, finished)])
         return hypotheses
 
 

@@ -19,7 +19,7 @@ from nmt.errors import DataError, UsageError
 from nmt.search import searches
 from nmt.search.config import GreedyConfig
 from nmt.search.constraints import ForcedTokens, Rules, or_eos
-from nmt.search.decoding import Decoding, Engine, Scores
+from nmt.search.decoding import Decoding, Engine, Scores, first_tokens
 from nmt.search.history import spread
 from nmt.search.requests import Sentences, refuse_inclusion
 
@@ -36,10 +36,12 @@ class GreedySearch:
     def find(self, engine: Engine, batch: Sentences) -> list[list[Hypothesis]]:
         refuse_inclusion(batch.requests, "greedy")
         lengths = batch.lengths
-        forced = ForcedTokens(batch.requests, lengths, self.config, engine.longest_targets(lengths))
+        forced = ForcedTokens(batch, self.config, engine.longest_targets(lengths))
         rules = Rules(self.config, batch.requests, len(lengths), 1)
         decoding = engine.begin(batch.sources, 1, batch.lists)
-        tokens, scores, attended = self._search(decoding, len(lengths), forced, rules, batch.attention)
+        tokens, scores, attended = self._search(
+            decoding, first_tokens(decoding, batch, 1), forced, rules, batch.attention
+        )
         ends = (tokens == EOS).argmax(1) + 1  # [B] eos included
         hypotheses = []
         for row, (end, width, limit) in enumerate(zip(ends.tolist(), lengths.tolist(), forced.limits.tolist())):
@@ -52,11 +54,12 @@ class GreedySearch:
         return hypotheses
 
     def _search(
-        self, decoding: Decoding, batch: int, forced: ForcedTokens, rules: Rules, attention: bool
+        self, decoding: Decoding, tokens: Ints, forced: ForcedTokens, rules: Rules, attention: bool
     ) -> tuple[Ints, Floats, Floats | None]:
-        """Return tokens and their log-probabilities [B, T], and the attention [B, T, S] if requested; missing values are
-        0."""
-        sentences, tokens = np.arange(batch), np.full(batch, BOS)
+        """Return the tokens after the first ``tokens`` [B] and their log-probabilities [B, T], and the attention [B, T, S]
+        if requested; missing values are 0."""
+        batch = len(tokens)
+        sentences = np.arange(batch)
         ids, logarithms, weights = list[Ints](), list[Floats](), list[Floats]()
         for length in itertools.count(1):
             scores = decoding.step(tokens, attention)

@@ -129,11 +129,14 @@ class Coverage:
 class Finished:
     """The finished hypotheses of each sentence. Decides by the stop rule whether its search ends."""
 
-    def __init__(self, config: BeamConfig, width: int, nbest: int, limits: Ints, shrinks: Flags) -> None:
+    def __init__(
+        self, config: BeamConfig, width: int, nbest: int, limits: Ints, shrinks: Flags, started: int = 0
+    ) -> None:
         """``width``: slots of the beam. ``limits`` [B]: maximum number of tokens. ``shrinks`` [B]: whether a finished
-        hypothesis takes a slot of its sentence."""
+        hypothesis takes a slot of its sentence. ``started``: tokens before the translation, which the length penalty counts
+        as transformers and CTranslate2 do."""
         self._config = config
-        self._width, self._shrinks = width, shrinks
+        self._width, self._shrinks, self._started = width, shrinks, started
         self._needed_by_first = max(nbest, math.floor(min(width * config.patience, _MANY) + 0.5))
         self._nbest = nbest
         self._limits = limits.tolist()
@@ -141,7 +144,7 @@ class Finished:
         self._to_beat = np.full(len(limits), -_INFINITY, dtype=np.float32)  # [B]
         self._occupied = np.zeros(len(limits), dtype=np.int64)  # [B] slots of finished hypotheses
         with np.errstate(over="ignore"):  # an infinite penalty makes every score smaller
-            self._longest_penalty = config.length_penalty(limits.astype(np.float32), config.lenpen)  # [B]
+            self._longest_penalty = config.length_penalty(limits.astype(np.float32) + started, config.lenpen)  # [B]
 
     def without_place(self, sentences: Ints) -> Flags:
         """[b, 2k] True for candidates that have no slot, because finished hypotheses take it."""
@@ -153,7 +156,7 @@ class Finished:
         rows, columns = ends.nonzero()
         self._occupied[sentences] += ends.sum(1) * self._shrinks[sentences]
         totals, parents, _, eos_scores = candidates.each(lambda part: part[rows, columns])
-        penalty = self._config.length_penalty(float(length), self._config.lenpen)
+        penalty = self._config.length_penalty(float(length + self._started), self._config.lenpen)
         covered = np.zeros_like(totals) if coverage is None else coverage.penalties(rows * self._width + parents)
         events = zip(sentences[rows].tolist(), parents.tolist(), totals.tolist(), covered.tolist(), eos_scores.tolist())
         for sentence, parent, total, uncovered, eos_score in events:

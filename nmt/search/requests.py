@@ -28,6 +28,7 @@ class Request:
     target: Phrase = ()  # the translation itself, if it is only to be scored
     min_length: int | None = None  # pieces; None: as the options of the search say
     max_length: int | None = None
+    start: Phrase = ()  # read before the translation, which does not contain it; as long in all sentences of a batch
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ class Sentences:
     def lengths(self) -> Ints:
         """[B] of the sources."""
         return np.array([len(source) for source in self.sources])
+
+    @property
+    def started(self) -> int:
+        """The number of tokens that each translation starts after."""
+        return len(self.requests[0].start) if self.requests else 0
 
     @property
     def include(self) -> Flags:
@@ -88,5 +94,5 @@ def _own(request: Request, pieces: Ids) -> Request:
         return tuple(tuple(places[number] for number in phrase) for phrase in phrases)
 
     possible = [phrase for phrase in request.exclude if all(number in places for number in phrase)]
-    prefix, include = of([request.prefix])[0], of(request.include)
-    return dataclasses.replace(request, prefix=prefix, include=include, exclude=of(possible))
+    prefix, start = of([request.prefix, request.start])
+    return dataclasses.replace(request, prefix=prefix, include=of(request.include), exclude=of(possible), start=start)

@@ -26,7 +26,7 @@ from nmt.errors import DataError
 from nmt.search import searches
 from nmt.search.config import SamplingConfig
 from nmt.search.constraints import ForcedTokens, Rules
-from nmt.search.decoding import Engine
+from nmt.search.decoding import Engine, first_tokens
 from nmt.search.history import spread
 from nmt.search.requests import Sentences, refuse_inclusion
 
@@ -93,11 +93,11 @@ class SamplingSearch:
         """
         refuse_inclusion(batch.requests, "sampling")
         lengths, count = batch.lengths, self.nbest
-        forced = ForcedTokens(batch.requests, lengths, self.config, engine.longest_targets(lengths))
+        forced = ForcedTokens(batch, self.config, engine.longest_targets(lengths))
         rules = Rules(self.config, batch.requests, len(lengths), count)
         keys = sample_keys(sentence_keys(batch.sources, self.config.seed if seed is None else seed), count)
         decoding = engine.begin(batch.sources, count, batch.lists)
-        sentences, tokens = np.arange(len(lengths)), np.full(len(lengths) * count, BOS)  # [b], [N]
+        sentences, tokens = np.arange(len(lengths)), first_tokens(decoding, batch, count)  # [b], [N]
         finished, steps = np.zeros(keys.shape, dtype=np.bool_), list[_DrawnTokens]()  # [b, K]
         for length in itertools.count(1):
             scores = decoding.step(tokens, batch.attention)

@@ -190,7 +190,7 @@ class Service:
             fields = fields_of(body, request.headers.get("content-type", ""))
             self._check_key(request, fields)
             parsed, auto = self._parser.libretranslate(fields)
-            detected.extend([parsed.model.source] if auto else [])
+            detected.extend([parsed.model.source] if auto and parsed.model.reads_source else [])
             return parsed
 
         parsed, translations = await self._translated(request, read)
@@ -228,7 +228,10 @@ class Service:
         first = self.models.all[0]
         languages = {
             side: {"code": code, "name": LANGUAGES.get(code, code)}
-            for side, code in (("source", first.source), ("target", first.target))
+            for side, code in (
+                ("source", first.source or first.sources[0]),
+                ("target", first.target or first.targets[-1]),
+            )
         }
         tree = {
             "apiKeys": self.keys is not None,
@@ -251,6 +254,7 @@ class Service:
             {"name": model.name, "source": model.source, "target": model.target, "search": model.search}
             | {"source_name": LANGUAGES.get(model.source, model.source)}
             | {"target_name": LANGUAGES.get(model.target, model.target)}
+            | ({"sources": model.sources, "targets": model.targets} if model.languages else {})
             for model in self.models.all
         ]
         return as_json({"models": models, "limits": {name: getattr(self.config, name) for name in limits}})

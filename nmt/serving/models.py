@@ -4,25 +4,62 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
 
+from nmt.data.languages import LanguageTokens, SourceToken, listed
 from nmt.errors import UsageError, did_you_mean
 from nmt.serving.refusals import Refused, malformed, wrong
 from nmt.storage.run_folder import split_paths
+from nmt.translation import Line
 
 AUTO = "auto"  # source language of a client that does not know it
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """What clients may know about a model."""
+    """What clients may know about a model, in its default direction or in that of a request."""
 
     name: str
-    source: str
+    source: str  # empty: no direction yet
     target: str
     search: str  # default search, with its options
+    languages: LanguageTokens | None = None  # of a model with several directions
+
+    @cached_property
+    def sources(self) -> list[str]:
+        """The source languages."""
+        return [*dict.fromkeys([*filter(None, [self.source]), *(self.languages.tokens if self.languages else ())])]
+
+    @cached_property
+    def targets(self) -> list[str]:
+        """The target languages."""
+        return [*self.languages.tokens] if self.languages else [self.target]
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether translations depend on the source language of the request."""
+        return self.languages is None or self.languages.source is SourceToken.source
+
+    def translates(self, source: str | None, target: str | None) -> bool:
+        """Whether it has these languages; None matches any."""
+        return source in (None, *self.sources) and target in (None, *self.targets)
+
+    def require(self, line: Line, where: str) -> None:
+        """Refuse a line whose direction the model lacks, or that has none."""
+        if self.languages is None:
+            return
+        source, target = line.source_lang or self.source, line.target_lang or self.target
+        for language, known in ((source, self.sources), (target, self.targets)):
+            if language and language not in known:
+                raise malformed(f"{where}: {self.languages.refusal(language)}")
+        typed = not (target or self.reads_source) and line.text.split(None, 1)[:1]
+        if (self.reads_source and not source) or not (target or typed and typed[0] in self.languages.tokens.values()):
+            raise malformed(
+                f"{where}: give the source and the target language; the model translates between {listed(self.targets)}"
+            )
 
 
 def names_of(paths: Sequence[str]) -> dict[str, str]:
@@ -45,26 +82,29 @@ class Models:
 
     def languages(self) -> dict[str, list[str]]:
         """Return the target languages of each source language."""
-        targets_of: dict[str, list[str]] = {}
+        targets_of: dict[str, dict[str, None]] = {}
         for model in self.all:
-            targets = targets_of.setdefault(model.source, [])
-            if model.target not in targets:
-                targets.append(model.target)
-        return targets_of
+            for source in model.sources:
+                targets = targets_of.setdefault(source, {})
+                targets.update(dict.fromkeys(target for target in model.targets if target != source))
+        return {source: [*targets] for source, targets in targets_of.items()}
 
     def find(self, source: str | None = None, target: str | None = None, name: str | None = None) -> ServedModel:
-        """Return the model that a request means; None and "auto" match any."""
+        """Return the model that a request means, in its direction; None and "auto" match any."""
         source = None if source == AUTO else source
         if name is not None and name not in [model.name for model in self.all]:
             names = [model.name for model in self.all]
             sentence = f"unknown model '{name}'{did_you_mean(name, names)}; available: {', '.join(names)}"
             raise Refused(HTTPStatus.NOT_FOUND, sentence)
+        named = [model for model in self.all if name in (None, model.name)]
         fitting = [
-            model
-            for model in self.all
-            if name in (None, model.name) and source in (None, model.source) and target in (None, model.target)
+            replace(model, source=source or model.source, target=target or model.target)
+            for model in named
+            if model.translates(source, target)
         ]
         if not fitting:
+            for model in named:  # the first with several directions says which language is wrong
+                model.require(Line("", source_lang=source or "", target_lang=target or ""), "the request")
             direction = f"from {source or 'any language'} to {target or 'any language'}"
             subject = "no model translates" if name is None else f"model '{name}' does not translate"
             raise Refused(HTTPStatus.NOT_FOUND, f"{subject} {direction}; available: {self.directions()}")
@@ -72,14 +112,23 @@ class Models:
             raise wrong(f"give the source and the target language; available: {self.directions()}")
         return fitting[0]
 
+    def ignore_source(self, target: str | None) -> bool:
+        """Whether a model translates to ``target`` from any language that it has."""
+        return any(target in model.targets and not model.reads_source for model in self.all)
+
     def only_source(self) -> str:
         """Return the only source language, for clients that want it to be recognized."""
         sources = list(self.languages())
         if len(sources) > 1:
             raise malformed(
-                f"the server does not detect languages; give the source language, one of: {', '.join(sources)}"
+                f"the server does not detect languages; give the source language, one of: {listed(sources)}"
             )
         return sources[0]
 
     def directions(self) -> str:
-        return ", ".join(dict.fromkeys(f"{model.source} to {model.target}" for model in self.all))
+        return ", ".join(
+            dict.fromkeys(
+                f"between {listed(model.targets)}" if model.languages else f"{model.source} to {model.target}"
+                for model in self.all
+            )
+        )

@@ -24,7 +24,7 @@ from nmt.translation.lines import Line, line_of
 
 MAX_REQUESTED_LENGTH = 1000  # pieces that a request may ask a translation to have
 MOST_PHRASES = 64  # to include or exclude in one text: each of them costs time in every search step
-_OF_A_TEXT = ("prefix", "include", "exclude", "min_length", "max_length", "tag")
+_OF_A_TEXT = ("prefix", "include", "exclude", "min_length", "max_length", "source_lang", "target_lang", "tag")
 DIGITS = 15  # most digits of a number as text
 _SEARCHES = ("beam", "greedy")  # samples could not be repeated
 
@@ -95,16 +95,20 @@ class RequestParser:
             )
         texts = value if isinstance(value, list) else [value]
         self._check_count(len(texts))
-        lines = [self._line(text, of_text, f"text {number}") for number, text in enumerate(texts, 1)]
-        self._check_lengths(lines)
+        direction = _direction(model, tree)
+        lines = [self._line(text, direction, of_text, f"text {number}") for number, text in enumerate(texts, 1)]
+        self._check_lines(model, lines)
         return TranslationRequest(
             model, tuple(lines), self._options(tree), AlignmentKind[kind], scores, single, own=True
         )
 
-    def _line(self, value: object, more: Mapping[str, object], where: str) -> Line:
-        tree = {"text": value} if isinstance(value, str) else value
+    def _line(self, value: object, usual: Mapping[str, str], more: Mapping[str, object], where: str) -> Line:
+        tree: Any = {"text": value} if isinstance(value, str) else value
+        if isinstance(tree, dict):
+            tree = {**tree, **more}
+            tree = {**(usual if "tag" not in tree else {}), **tree}
         try:
-            line = line_of({**tree, **more} if isinstance(tree, dict) else tree, where)
+            line = line_of(tree, where)
         except DataError as error:
             raise wrong(str(error)) from None
         if line.reference:
@@ -140,8 +144,9 @@ class RequestParser:
             raise malformed(f"alternatives must be a whole number from 0 to {self.config.max_beam - 1}")
         options = {"nbest": alternatives + 1} if alternatives else {}
         if source == AUTO:
-            source = self.models.only_source()
-        return self._of_texts(self.models.find(source, target), tree["q"], "q", options), tree["source"] == AUTO
+            source = None if self.models.ignore_source(target) else self.models.only_source()
+        names = source, target
+        return self._of_texts(names, self.models.find(*names), tree["q"], "q", options), tree["source"] == AUTO
 
     def detected(self, tree: Mapping[str, Any]) -> str:
         """Return the language of a text, for clients of LibreTranslate: the only source language."""
@@ -155,7 +160,8 @@ class RequestParser:
         for key in ("from", "to", "source"):
             if not isinstance(tree.get(key), str):
                 raise malformed(f"the request has no string '{key}'; from, to and source are required")
-        return self._of_texts(self.models.find(tree["from"], tree["to"]), tree["source"], "source", {})
+        names = tree["from"], tree["to"]
+        return self._of_texts(names, self.models.find(*names), tree["source"], "source", {})
 
     def opennmt(self, body: bytes) -> TranslationRequest:
         """Parse the form of OpenNMT: a list of ``src``, with the ``id`` of a model, its name or its number."""
@@ -171,17 +177,23 @@ class RequestParser:
         if type(name) is int and 0 <= name < len(self.models.all):
             name = self.models.all[name].name
         model = self.models.find(name=None if name is None else str(name))
-        return self._of_texts(model, [item["src"] for item in tree], "src", {})
+        return self._of_texts((None, None), model, [item["src"] for item in tree], "src", {})
 
-    def _of_texts(self, model: ServedModel, value: object, key: str, options: Mapping[str, Any]) -> TranslationRequest:
-        """Return a request for texts of several lines, each of which is translated."""
+    def _of_texts(
+        self, names: Sequence[str | None], model: ServedModel, value: object, key: str, options: Mapping[str, Any]
+    ) -> TranslationRequest:
+        """Return a request for texts of several lines, each of which is translated. ``names``: source and target language;
+        None: those of the model."""
         texts: list[Any] = value if isinstance(value, list) else [value]
         if not all(isinstance(text, str) for text in texts):
             raise malformed(f"'{key}' must be a string or a list of strings")
         counts = tuple(text.count("\n") + 1 for text in texts)
         self._check_count(sum(counts))
-        lines = tuple(Line(_clean(line)) for text in texts for line in text.split("\n"))
-        self._check_lengths(lines)
+        source, target = (name if name and model.languages else "" for name in names)
+        lines = tuple(
+            Line(_clean(line), source_lang=source, target_lang=target) for text in texts for line in text.split("\n")
+        )
+        self._check_lines(model, lines)
         return TranslationRequest(model, lines, options, single=not isinstance(value, list), counts=counts)
 
     def _check_count(self, lines: int) -> None:
@@ -193,9 +205,10 @@ class RequestParser:
                 f"the request has {lines:,} lines, more than the maximum of {self.config.max_lines:,}; send fewer"
             )
 
-    def _check_lengths(self, lines: Sequence[Line]) -> None:
+    def _check_lines(self, model: ServedModel, lines: Sequence[Line]) -> None:
         limit = self.config.max_line_chars
         for number, line in enumerate(lines, 1):
+            model.require(line, f"text {number}")
             constraints = (line.prefix, *line.include, *line.exclude)
             if max(len(line.text), sum(map(len, constraints))) > limit:
                 raise too_large(f"text {number} has more than {limit:,} characters; send its sentences one by one")
@@ -203,6 +216,13 @@ class RequestParser:
                 raise too_large(
                     f"text {number} has {len(constraints) - 1} phrases, more than {MOST_PHRASES}; send fewer"
                 )
+
+
+def _direction(model: ServedModel, tree: Mapping[str, Any]) -> dict[str, str]:
+    """Return the languages of each line, as a request names them to a model with several directions."""
+    if model.languages is None:
+        return {}
+    return {f"{side}_lang": tree[side] for side in ("source", "target") if tree.get(side)}
 
 
 def _converted(key: str, hint: Any, value: object) -> Any:

@@ -80,7 +80,8 @@ class LoadedModels:
         models = []
         for name, translator in self.translators.items():
             search = described(translator.options(self.common).search)
-            models.append(ServedModel(name, translator.pair.source_lang, translator.pair.target_lang, search))
+            pair = translator.pair
+            models.append(ServedModel(name, pair.source_lang, pair.target_lang, search, pair.languages))
         return tuple(models)
 
     def source_tokens(self, window: Window) -> list[int]:

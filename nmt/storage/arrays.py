@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 import tokenize
 import zipfile
@@ -33,7 +34,18 @@ def numbers_of(content: Numbers, type_name: str) -> Numbers:
     if type_name != BFLOAT16:
         return content.view(np.dtype(type_name).newbyteorder("<"))
     wide: Numbers = content.view("<u2").astype(np.uint32) << 16
+    release(content)
     return wide.view(np.float32)
+
+
+def release(array: Numbers) -> None:
+    """Take the pages of a mapped file out of this process's memory, if an array is a view of one. Reading the array again
+    maps them again, so arrays that are read one by one need the memory of one."""
+    owner: Any = array
+    while (base := getattr(owner, "base", None)) is not None:
+        owner = base
+    if isinstance(owner, mmap.mmap) and hasattr(owner, "madvise"):  # not on Windows
+        owner.madvise(mmap.MADV_DONTNEED)
 
 
 def map_array(path: Path) -> npt.NDArray[Any]:

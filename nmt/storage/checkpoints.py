@@ -15,7 +15,7 @@ training state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 KIND, FORMAT = "checkpoint", 1
 _TENSORS, _VALUES = "training.safetensors", "training.json"
+CARD = "README.md"  # of a model that was uploaded: its owner may edit it
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class CheckpointInfo:
 
     update: int
     epoch: int
-    reasons: tuple[str, ...] = ()  # of "update", "epoch", "minutes", "signal", "final", "average"
+    reasons: tuple[str, ...] = ()  # of "update", "epoch", "minutes", "signal", "callback", "final", "average"
     scores: Mapping[str, float] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=dict)  # how it, and its scores, were computed
 
@@ -89,22 +90,31 @@ class StoredCheckpoint:
 def write_checkpoint(
     path: Path,
     *,
-    model: Mapping[str, Tensor],
+    model: Mapping[str, Tensor] | Callable[[Path], None],
     config: Mapping[str, Any],
     info: CheckpointInfo,
-    tokenizer: Path | None = None,
+    tokenizer: Path | Callable[[Path], None] | None = None,
     training: TrainingState | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write a checkpoint folder as a whole; ``tokenizer`` is a folder to copy into it."""
+    """Write a checkpoint folder as a whole.
+
+    ``model``: parameters, or a function that writes their file; ``tokenizer``: a folder to copy into it, or a function that
+    writes one.
+    """
     with new_folder(path, overwrite=overwrite) as folder:
-        write_tensors(folder / MODEL, model)
+        if callable(model):
+            model(folder / MODEL)
+        else:
+            write_tensors(folder / MODEL, model)
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
         (folder / CONFIG).write_text(text, encoding="utf-8")
         if training is not None:
             write_tensors(folder / _TENSORS, training.tensors)
             write_json(folder / _VALUES, dict(training.values))
-        if tokenizer is not None:
+        if callable(tokenizer):
+            tokenizer(folder / "tokenizer")
+        elif tokenizer is not None:
             copy_folder(tokenizer, folder / "tokenizer")
         write_manifest(folder, KIND, FORMAT, **asdict(info))
 
@@ -157,7 +167,8 @@ def drop_training_state(path: Path) -> None:
 def _manifest(path: Path, verify: Verify, *, training: bool = False) -> dict[str, Any]:
     """Read and verify the manifest. Without ``training`` the training state is not checked: its run may delete it."""
     refuse_file(path)
-    return read_manifest(path, KIND, FORMAT, verify=verify, unchecked=() if training else (_TENSORS, _VALUES))
+    unchecked = (CARD,) if training else (CARD, _TENSORS, _VALUES)
+    return read_manifest(path, KIND, FORMAT, verify=verify, unchecked=unchecked)
 
 
 def _info(path: Path, manifest: Mapping[str, Any]) -> CheckpointInfo:

@@ -147,7 +147,7 @@ def write_manifest(folder: Path, kind: str, version: int, **facts: Any) -> None:
     files = {
         file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": sha256(file)}
         for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name != MANIFEST
+        if file.is_file() and file != folder / MANIFEST
     }
     head = {"kind": kind, "format": version, "written_by": f"nmt {nmt.__version__}"}
     replace_manifest(folder, head | facts | {"files": files})
@@ -276,7 +276,7 @@ def explained_os_errors(path: Path) -> Iterator[None]:
 def _verify_file(folder: Path, name: str, facts: Any, contents: bool) -> None:
     path = folder / name
     try:
-        inside = path.resolve().is_relative_to(folder.resolve())
+        inside = path.resolve().is_relative_to(_root_of(folder))
         there = path.is_file()
     except (OSError, ValueError):  # too long for a name, or with characters that names cannot have
         inside, there = True, False
@@ -290,6 +290,14 @@ def _verify_file(folder: Path, name: str, facts: Any, contents: bool) -> None:
         raise DataError(f"{path} is damaged: {path.stat().st_size} bytes instead of {facts['bytes']}")
     if contents and sha256(path) != facts["sha256"]:
         raise DataError(f"{path} is damaged: its checksum differs from the one in {MANIFEST}")
+
+
+def _root_of(folder: Path) -> Path:
+    """Return the folder that links may not leave: the folder itself, or the whole cache of huggingface_hub, whose snapshots
+    (``hub/models--OWNER--NAME/snapshots/COMMIT``) are links to other folders of it."""
+    real = folder.resolve()
+    is_snapshot = real.parent.name == "snapshots" and real.parents[1].name.startswith("models--")
+    return real.parents[2] if is_snapshot else real
 
 
 def sync(path: Path) -> None:

@@ -13,6 +13,7 @@ from nmt.storage.reading import read_json, read_yaml
 
 LAST, BEST = "last", "best"
 MODEL, CONFIG = "model.safetensors", "config.yaml"
+_BETWEEN_PATHS = re.compile(r"(?<!hf):|:(?!/)")  # the colon of hf://OWNER/NAME is part of a path
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _NAME = re.compile(r"checkpoint-\d{4,}-\d{8,}")  # epoch, update
 
@@ -85,10 +86,7 @@ def hub_advice(path: str | Path) -> str:
     """Return advice to append to a message, if a missing path may be the name of a model on the Hugging Face Hub."""
     if _HUB_NAME.fullmatch(str(path)) is None or Path(path).parent.exists():
         return ""
-    return (
-        f"; a model of the Hugging Face Hub has to be downloaded first: hf download {path} --local-dir DIR, then "
-        f"nmt-import --from huggingface --path DIR --output MODEL"
-    )
+    return f"; for a model of the Hugging Face Hub, write hf://{path}"
 
 
 def tokenizer_folder(checkpoint: Path) -> Path:
@@ -103,17 +101,10 @@ def split_paths(path: str) -> list[str]:
     """Return the model folders in the value of ``--path``."""
     if not path:
         raise UsageError("name the model: --path FOLDER (a run folder or checkpoint; several joined by ':')")
-    paths = [path] if Path(path).exists() else [part for part in path.split(":") if part]
+    paths = [path] if Path(path).exists() else [part for part in _BETWEEN_PATHS.split(path) if part]
     if not paths:
         raise UsageError(f"--path {path} does not name a model; give folders, several joined by ':'")
     return paths
-
-
-def require_models(*paths: str | None) -> None:
-    """Refuse models that are missing, before anything is loaded. A path may name several, joined by ':'."""
-    for path in (path for joined_paths in paths if joined_paths is not None for path in split_paths(joined_paths)):
-        if not Path(path).exists():
-            resolve(path)  # names what is missing
 
 
 def read_config(checkpoint: Path) -> dict[str, Any]:

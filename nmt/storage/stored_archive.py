@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nmt.storage.arrays import Numbers
+from nmt.storage.arrays import Numbers, release
 from nmt.storage.reading import Malformed
 
 BEGINNING = b"PK\x03\x04"
@@ -50,6 +50,7 @@ class StoredArchive:
         content = self._bytes[begin : begin + member.file_size]
         if zlib.crc32(content.data) != member.CRC:
             raise Malformed(f"the checksum of member {name[:80]!r} is wrong")
+        release(content)
         return content
 
     def _find(self, members: list[zipfile.ZipInfo]) -> dict[str, int]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,21 +50,39 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     first, twice."""
     import torch
 
-    header: dict[str, Any] = {}
-    end = 0
     in_order = dict(sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0])))  # readers map aligned ones
+    forms: dict[str, tuple[str, Sequence[int], int]] = {}
     for name, tensor in in_order.items():
         type_name = _TYPE_NAMES.get(str(tensor.dtype).removeprefix("torch."))
         if type_name is None:
             raise DataError(f"a checkpoint cannot hold tensor '{name}', of type {tensor.dtype}")
-        begin, end = end, end + tensor.nbytes
-        header[name] = {"dtype": type_name, "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        forms[name] = type_name, tensor.shape, tensor.nbytes
+    _write(
+        path,
+        forms,
+        (tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy() for tensor in in_order.values()),
+    )
+
+
+def write_arrays(path: Path, shapes: Mapping[str, Sequence[int]], arrays: Mapping[str, Numbers]) -> None:
+    """Write arrays of float32. Each is taken from ``arrays`` when it is written, so they need not be in memory together."""
+    names = sorted(shapes)
+    _write(path, {name: ("F32", shapes[name], 4 * math.prod(shapes[name])) for name in names}, map(arrays.get, names))
+
+
+def _write(path: Path, forms: Mapping[str, tuple[str, Sequence[int], int]], contents: Iterable[Any]) -> None:
+    """``forms``: type, shape and size in bytes of each tensor; ``contents``: their numbers, in the same order."""
+    header: dict[str, Any] = {}
+    end = 0
+    for name, (type_name, shape, size) in forms.items():
+        begin, end = end, end + size
+        header[name] = {"dtype": type_name, "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the data begins at a multiple of 8
     with open(path, "wb") as file:  # a file object of ours, so that a full disk is an OSError
         file.write(len(text).to_bytes(8, "little") + text)
-        for tensor in in_order.values():
-            file.write(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        for content in contents:
+            file.write(content.data)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

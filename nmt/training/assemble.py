@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,12 @@ from nmt.devices.faults import avoided
 from nmt.devices.kinds import device_of
 from nmt.distributed.joining import join
 from nmt.distributed.world import World
-from nmt.errors import UsageError, quantity
+from nmt.errors import quantity
 from nmt.keywords import configured
 from nmt.models import models
 from nmt.optim import Horizon, default_warmup
 from nmt.progress import watched
+from nmt.reporting.callbacks import Callback, Callbacks, build, checked
 from nmt.reporting.reporter import FirstUpdate, Reporter, SilentReporter
 from nmt.reporting.resources import Profiler, peak_memory
 from nmt.reporting.run_record import Cost, RunRecord
@@ -51,6 +52,7 @@ from nmt.training.loop.optimizer_state import training_mode
 from nmt.training.loop.trainer import StopRequest, Trainer
 from nmt.training.loop.updater import BadUpdates, Updater
 from nmt.training.loop.validation import BestScore, Validation, build_validators
+from nmt.training.result import TrainingResult, refuse_dry_run
 from nmt.training.setup import parts
 from nmt.training.setup.announcements import (
     dry_run_in_words,
@@ -74,20 +76,6 @@ logger = logging.getLogger("nmt.training")
 
 
 @dataclass(frozen=True)
-class TrainingResult:
-    """The outcome of a run."""
-
-    folder: Path
-    update: int
-    epoch: int
-    ending: str  # the reason
-    metric: str
-    best: float | None  # the best value of `metric`; None: never validated
-    checkpoint: Path | None  # the best one, else the last
-    failures: Mapping[str, str] = field(default_factory=dict)  # metrics that could not be computed, and why
-
-
-@dataclass(frozen=True)
 class RunSetup:
     """What is known of a run before there is a model."""
 
@@ -103,11 +91,13 @@ class RunSetup:
     fingerprint: Fingerprint
 
 
-def train(config: TrainConfig | None = None, **options: Any) -> TrainingResult:
+def train(
+    config: TrainConfig | None = None, callbacks: Sequence[Callback | str] = (), **options: Any
+) -> TrainingResult:
     """Train by ``config``, or by options of nmt-train as keywords. The same call resumes an interrupted run."""
     config = configured(TrainConfig, config, options, "train")
-    if config.dry_run:
-        raise UsageError("dry_run=true does not train; call nmt.training.assemble.dry_run, or leave it out")
+    refuse_dry_run(config)
+    accepted = checked([*callbacks, *config.report.callbacks])
     recording = recorded(Path(config.checkpoint.save_dir))
     with recording, _set_up(config) as setup, RunLock(setup.folder, setup.world) as lock, StopRequest() as stop:
         config, metric = setup.config, setup.config.validation.best_metric
@@ -117,7 +107,7 @@ def train(config: TrainConfig | None = None, **options: Any) -> TrainingResult:
             setup.folder, *stored, fallback=None if fallback is None else CheckpointStore(fallback, *stored)
         )
         with CheckpointWriter(store, asynchronous=config.checkpoint.asynchronous) as checkpoints:
-            return _train(setup, lock, checkpoints, stop)  # the block ends before another process may write
+            return _train(setup, lock, checkpoints, stop, accepted)  # the block ends before another process may write
 
 
 def dry_run(config: TrainConfig) -> dict[str, str]:
@@ -188,11 +178,13 @@ def _set_up(config: TrainConfig) -> Iterator[RunSetup]:
             yield RunSetup(config, datasets, batches, max_update, scorers, better, device, world, folder, mark)
 
 
-def _train(setup: RunSetup, lock: RunLock, checkpoints: CheckpointWriter, stop: StopRequest) -> TrainingResult:
+def _train(
+    setup: RunSetup, lock: RunLock, checkpoints: CheckpointWriter, stop: StopRequest, callbacks: Sequence[Any]
+) -> TrainingResult:
     store = checkpoints.store
     setup, point = _resumed(setup, store)
     config, world = setup.config, setup.world
-    reporter, profiler = _reporter_and_profiler(setup)
+    reporter, profiler = _reporter_and_profiler(setup, callbacks)
     made = 0 if point is None else point.state.update
     updates_left = None if setup.max_update is None else setup.max_update - made
     step, arithmetic = _step(setup, point)
@@ -337,12 +329,18 @@ def _updater(setup: RunSetup, learner: Learner, horizon: Horizon) -> Updater:
     return Updater(learner, schedule, reader, config.training, config.seed)
 
 
-def _reporter_and_profiler(setup: RunSetup) -> tuple[Reporter, Profiler | None]:
-    """Return what shows and records the run; only on rank 0 do they have an effect."""
+def _reporter_and_profiler(setup: RunSetup, callbacks: Sequence[Any]) -> tuple[Reporter, Profiler | None]:
+    """Return what shows and records the run; only on rank 0 do they have an effect. ``callbacks``: as ``checked``."""
     if not setup.world.main:
         return SilentReporter(), None
     options, total, traced = setup.config.report, setup.max_update, setup.config.report.profile
-    reporter = Reporter(setup.folder, options, total_updates=total, memory=lambda: peak_memory(setup.device))
+    reporter = Reporter(
+        setup.folder,
+        options,
+        total_updates=total,
+        memory=lambda: peak_memory(setup.device),
+        callbacks=Callbacks(build(callbacks)),
+    )
     return reporter, Profiler(Span.parse(traced, "report.profile"), setup.folder, setup.device) if traced else None
 
 
@@ -377,6 +375,7 @@ def _run(
             reporter.start(state.update, None, cost, skipped=state.skipped)
             reporter.end(ending=trainer.ending() or "", **state.totals())
             reporter.close()
+        trainer.require_callbacks()
         trainer.require_learned()
         return
     if point is not None:
@@ -385,10 +384,11 @@ def _run(
             f"resumed after update {state.update} of {setup.folder}, from {point.stored.path}: next is {following}"
         )
     description = describe_run(setup.config, setup.datasets, trainer.learner.step.model, setup.device)
-    reporter.start(state.update, description, cost, state.seconds, state.skipped)
+    reporter.start(state.update, description, cost, state.seconds, state.skipped, state.epoch)
     try:
         ending = trainer.run()
         reporter.end(ending=ending, **state.totals())
+        trainer.require_callbacks()
     except BaseException as error:
         reporter.stopped(error, **state.totals())
         raise

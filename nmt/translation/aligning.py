@@ -18,7 +18,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -75,7 +75,8 @@ class Aligner:
         translator: Translator,
         path: str,
         *,
-        tag: str | None = None,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
         max_tokens: int | None = None,
         max_source_length: int | None = None,
     ) -> None:
@@ -83,8 +84,9 @@ class Aligner:
         self.path = path
         self.pair = translator.pair
         self._translator = translator
-        limits = {"tag": tag, "max_tokens": max_tokens, "max_source_length": max_source_length}
-        keywords = {name: value for name, value in limits.items() if value is not None}
+        options: dict[str, Any] = {"source_lang": source_lang, "target_lang": target_lang}
+        options |= {"max_tokens": max_tokens, "max_source_length": max_source_length}
+        keywords = {name: value for name, value in options.items() if value is not None}
         fixed = {"score_reference": True, "long_lines": LongLines.truncate, "buffer_size": _AT_ONCE}
         self._options = translator.options(keywords, **fixed)
         self.num_layers, self.num_heads = self._shape()
@@ -150,12 +152,16 @@ class Aligner:
         import torch
 
         sources = [np.append(part.ids, EOS) for part in batch]
-        targets = [np.array([*target, EOS]) for target in self._within_limits(batch, sources)]
+        starts = [part.request.start for part in batch]
+        targets = [np.array([*start, *own, EOS]) for start, own in zip(starts, self._within_limits(batch, sources))]
         of_members = [_attention(member, sources, targets) for member in self._translator.members]
         return most_attended(
             [torch.stack(maps).mean(0) for maps in zip(*of_members)] if len(of_members) > 1 else of_members[0],
             [self._words_of_source(part) for part in batch],
-            [self._words_of_target(line)[: len(target) - 1] for line, target in zip(references, targets)],
+            [
+                [*[range(0)] * len(start), *self._words_of_target(line)][: len(target) - 1]
+                for line, start, target in zip(references, starts, targets)
+            ],
             [len(words(line)) for line in references],
             heads,
         )
@@ -178,7 +184,8 @@ class Aligner:
         for member in self._translator.members:
             limits = member.longest_targets(lengths)
             if limits is not None:
-                targets = [target[: limit - 1] for target, limit in zip(targets, limits.tolist())]
+                starts = [len(part.request.start) for part in batch]
+                targets = [own[: most - 1 - start] for own, most, start in zip(targets, limits.tolist(), starts)]
         return [target[:limit] for target in targets]
 
     def _words_of_source(self, part: SourcePart) -> list[range]:

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from nmt.config.translation import TranslationOptions
 from nmt.data.language_pair import LanguagePair
-from nmt.data.language_tags import tags_of
 from nmt.data.text.lines import PAUSE
 from nmt.errors import UsageError
 from nmt.scoring import TextOptions, bleu_metric
@@ -47,17 +46,13 @@ def minimum_bayes_risk(
         yield dataclasses.replace(translation, hypotheses=_best(scored, nbest))
 
 
-def tag_of_reverse(ours: LanguagePair, other: LanguagePair, called: str) -> str | None:
-    """Return the language tag with which a reverse model translates back, if it has tags. Any other model is refused.
-
-    ``called``: the model, for messages.
-    """
-    if (other.source_lang, other.target_lang) != (ours.target_lang, ours.source_lang):
-        raise UsageError(
-            f"{called} translates from {other.source_lang} to {other.target_lang}; give a model from "
-            f"{ours.target_lang} to {ours.source_lang}"
-        )
-    return ours.source_lang if ours.source_lang in tags_of(other.source.vocabulary) else None
+def require_reverse(direction: tuple[str, str], other: LanguagePair, called: str) -> None:
+    """Refuse a reverse model that cannot translate back. ``called``: the model, for messages."""
+    source, target = direction
+    try:
+        other.direction(target, source)
+    except UsageError as error:
+        raise UsageError(f"{called} must translate from {target} to {source}: {error}") from None
 
 
 # Scores lines with references, which have these numbers: one translation per line.
@@ -78,16 +73,14 @@ class ReverseModel:
         options: TranslationOptions,
         *,
         in_pieces: bool = False,
-        tag: str | None = None,
     ) -> None:
         """``options``: those of the translations; sources are scored with the same search and batches. ``in_pieces``: the
-        reverse model reads pieces, not joined text. ``tag``: the language that the reverse model translates into; None: that
-        of its corpus."""
+        reverse model reads pieces, not joined text."""
         self._score = score
         self._in_pieces = in_pieces
         self._weight = weight
         self._nbest = options.nbest
-        self._options = options.scoring(tag)
+        self._options = options.scoring()
 
     def __call__(self, translations: Iterable[Translation]) -> Iterator[Translation]:
         waiting, numbers = deque[Translation](), deque[int]()
@@ -132,7 +125,8 @@ class ReverseModel:
         texts = [
             " ".join(hypothesis.pieces) if self._in_pieces else hypothesis.text for hypothesis in translation.hypotheses
         ]
-        return [Line(text, reference=translation.source) for text in texts]
+        source, target = translation.direction
+        return [Line(text, reference=translation.source, source_lang=target, target_lang=source) for text in texts]
 
 
 def _best(hypotheses: list[TranslatedText], count: int) -> list[TranslatedText]:

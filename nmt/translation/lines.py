@@ -11,10 +11,10 @@ import numpy as np
 
 from nmt.config.choices import WORD_START
 from nmt.data.language_pair import LanguagePair
-from nmt.data.language_tags import is_tag
+from nmt.data.languages import is_tag
 from nmt.data.text.lines import Pause, Reading
 from nmt.data.vocabulary import UNK, Floats, Hypothesis, Ids
-from nmt.errors import DataError, UsageError, did_you_mean
+from nmt.errors import DataError, UsageError, did_you_mean, quantity, shown
 from nmt.search.config import MOST_PIECES
 
 _ENDS = (".", "!", "?", "…", "。", "！", "？", "।", "؟")  # of sentences
@@ -31,9 +31,14 @@ class Line:
     reference: str = ""  # the translation, if references are scored
     min_length: int | None = None  # pieces at least; None: as the options of the search say
     max_length: int | None = None  # and at most
-    tag: str = ""  # target language; empty: that of the options, or of the model
+    source_lang: str = ""  # empty: that of the options, or of the model
+    target_lang: str = ""
+    tag: str = ""  # another name of ``target_lang``
 
     def __post_init__(self) -> None:
+        if self.tag and self.target_lang not in ("", self.tag):
+            raise UsageError(f"tag={self.tag!r} and target_lang={self.target_lang!r} are two languages; give one")
+        object.__setattr__(self, "target_lang", self.target_lang or self.tag)
         for name, phrases in (("include", self.include), ("exclude", self.exclude)):
             if isinstance(phrases, str):
                 raise UsageError(f"{name}={phrases!r} must be a list of phrases: {name}=[{phrases!r}]")
@@ -51,7 +56,7 @@ class Line:
 _TEXT, _TEXTS, _LENGTH = "a string", "a list of strings", "a whole number of tokens"
 # Keys of a JSON object that describes a line, with the kinds of their values.
 LINE_KEYS = {"text": _TEXT, "prefix": _TEXT, "include": _TEXTS, "exclude": _TEXTS, "reference": _TEXT}
-LINE_KEYS |= {"min_length": _LENGTH, "max_length": _LENGTH, "tag": _TEXT}
+LINE_KEYS |= {"min_length": _LENGTH, "max_length": _LENGTH, "source_lang": _TEXT, "target_lang": _TEXT, "tag": _TEXT}
 
 
 def line_of(tree: object, where: str) -> Line:
@@ -90,6 +95,9 @@ class TranslatedText:
     finished: bool  # False: the length limit cut it off
     ends_of_parts: float = 0.0  # log-probabilities of the eos of all parts but the last, which ``token_scores`` omit
 
+    def __repr__(self) -> str:
+        return f"<TranslatedText {shown(self.text)}, score {self.score:.3f}>"
+
     @property
     def log_probability(self) -> float:
         return sum(self.token_scores) + self.ends_of_parts
@@ -115,6 +123,12 @@ class Translation:
     parts: int = 1  # that it was translated in
     ends_window: bool = False  # the last line of its window: a client may be waiting for it
     truncated: bool = False
+    direction: tuple[str, str] = ("", "")  # source and target language
+
+    def __repr__(self) -> str:
+        best = shown(self.hypotheses[0].text) if self.hypotheses else "nothing"
+        count = quantity(len(self.hypotheses), "hypothesis", "hypotheses")
+        return f"<Translation {shown(self.source)} -> {best}, {count}>"
 
     @property
     def is_whole(self) -> bool:

@@ -18,7 +18,7 @@ from nmt.config.translation import TranslationOptions
 from nmt.data.batching.plan import plan_batches
 from nmt.data.corpus.folder import Split
 from nmt.data.language_pair import LanguagePair
-from nmt.data.language_tags import split_tag, tag_id, tagged
+from nmt.data.languages import Direction, SourceToken, split_tag, tagged
 from nmt.data.text.lines import PAUSE, require_text
 from nmt.data.vocabulary import EOS, UNK, Ids
 from nmt.errors import DataError, UsageError
@@ -43,7 +43,8 @@ class Source:
     parts: tuple[Ids, ...]  # without eos
     request: Request = Request()
     truncated: bool = False
-    tags: int = 0  # language tags at the beginning of each part
+    tags: int = 0  # language tokens at the beginning of each part
+    direction: tuple[str, str] = ("", "")  # source and target language
     beginning: str = ""  # the tokenized text: all of it, unless the line is very long and truncated
     pieces: int = 0  # tokens of ``beginning``, without tags
 
@@ -162,17 +163,27 @@ class SourceReader:
             yield self._window(window, numbered)
         self._doubtful.warn()
 
-    def windows_of_split(self, split: Split, numbers: Iterable[int]) -> Iterator[SourceWindow]:
+    @cached_property
+    def _usual(self) -> Direction:
+        return self.pair.direction(self.options.source_lang, self.options.target_lang)
+
+    def windows_of_split(
+        self, split: Split, numbers: Iterable[int], stored: Direction | None
+    ) -> Iterator[SourceWindow]:
+        """Yield windows. ``stored``: the direction of the sentences, whose sources have their language tokens; None: that of
+        the options."""
+        direction = stored or self._usual
         texts, remaining = split.sources.text(), iter(numbers)
         source = self.pair.source.joining(PieceMarks.none)  # sources are shown unchanged
         while numbered := list(itertools.islice(remaining, self.options.buffer_size)):
             window = []
             for number in numbered:
-                tag, ids = self._split_tag(split.source(number)[:-1], requested=self.options.tag is not None)
+                tag, ids = self._split_stored(split.source(number)[:-1])
                 text = texts[number] if texts is not None else source.decode(ids.tolist())
                 target = tuple(split.target(number)[:-1].tolist()) if self.options.score_reference else ()
-                tag = self._tag(tag, self.options.tag)
-                window.append(self._source(number, text, text, ids, Request(target=target), tag))
+                target = target[len(direction.target) * (target[:1] == direction.target) :]
+                own = replace(direction, source=tag) if stored else direction
+                window.append(self._source(number, text, text, ids, Request(target=target), own))
             yield SourceWindow(window)
         self._doubtful.warn()
 
@@ -181,9 +192,8 @@ class SourceReader:
         require_text(texts, numbered[0] + 1 if numbered else 1)
         sources = []
         for number, line, (beginning, ids) in zip(numbered, lines, self._encoded(texts)):
-            tag, rest = self._split_tag(ids, requested=bool(line.tag) or self.options.tag is not None)
-            tag = self._line_tag(line, tag, number + 1)
-            sources.append(self._source(number, line.text, beginning, rest, self._request(line, number + 1), tag))
+            direction, rest = self._direction(line, ids, number + 1)
+            sources.append(self._source(number, line.text, beginning, rest, self._request(line, number + 1), direction))
         return SourceWindow(sources, pause)
 
     def _encoded(self, texts: Sequence[str]) -> list[tuple[str, Ids]]:
@@ -210,31 +220,46 @@ class SourceReader:
                 tokenized[place] = longer
         return tokenized
 
-    def _split_tag(self, ids: Ids, *, requested: bool) -> tuple[Ids, Ids]:
-        """Split ids into a leading language tag, if there is one, and the rest. For a model without tags, a line that is
-        only a tag is text, unless a tag is ``requested``."""
-        tag, rest = split_tag(ids, self.pair.source.vocabulary)
-        return (tag, rest) if len(rest) or requested or self.pair.tag is not None else (rest, ids)
-
-    def _line_tag(self, line: Line, typed: Ids, number: int) -> Ids:
-        if self.pair.tag is not None:
-            typed = typed[-1:]  # drop the space token, which training did not have before a tag
-        if not line.tag:
-            return typed if len(typed) else self._tag(self.pair.before_sources(), self.options.tag)
+    def _direction(self, line: Line, ids: Ids, number: int) -> tuple[Direction, Ids]:
+        """Return the direction of a line, and its ids without a language token. The languages of the line come first, then a
+        token that its text begins with, then the options."""
+        typed, rest = self._split_typed(ids, line)
+        asked, usual = self.options, Direction("", "")
         try:
-            return self._tag(typed, line.tag)
+            if line.source_lang or line.target_lang:
+                names = line.source_lang or asked.source_lang, line.target_lang or asked.target_lang
+                return self.pair.direction(*names), rest
+            if len(typed) and self.pair.languages is not None:
+                (token,) = self.pair.source.pieces(typed[-1:].tolist())  # without the space that may be before it
+                return self.pair.direction(asked.source_lang, token), rest
+            if len(rest):
+                usual = self._usual
         except UsageError as error:
             raise DataError(f"line {number}: {error}") from None
+        return replace(usual, source=typed) if len(typed) else usual, rest
 
-    def _tag(self, usual: Ids, requested: str | None) -> Ids:
-        """Return the id of the requested tag, or the ``usual`` ones."""
-        return (
-            usual if requested is None else np.array([tag_id(self.pair.source.vocabulary, requested)], dtype=np.int64)
-        )
+    def _split_stored(self, ids: Ids) -> tuple[Ids, Ids]:
+        """Split the ids of a corpus into a language token, if there is one, and the rest."""
+        languages = self.pair.languages
+        if languages is None or not len(ids):
+            return self._split_typed(ids, Line(""))
+        first = self.pair.source.vocabulary.pieces[ids[0]]
+        count = int(languages.source is not SourceToken.none and first in languages.tokens.values())
+        return ids[:count], ids[count:]
+
+    def _split_typed(self, ids: Ids, line: Line) -> tuple[Ids, Ids]:
+        """Split ids into the token of the target language that a text begins with, if any, and the rest. For a model without
+        languages, a line that is only a token is text, unless a language is requested."""
+        languages = self.pair.languages
+        if languages is not None and languages.source is SourceToken.source:
+            return ids[:0], ids
+        tag, rest = split_tag(ids, self.pair.source.vocabulary)
+        requested = bool(line.target_lang or self.options.target_lang or languages)
+        return (tag, rest) if len(rest) or requested else (rest, ids)
 
     def _request(self, line: Line, number: int) -> Request:
         reference = line.reference if self.options.score_reference else ""
-        if not reference and line == Line(line.text, reference=line.reference, tag=line.tag):
+        if not reference and not (line.prefix or line.include or line.exclude or line.min_length or line.max_length):
             return Request()
         texts = [line.prefix, reference, *line.include, *line.exclude]
         for text in texts:
@@ -278,21 +303,26 @@ class SourceReader:
             if not fits(phrase, prefix, size):
                 raise _repetition(f"{text!r} after the prefix", size, number)
 
-    def _source(self, number: int, text: str, beginning: str, ids: Ids, request: Request, tag: Ids) -> Source:
+    def _source(
+        self, number: int, text: str, beginning: str, ids: Ids, request: Request, direction: Direction
+    ) -> Source:
         """Divide or truncate a line that is too long to be translated at once, and warn about it.
 
-        ``tag`` is put before each part. ``beginning``: the text of ``ids``, all of ``text`` unless it is very long.
+        The tokens of ``direction`` are put before each part. ``beginning``: the text of ``ids``, all of ``text`` unless it
+        is very long.
         """
         if self.called == LINE and len(ids):  # hypotheses of a reranker are not the input of the user
-            self._doubtful.look_at(number + 1, text, ids)
+            self._doubtful.look_at(number + 1, text, ids, direction)
+        tag = direction.source
+        request = replace(request, start=direction.target) if direction.target else request
         limit, advice = self.options.max_source_length, "raise --max-source-length to translate more at once"
         longest = self.engine.longest_source
         if longest is not None and longest - 1 < limit:  # eos takes one position
             limit, advice = longest - 1, "the model's maximum"
         limit = max(1, limit - len(tag))
         if request.target:
-            self._check_target(number, request.target, min(len(ids), limit) + len(tag))
-        source = Source(number, text, (), request, tags=len(tag), beginning=beginning, pieces=len(ids))
+            self._check_target(number, request, min(len(ids), limit) + len(tag))
+        source = Source(number, text, (), request, False, len(tag), direction.names, beginning, len(ids))
         if len(ids) <= limit:
             return replace(source, parts=tuple(tagged([ids], tag)) if len(ids) else ())
         whole = len(beginning) == len(text)
@@ -310,13 +340,13 @@ class SourceReader:
         logger.warning(f"{where}; it is translated in {len(parts)} parts ({advice})")
         return replace(source, parts=tuple(tagged(parts, tag)))
 
-    def _check_target(self, number: int, target: Sequence[int], pieces: int) -> None:
+    def _check_target(self, number: int, request: Request, pieces: int) -> None:
         """Refuse a target that is longer than the model can write for ``pieces`` source tokens, or warn that it is
         truncated."""
-        limits = self.engine.longest_targets(np.array([pieces + 1]))
-        if limits is None or len(target) < limits[0]:  # eos takes one position
+        limits, target = self.engine.longest_targets(np.array([pieces + 1])), request.target
+        if limits is None or len(target) < limits[0] - len(request.start):  # eos takes one position
             return
-        most = limits[0] - 1
+        most = limits[0] - len(request.start) - 1
         where = (
             f"the reference of {self.called} {number + 1} has {len(target)} tokens, but the model writes at most {most}"
         )

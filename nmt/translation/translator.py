@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,13 +21,14 @@ from nmt.config.translation import TranslationOptions
 from nmt.data.corpus.folder import Split
 from nmt.data.corpus.shortlist import Shortlist
 from nmt.data.language_pair import LanguagePair
+from nmt.data.languages import Direction
 from nmt.data.text.lines import one_line
 from nmt.data.vocabulary import EOS, Hypothesis
 from nmt.devices import device_named, kind_of
 from nmt.engines import AUTO, EngineSpec, choose_format, engine_for
 from nmt.engines.step_hook import HookedEngine, StepHook
 from nmt.errors import DeviceError, UsageError
-from nmt.models.loading import load_model
+from nmt.models.loading import CopiedModel, load_model
 from nmt.plugins import UserDir, load_plugins
 from nmt.progress import Count
 from nmt.search.config import SamplingConfig
@@ -40,6 +41,9 @@ from nmt.translation.options import StoredConfigs, TranslationMethod, translatio
 from nmt.translation.source_windows import Batch, SourcePart, SourceReader, SourceWindow, batches_of, in_order
 from nmt.translation.splitting_batches import in_halves
 from nmt.workers import WorkerEnded, possible, side_by_side
+
+if TYPE_CHECKING:
+    from nmt.interface import EncoderDecoder
 
 
 class Translator:
@@ -108,7 +112,12 @@ class Translator:
                     f"{paths[0]} and {other} have different vocabularies, so they cannot form an ensemble; "
                     f"use models trained on the same corpus folder"
                 )
-            if model.pair.is_reverse_of(pair):
+            if model.pair.languages != pair.languages:
+                raise UsageError(
+                    f"{paths[0]} and {other} have different language tokens, so they cannot form an ensemble; use models of "
+                    f"the same languages"
+                )
+            if pair.languages is None and model.pair.is_reverse_of(pair):
                 raise UsageError(
                     f"{paths[0]} translates from {pair.source_lang} to {pair.target_lang}, but {other} the other way; "
                     f"use models with the same direction"
@@ -124,6 +133,31 @@ class Translator:
         short = None if shortlist is None else Shortlist.load(Path(shortlist), pair)
         validated = {member_path: model.tree for member_path, model in zip(paths, loaded)}
         return cls(members, pair, ensemble_weights, workers, short, validated)
+
+    @classmethod
+    def from_model(
+        cls,
+        model: EncoderDecoder,
+        tokenizer: LanguagePair,
+        device: str | None = None,
+        precision: Precision | str = Precision.usual,
+        dtype: NumberFormat | str | None = None,
+        engine: str = AUTO,
+    ) -> Translator:
+        """Return a translator with a copy of a model in memory, such as one in training.
+
+        The model, its weights and its mode stay as they are; the translator does not see later updates. ``device``: None:
+        that of the model. The other options are those of ``load``, which chooses the engine in the same way. The default
+        search is that of nmt-generate for a model without validation."""
+        chosen = str(next(model.parameters()).device) if device is None else device_named(device)
+        weight_format = None if dtype is None else choice_named(NumberFormat, "dtype", dtype)
+        number_format = choose_format(weight_format, choice_named(Precision, "precision", precision), chosen)
+        copied = CopiedModel.of(model, tokenizer, chosen)
+        return cls([engine_for(engine, copied, EngineSpec(chosen, number_format))], tokenizer)
+
+    def __repr__(self) -> str:
+        models = "" if len(self._members) == 1 else f", {len(self._members)} models"
+        return f"<Translator {self.pair.source_lang}-{self.pair.target_lang} on {self.device}{models}>"
 
     def translate(self, lines: Iterable[str | Line], **options: Any) -> list[str]:
         """Return the translation of each line; an empty line has an empty one.
@@ -199,12 +233,13 @@ class Translator:
         options: TranslationOptions | TranslationMethod,
         progress: Count | None = None,
         numbers: Iterable[int] | None = None,
+        stored: Direction | None = None,
     ) -> Iterator[Translation]:
         """Translate the sources of a split, or those with these ``numbers``. The corpus has the vocabularies of the
-        model."""
+        model. ``stored``: the direction of the corpus, whose sources have its language tokens; None: that of the options."""
         method = TranslationMethod.of(options)
         reader = SourceReader(self.pair, method.options, self._engine)
-        windows = reader.windows_of_split(split, range(len(split)) if numbers is None else numbers)
+        windows = reader.windows_of_split(split, range(len(split)) if numbers is None else numbers, stored)
         return self._translate(windows, method, progress)
 
     def decoded(
@@ -265,9 +300,8 @@ class Translator:
             ):
                 pieces = self.pair.source.pieces([number for part in source.parts for number in part.tolist()])
                 texts = join_parts(ranked_hypotheses, sampled=sampled)
-                yield Translation(
-                    source.number, source.text, pieces, texts, len(source.parts), ends_window, source.truncated
-                )
+                facts = len(source.parts), ends_window, source.truncated, source.direction
+                yield Translation(source.number, source.text, pieces, texts, *facts)
 
         sampled = isinstance(options.search, SamplingConfig)
         if options.mbr is MbrMetric.none:
@@ -285,7 +319,9 @@ class Translator:
             requests = None
         lists = None
         if self._shortlist is not None and not scores_references:
-            required = [itertools.chain(part.request.prefix, *part.request.include) for part in batch]
+            required = [
+                itertools.chain(part.request.start, part.request.prefix, *part.request.include) for part in batch
+            ]
             lists = [self._shortlist.of(part.ids, more) for part, more in zip(batch, required)]
             requests = in_places(requests, lists)
         sentences = Sentences([np.append(part.ids, EOS) for part in batch], attention, requests, lists)

@@ -22,7 +22,7 @@ from nmt.progress import Count
 from nmt.threads import set_threads
 from nmt.translation.aligning import MEAN, UNALIGNED, Aligner, AlignmentHead, HeadChoice, Pair
 from nmt.translation.alignment_choice import Gold, agreements, error_rates, read_gold_lines, reversed_gold
-from nmt.translation.choosing import tag_of_reverse
+from nmt.translation.choosing import require_reverse
 from nmt.translation.translator import Translator
 
 logger = logging.getLogger("nmt.align")
@@ -54,14 +54,15 @@ class Directions:
             return Translator.load(path, config.device, user_dir=config.user_dir, engine="torch")
 
         set_threads(config.threads)
-        options = {"max_tokens": config.max_tokens, "max_source_length": config.max_source_length}
+        options: dict[str, Any] = {"max_tokens": config.max_tokens, "max_source_length": config.max_source_length}
         model = translator(config.path)
-        forward = Aligner(model, config.path, tag=config.tag, **options)
+        source, target = model.pair.direction(config.source_lang, config.target_lang).names
+        forward = Aligner(model, config.path, source_lang=config.source_lang, target_lang=config.target_lang, **options)
         if config.reverse is None:
             return cls(forward)
         reverse_model = translator(config.reverse)
-        tag = tag_of_reverse(model.pair, reverse_model.pair, f"--reverse {config.reverse}")
-        return cls(forward, Aligner(reverse_model, config.reverse, tag=tag, **options))
+        require_reverse((source, target), reverse_model.pair, f"--reverse {config.reverse}")
+        return cls(forward, Aligner(reverse_model, config.reverse, source_lang=target, target_lang=source, **options))
 
     def choose(
         self, config: AlignConfig, validation: SelectionPairs | None, progress: Count = lambda count: None

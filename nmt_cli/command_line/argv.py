@@ -23,14 +23,14 @@ from nmt.errors import UsageError, closest, numbered
 from nmt_cli.command_line.grammar import NAMES_OF_SAVE_DIR, Grammar
 
 # Hydra's flags that take a value, with the values allowed if they are few. A test compares the tables with Hydra's parser.
-# `--experimental-rerun` is left out on purpose: it unpickles a file.
+# Left out on purpose: `--experimental-rerun` unpickles a file; `nmt completion` replaces `--shell-completion`.
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 HYDRA_VALUE_FLAGS: Mapping[str, tuple[str, ...]] = {
     "--cfg": ("job", "hydra", "all"),
     "--info": INFO,  # the value may be left out
     **dict.fromkeys(("--package", "--config-path", "--config-name", "--config-dir"), ()),
 }
-HYDRA_SWITCHES = frozenset("--version --hydra-help --run --multirun --shell-completion --resolve".split())
+HYDRA_SWITCHES = frozenset("--version --hydra-help --run --multirun --resolve".split())
 HYDRA_SHORT = {
     "-h": "--help",
     "-c": "--cfg",
@@ -38,7 +38,6 @@ HYDRA_SHORT = {
     "-p": "--package",
     "-r": "--run",
     "-m": "--multirun",
-    "-sc": "--shell-completion",
     "-cp": "--config-path",
     "-cn": "--config-name",
     "-cd": "--config-dir",
@@ -46,7 +45,7 @@ HYDRA_SHORT = {
 # With one of these the command prints something, often into a pager or `head`, and ends.
 PRINTING_FLAGS = frozenset({"--help", "--hydra-help", "--version", "--cfg", "--info"})
 # Hydra's flags that say what a command does. They exclude each other.
-_MODES = ("--run", "--multirun", "--cfg", "--info", "--shell-completion")
+_MODES = ("--run", "--multirun", "--cfg", "--info")
 
 _OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|~)?(?P<key>[A-Za-z_][\w./@:-]*)=(?P<value>.*)", re.DOTALL)
 _LETTERS = re.compile(r"-[A-Za-z]{1,2}")

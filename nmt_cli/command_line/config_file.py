@@ -22,9 +22,10 @@ from nmt.config.earlier_versions import as_today
 from nmt.config.plain import put, to_plain, values_from_plain
 from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError, closest
+from nmt.hub import checkpoint_at
 from nmt.search.validated_search import described, for_scoring, on_validated_search
 from nmt.storage.reading import YAML_FAULTS, read_file, require_bounded_yaml, require_bounds
-from nmt.storage.run_folder import CONFIG, read_config, resolve, split_paths
+from nmt.storage.run_folder import CONFIG, read_config, split_paths
 from nmt_cli.command_line.argv import CommandLine
 from nmt_cli.command_line.programs import COMMANDS, options_class
 from nmt_cli.process import logger
@@ -118,7 +119,7 @@ def with_search_of_model(
 def _configurations(path: str) -> dict[str, Mapping[str, Any]]:
     """Return the stored options of each model of ``--path``, by their file."""
     with contextlib.suppress(NMTError, OSError):  # a model that cannot be read is an error when it is loaded
-        checkpoints = [resolve(place) for place in split_paths(path)]
+        checkpoints = [checkpoint_at(place) for place in split_paths(path)]
         return {str(checkpoint / CONFIG): read_config(checkpoint) for checkpoint in checkpoints}
     return {}
 

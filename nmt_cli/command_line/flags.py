@@ -178,6 +178,7 @@ ADVICE: dict[str, str] = {
     "--stop-min-lr": "use --max-update, --max-epoch, --stop-time-hours or --patience to end training",
     **dict.fromkeys(("--nwordssrc", "--nwordstgt"), "use --vocab-size"),
     "--dataset-impl": "corpora have only one format; leave it out",
+    **dict.fromkeys(("--shell-completion", "-sc"), "nmt completion install adds completion to your shell"),
     "--padding-factor": "use --vocab-multiple with tokenizer=words or tokenizer=char, else a suitable --vocab-size",
     "--max-source-positions": "use model.max_positions=N with model.positions=learned; sinusoids have no limit",
     "--max-target-positions": "use model.max_positions=N with model.positions=learned; sinusoids have no limit",

@@ -9,22 +9,11 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from nmt.storage.files import atomic_write
+from nmt.storage.sweep_records import RECORDS, Record, read_records
 
-RECORDS = "sweep.jsonl"
 LONGEST_NAME = 120
-
-Record = dict[str, Any]
-
-
-def read_records(folder: Path) -> list[Record]:
-    """Return one record for each run folder, over all starts of the sweep."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        lines = (folder / RECORDS).read_text(encoding="utf-8").split("\n")  # texts may hold other separators of lines
-        return [json.loads(line) for line in lines if line]
-    return []
 
 
 @contextlib.contextmanager

@@ -28,9 +28,10 @@ from nmt.config.sections import TrainConfig
 from nmt.errors import AlreadyReported, DeviceError, Interrupted, NMTError, UsageError
 from nmt.interruptions import handled
 from nmt.storage.lock import process_lives
+from nmt.storage.sweep_records import Record, read_records
 from nmt_cli.process import Terminated, cleaning_up_on_sigterm, configure_logging, say, use_utf8
 from nmt_cli.sweeps.job_process import in_own_process
-from nmt_cli.sweeps.records import Record, old_run_name, read_records, records_of, run_name, table, unfinished
+from nmt_cli.sweeps.records import old_run_name, records_of, run_name, table, unfinished
 
 LAUNCHERS = ("joblib", "submitit")
 SAVE_DIR = "checkpoint.save_dir"

@@ -42,7 +42,11 @@ from tests.literally.folder import furnish, prepare
 from tests.literally.shims import PYTHONS, Shims
 
 # What a line needs that is not everywhere.
-NEEDED = {"hydra/sweeper=optuna": "optuna", "hydra/launcher=joblib": "hydra_plugins.hydra_joblib_launcher"}
+NEEDED = {
+    "hydra/sweeper=optuna": "optuna",
+    "hydra/launcher=joblib": "hydra_plugins.hydra_joblib_launcher",
+    "lightning": "lightning",
+}
 # Experiments that end by asking whether the model has learned its task, which a shortened one has not: what they say then.
 UNLEARNED = {
     "examples/date/demo.sh demo": "the demo should reach 99.5 %",

@@ -20,7 +20,7 @@ from nmt.training.assemble import train
 from nmt.training.loop.trainer import Trainer
 from nmt.training.loop.validation import LossValidator
 from tests.commands import run_copy
-from tests.html_pages import Page, read
+from tests.unit.pages.scripts import needs_node, shown
 
 MakeConfig = Callable[..., TrainConfig]
 
@@ -76,11 +76,6 @@ def events(run: Path, kind: str) -> list[dict[str, Any]]:
     return [event for event in map(json.loads, lines) if event["event"] == kind]
 
 
-def card(page: Page, name: str) -> str:
-    """The figure above a name at the head of the page."""
-    return page.texts[page.texts.index(name) - 1]
-
-
 def test_a_run_whose_finite_loss_explodes_ends_with_status_1_and_keeps_its_last_good_checkpoint(
     copy_corpus: Path, tmp_path: Path
 ) -> None:
@@ -93,46 +88,36 @@ def test_a_run_whose_finite_loss_explodes_ends_with_status_1_and_keeps_its_last_
     assert [event["cause"] for event in events(run, "stopped")] == ["diverged"]
 
 
+@needs_node
 def test_the_page_of_a_diverged_run_says_so_in_the_words_of_the_command(diverged: tuple[Path, str]) -> None:
     run, last_line = diverged
     assert re.match(
         "3 updates in a row had a loss or gradient that is not finite; the last good checkpoint is", last_line
     )
-    page = read(run)
-    assert "stopped: diverged" in page.texts and last_line in page.text("p")
-    assert "--warmup-updates" in page.text("code"), "a line of the page must not end within a flag"
+    page = shown(run)
+    assert page["state"] == "stopped: diverged" and f"stopped: {last_line}" in page["alerts"]
 
 
+@needs_node
 def test_the_page_of_a_diverged_run_shows_each_skipped_update(diverged: tuple[Path, str]) -> None:
     run, _ = diverged
-    skipped = events(run, "skipped")
-    page = read(run)
-    assert "Skipped updates" in page.text("h2") and card(page, "skipped updates") == str(len(skipped)) != "0"
-    rows = [text for text in page.text("tr") if re.search("inf|nan", text)]
-    assert len(rows) == len(skipped) >= 3
-    assert all(row.startswith(str(event["update"])) for row, event in zip(rows, reversed(skipped)))
+    skipped, page = events(run, "skipped"), shown(run)
+    updates = [event["update"] for event in skipped]
+    assert len(skipped) >= 3 and page["cards"]["skipped updates"] == str(len(skipped))
+    assert [update for update, _ in page["skips"]] == list(dict.fromkeys(updates))
+    assert any(f"not finite {len(skipped)} times, last at update {updates[-1]}" in text for text in page["alerts"])
 
 
-def test_curves_of_a_diverged_run_mark_skipped_updates_and_have_room_for_labels(diverged: tuple[Path, str]) -> None:
-    run, _ = diverged
-    page = read(run)
-    marks = [attributes for tag, attributes in page.elements if attributes.get("class") == "mark"]
-    numbers = {event["update"] for event in events(run, "skipped")}
-    charts = [label for tag, each in page.elements if tag == "svg" and (label := each.get("aria-label"))]
-    marked = {"Loss", "Perplexity", "Learning rate", "Gradient norm", "Target tokens per second", "Peak memory (MB)"}
-    assert marked <= set(charts) and len(marks) == len(numbers) * len(marked)
-    rules = [attributes for _, attributes in page.elements if attributes.get("class") == "rule"]
-    assert len(rules) <= 8 * len(charts), "a loss that grows to 1e38 has no label at each power of ten"
-
-
+@needs_node
 def test_the_page_of_a_run_that_came_to_its_end_shows_no_reason_to_worry(copy_corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert run_copy("train", copy_corpus, *TINY, "--lr", "0.1", "--max-update", "6", "--save-dir", run).returncode == 0
-    page = read(run)
-    assert "finished: 6 updates are made" in page.texts and "Skipped updates" not in page.text("h2")
-    assert not events(run, "stopped") and "skipped updates" not in page.texts
+    page = shown(run)
+    assert page["state"] == "finished: 6 updates are made" and page["alerts"] == page["skips"] == []
+    assert not events(run, "stopped") and "skipped updates" not in page["cards"]
 
 
+@needs_node
 def test_the_page_of_an_interrupted_run_says_how_to_go_on_and_no_more_of_it_when_it_has(
     tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,16 +134,17 @@ def test_the_page_of_an_interrupted_run_says_how_to_go_on_and_no_more_of_it_when
         with pytest.raises(Interrupted) as caught:
             train(config)
     run = tmp_path / "run"
-    page = read(run)
-    assert "stopped: signal" in page.texts and str(caught.value) in page.text("p")
+    page = shown(run)
+    assert page["state"] == "stopped: signal" and page["alerts"] == [f"stopped: {caught.value}"]
     assert "resume with the same command" in str(caught.value)
     train(config)
-    page = read(run)
-    assert "finished: 12 updates are made" in page.texts and not any("stopped" in text for text in page.texts)
+    page = shown(run)
+    assert page["state"] == "finished: 12 updates are made" and page["alerts"] == []
 
 
+@needs_node
 @pytest.mark.parametrize(
-    ("error", "shown", "why"),
+    ("error", "state", "why"),
     [
         (MemoryError("no room"), "stopped: out of memory", "MemoryError: no room"),
         (OSError(28, "No space left on device"), "stopped: storage", "OSError: [Errno 28] No space left on device"),
@@ -169,7 +155,7 @@ def test_the_page_of_an_interrupted_run_says_how_to_go_on_and_no_more_of_it_when
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
 def test_whatever_stops_a_run_stands_on_its_page(
-    tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, shown: str, why: str
+    tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, state: str, why: str
 ) -> None:
     def fails(*_: Any) -> None:
         raise error
@@ -177,5 +163,5 @@ def test_whatever_stops_a_run_stands_on_its_page(
     monkeypatch.setattr(Trainer, "_decide", fails)
     with pytest.raises(type(error)):
         train(tiny_run(report=ReportConfig()))
-    page = read(tmp_path / "run")
-    assert shown in page.texts and why in page.text("p")
+    page = shown(tmp_path / "run")
+    assert page["state"] == state and page["alerts"] == [f"stopped: {why}"]

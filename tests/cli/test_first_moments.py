@@ -78,3 +78,8 @@ def test_any_signal_before_training_begins_has_its_status(
     *_, last = said.splitlines()  # with torch comes a line that says what is going to be trained
     assert ended == status and "Traceback" not in said, said
     assert last.startswith(f"nmt-train: {says}")
+
+
+def test_a_command_under_nmt_handles_signals_as_early(tmp_path: Path) -> None:
+    line = "nmt-train: stopped by SIGTERM before the end; run the same command again\n"
+    assert struck("umbrella", "nmt_cli.launch", signal.SIGTERM, tmp_path, "train", ".") == (75, line)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from nmt.config.visualizing import VisualizeConfig
+from tests import html_pages
 from tests.commands import run_copy
-from tests.html_pages import Page
 from tests.tiny_models import write_tiny_model
 from tests.unit.reporting.test_attention_page import data_of
 from tests.unit.reporting.test_curves import write_log
@@ -144,6 +148,9 @@ def test_what_is_asked_for_is_drawn(place, line):
         ("run --translations one --output x.svg", 2, "is for pictures of attention only"),
         ("run --smoothing 1 --output x.svg", 2, "smoothing=1.0 must be at least 0 and less than 1"),
         ("two --output x.svg", 66, "there is no run folder two"),
+        ("two --watch", 66, "there is no run folder two"),
+        ("--path model --watch", 2, "--watch serves the page of runs; name run folders"),
+        ("run --watch --output x.html", 2, "--watch serves a page and --output x.html writes a file; give one of them"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_one_sentence(place, line, status, said):
@@ -162,8 +169,21 @@ def test_runs_of_an_old_sweep_whose_folders_are_named_like_assignments_are_drawn
         named = sorted(str(folder.relative_to(here)) for folder in tmp_path.glob("runs/sweep/*"))
         done = run_copy("visualize", *named, "--output", tmp_path / "x.html", "--overwrite", cwd=here)
         assert done.returncode == 0, done.stderr.decode()
-        page = (tmp_path / "x.html").read_text(encoding="utf-8")
-        assert [cell for cell in Page(page).text("td") if "=" in cell] == ["optimizer.lr=0.0005", "optimizer.lr=0.001"]
+        page = html_pages.data_of((tmp_path / "x.html").read_text(encoding="utf-8"))
+        assert [run["name"] for run in page["runs"]] == ["optimizer.lr=0.0005", "optimizer.lr=0.001"]
+
+
+@pytest.mark.slow
+def test_a_live_page_is_served_until_ctrl_c(place):
+    command = [sys.executable, "-m", "nmt_cli.visualize", "run", "other", "--watch", "--watch-port", "0"]
+    command += ["--over", "tokens", "--smoothing", "0.5"]
+    process = subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, text=True)
+    address = next(word for line in process.stderr for word in line.split() if word.startswith("http://127.0.0.1:"))
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        data = html_pages.data_of(answer.read().decode())
+    assert (data["title"], data["over"], data["smoothing"]) == ("run, other", "tokens", 0.5)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == "" and process.returncode == 0
 
 
 def test_a_file_that_exists_is_kept(place):

@@ -20,6 +20,7 @@ from tests.commands import DEFERRED, HEAVY, REPORT, original_of, packed
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MODULES = {program_of(command): f"nmt_cli.{command}" for command in COMMANDS}
+MODULES["nmt"] = "nmt_cli.umbrella"
 MODULES["torchrun"] = "torch.distributed.run"
 PYTHONS = ("python", "python3")
 WARM = sorted({*MODULES.values(), *(module for modules in DEFERRED.values() for module in modules)})
@@ -94,6 +95,7 @@ class Shims:
             if arguments[0] == "-m":
                 del arguments[0]
             runs, *arguments = arguments
+            runs = MODULES.get(runs, runs)  # python -m nmt
             program = runs if runs.endswith(".py") else program
         return {
             "runs": packed(runs),

@@ -144,15 +144,19 @@ def from_keywords(
     A keyword is a field, a key, or a flag with underscores. ``names``: the options that the function takes, if not all;
     ``own``: options that it sets itself.
     """
-    keys = {field.name: field.name for field in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     if names is None:
-        keys = {flag.name.lstrip("-").replace("-", "_"): flag.key for flag in flags_of(config_class)} | keys
-        keys |= {name: name for name in keywords if "." in name}
+        keys = keys_by_keyword(config_class) | {name: name for name in keywords if "." in name}
     else:
-        keys = {name: keys[name] for name in names}
+        keys = {name: name for name in names}
     assignments = assigned(keywords, keys, called) + [Assignment(key, to_plain(value)) for key, value in own.items()]
     config: Config = compose(config_class, assignments, folders, origin=called).config
     return config
+
+
+def keys_by_keyword(config_class: type) -> dict[str, str]:
+    """Return the keys of options by Python keyword: a field, or a flag with underscores."""
+    fields = {field.name: field.name for field in dataclasses.fields(config_class)}
+    return {flag.name.lstrip("-").replace("-", "_"): flag.key for flag in flags_of(config_class)} | fields
 
 
 def assigned(keywords: Mapping[str, Any], keys: Mapping[str, str], called: str) -> list[Assignment]:

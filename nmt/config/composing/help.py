@@ -33,19 +33,31 @@ from nmt.registry import registry_for
 
 NARROWEST, WIDEST = 60, 120  # columns
 WIDEST_FLAG = 36
+OTHER_FLAGS = {  # of every command, in addition to its options
+    "--help [TOPIC]": "the options of most runs, or those of a topic",
+    "--config FILE": "options from a run's config.yaml or from the output of --cfg job",
+    "--multirun": "run one job for each value of key=1,2; also -m",
+    "--cfg job": "print the composed configuration",
+    "--config-dir FOLDER": "your own presets",
+    "--info": "print how the configuration is composed",
+    "--resolve": "with --cfg: resolve ${...}",
+    "--package SECTION": "with --cfg: print this section only",
+    "--hydra-help": "flags and options of Hydra",
+    "--version": "versions of nmt, Python, torch and Hydra",
+}
 SYNTAX = (
     "Every option has a key, and most have a flag. The key is the section, a dot and the flag's name with underscores "
     "(--save-dir: checkpoint.save_dir), without a section under `options`. If a line shows another key, use that one. "
-    "Flags and keys can be mixed.",
-    "Other flags: --config FILE (options from a run's config.yaml or from the output of --cfg job), -m or --multirun (one "
-    "job for each value of key=1,2), --cfg job (print the composed configuration), --config-dir FOLDER (your own presets), "
-    "--info, --resolve, --package, --hydra-help, --shell-completion, --version.",
+    "Flags and keys can be mixed."
 )
 ALL, OPTIONS, PRESETS, SYNTAX_TOPIC = "all", "options", "presets", "syntax"
 TOPICS = frozenset({ALL, OPTIONS, PRESETS, SYNTAX_TOPIC})  # with sections, groups and options
 
 # Placeholders of bare arguments, by the flag that they replace.
 BARE = {"--data": "[CORPUS FOLDER ...] ", "--runs": "[RUN FOLDER ...] ", "--sys": "[SYSTEM ...] "}
+
+Row = tuple[str, str]  # a flag, or another text of the first column, and its meaning
+Tables = list[tuple[str, list[Row]]]
 
 
 def help_page(
@@ -56,7 +68,16 @@ def help_page(
     return _Pages(config_class, folders, chosen_presets(config_class, assignments, folders)).page(topic)
 
 
-Row = tuple[str, str]  # a flag, or another text of the first column, and its meaning
+def tables(config_class: type, folders: Sequence[Path] = ()) -> Tables:
+    """Return all options of a command and of its default components, by section: its title, flags and their meanings."""
+    return _Pages(config_class, folders, chosen_presets(config_class, (), folders)).tables()
+
+
+def usage(config_class: type) -> str:
+    """Return what may follow the name of a command."""
+    names = {f"--{field.name}" for field in dataclasses.fields(config_class)}
+    bare = "".join(words for flag, words in BARE.items() if flag in names)
+    return f"{bare}[--flag value] [key=value]{' [group=preset]' if groups_of(config_class) else ''}"
 
 
 @dataclass(frozen=True)
@@ -80,31 +101,28 @@ class _Pages:
         self._groups = groups_of(config_class)
         self._stored_group = "search" if issubclass(config_class, TranslationOptions) else None  # set by the model
         self._sections = list(self._all_sections())
-        self._width = min(max(_columns(), NARROWEST), WIDEST)
-        self._flag_width = min(self._width // 3, WIDEST_FLAG)
+        self._layout = PageLayout()
 
     def page(self, topic: str) -> str:
         if topic in ("", ALL):
-            blocks = [self._purpose(), self._usage(), self._examples(None if topic else 2)]
+            examples = self._first.examples[: None if topic else 2]
+            blocks = [self._purpose(), self._usage(), self._layout.examples(examples)]
             blocks += self._everything() if topic else [self._everyday(), self._more()]
         else:
             blocks = self._topic(topic)
         return "\n\n".join(block for block in blocks if block)
 
     def _purpose(self) -> str:
-        return self._hanging("", (self._config_class.__doc__ or self._program).strip(), "  ")
+        return self._layout.hanging("", (self._config_class.__doc__ or self._program).strip(), "  ")
 
     def _usage(self) -> str:
-        flags = {flag.name for section in self._sections for flag in section.flags}
-        bare = "".join(words for flag, words in BARE.items() if flag in flags)
-        usage = f"{bare}[--flag value] [key=value]{' [group=preset]' if self._groups else ''}, in any order"
-        return self._hanging(f"usage: {self._program} ", usage)
+        return self._layout.hanging(f"usage: {self._program} ", f"{usage(self._config_class)}, in any order")
 
     def _everyday(self) -> str:
         flags = {flag.name: flag for section in self._sections for flag in section.flags}
         names = [name for name in self._first.everyday.split() if name in flags]  # a schedule may have no warmup
         rows = [self._row(flags[name], with_key=False) for name in names]
-        return self._table("options of most runs", rows)
+        return self._layout.table("options of most runs", rows)
 
     def _more(self) -> str:
         topics = ", ".join(topic for topic in self._topics() if topic != ALL)
@@ -115,14 +133,17 @@ class _Pages:
         if self._groups:
             group = next(iter(self._groups))
             rows += [(f"{self._program} {group}=NAME --help {group}", f"options of another {group}")]
-        return self._table("more", rows) + f"\n  documentation: {DOCUMENTATION}"
+        return self._layout.table("more", rows) + f"\n  documentation: {DOCUMENTATION}"
 
     def _a_flag(self) -> str:
         return self._first.everyday.split()[0][2:]
 
     def _everything(self) -> list[str]:
-        tables = [self._table(section.title, map(self._row, section.flags)) for section in self._sections]
-        return [*tables, *self._presets(self._defaults), self._syntax()]
+        tables = [self._layout.table(title, rows) for title, rows in self.tables()]
+        return [*tables, *self._presets(self._defaults), *self._syntax()]
+
+    def tables(self) -> Tables:
+        return [(section.title, [self._row(flag) for flag in section.flags]) for section in self._sections]
 
     def _topics(self) -> list[str]:
         presets = [PRESETS] if self._defaults else []
@@ -131,13 +152,13 @@ class _Pages:
     def _topic(self, topic: str) -> list[str]:
         sections = [section for section in self._sections if section.topic == topic]
         if topic == SYNTAX_TOPIC:
-            return [self._syntax()]
+            return self._syntax()
         if topic == PRESETS and self._defaults:
             return self._presets(self._defaults)
         if sections or topic in self._groups:
-            tables = [self._table(section.title, map(self._row, section.flags)) for section in sections]
+            tables = [self._layout.table(section.title, map(self._row, section.flags)) for section in sections]
             return [*tables, *self._presets([group for group in self._defaults if group == topic])]
-        return [self._table(section.title, [self._row(flag)]) for section, flag in self._named(topic)]
+        return [self._layout.table(section.title, [self._row(flag)]) for section, flag in self._named(topic)]
 
     def _named(self, name: str) -> list[tuple[_Section, Flag]]:
         """Return the options that a flag or a key names, with or without its dashes or its section."""
@@ -201,31 +222,42 @@ class _Pages:
             default = self._defaults[group]
             names = [*preset_names(group, self._folders), *component_names(group)]
             marked = [f"{name}*" if name == default else name for name in names]
-            lines.append(self._hanging(f"  {group:<12}", ", ".join(marked) or "none"))
+            lines.append(self._layout.hanging(f"  {group:<12}", ", ".join(marked) or "none"))
         return ["\n".join(["presets (group=preset; * is the default)", *lines])] if lines else []
 
-    def _syntax(self) -> str:
-        return "\n".join(["syntax", *(self._hanging("  ", note) for note in SYNTAX)])
+    def _syntax(self) -> list[str]:
+        return [f"syntax\n{self._layout.hanging('  ', SYNTAX)}", self._layout.table("other flags", OTHER_FLAGS.items())]
 
-    def _examples(self, most: int | None) -> str:
+
+class PageLayout:
+    """Text for the terminal behind the standard streams."""
+
+    def __init__(self, flag_width: int | None = None) -> None:
+        """``flag_width``: columns for the first column of tables; None: a third of the width."""
+        self._width = min(max(_columns(), NARROWEST), WIDEST)
+        self._flag_width = flag_width or min(self._width // 3, WIDEST_FLAG)
+
+    def examples(self, examples: Iterable[Row]) -> str:
+        """Return purposes and command lines, which may be copied with their line breaks."""
         lines = ["examples"]
-        for purpose, command in self._first.examples[:most]:
+        for purpose, command in examples:
             unbroken = re.sub(r"(--\S+) (?!-)", "\\1\N{NO-BREAK SPACE}", command)  # a flag and its value
             wrapped = textwrap.wrap(unbroken, self._width - 8, break_on_hyphens=False)
-            lines.append(self._hanging("  # ", purpose, "  # "))
+            lines.append(self.hanging("  # ", purpose, "  # "))
             lines.append("  " + " \\\n      ".join(wrapped).replace("\N{NO-BREAK SPACE}", " "))
         return "\n".join(lines)
 
-    def _table(self, title: str, rows: Iterable[Row]) -> str:
-        lines = [self._hanging("", title, "  ")]
+    def table(self, title: str, rows: Iterable[Row]) -> str:
+        """Return a title and a line for each row."""
+        lines = [self.hanging("", title, "  ")]
         for flag, text in list(rows) or [("it has no options", "")]:
             if len(flag) > self._flag_width:  # a separate line keeps the columns aligned
                 lines.append(f"  {flag}")
                 flag = ""
-            lines.append(self._hanging(f"  {flag:<{self._flag_width}}  ", text))
+            lines.append(self.hanging(f"  {flag:<{self._flag_width}}  ", text))
         return "\n".join(lines)
 
-    def _hanging(self, start: str, text: str, following: str | None = None) -> str:
+    def hanging(self, start: str, text: str, following: str | None = None) -> str:
         """Wrap ``text`` after ``start``. Further lines are indented like the first, or begin with ``following``."""
         indent = " " * len(start) if following is None else following
         wrapped = textwrap.wrap(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from hydra import version
@@ -88,7 +87,7 @@ def compose_preset(group: str, name: str, folders: Sequence[Path]) -> dict[str, 
 
 
 class HydraApplication:
-    """A command as Hydra's own functions see it: every option in one tree, which they may print, complete or sweep."""
+    """A command as Hydra's own functions see it: every option in one tree, which they may print or sweep."""
 
     def __init__(self, config_class: type, folders: Sequence[Path], base: Base) -> None:
         _publish(config_class, base, complete=True)
@@ -143,14 +142,6 @@ class HydraApplication:
         with self._one_line():
             self._hydra.show_info(subject, self._primary, [*map(self._written, overrides)])
 
-    def complete(self, overrides: Sequence[str]) -> None:
-        """Install, remove or answer the completion of a shell (``install=bash``)."""
-        with self._one_line(), _no_parser():
-            try:
-                self._hydra.shell_completion(self._primary, list(overrides))
-            except ValueError as error:
-                raise UsageError(f"--shell-completion: {' '.join(str(error).split())}") from None
-
     def _written(self, override: str) -> str:
         """Return an override as Hydra takes it: it adds a name to a mapping only after two plus signs."""
         mappings = [flag.key for flag in options_of(self._config_class) if isinstance(flag.default, dict)]
@@ -159,22 +150,6 @@ class HydraApplication:
 
     def _one_line(self) -> contextlib.AbstractContextManager[None]:
         return one_line(self._config_class, self._folders)
-
-
-@contextlib.contextmanager
-def _no_parser() -> Iterator[None]:
-    """Let Hydra's completion split the words of a line itself, without its argument parser."""
-
-    def split(words: Sequence[str]) -> SimpleNamespace:
-        overrides = [word for word in words if not word.startswith("-")]
-        return SimpleNamespace(overrides=overrides, multirun=not {"-m", "--multirun"}.isdisjoint(words))
-
-    parse = utils.get_args
-    utils.get_args = split  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        utils.get_args = parse
 
 
 def job_overrides() -> tuple[list[str], list[str]]:
@@ -258,7 +233,7 @@ def _temporary_store() -> Iterator[ConfigStore]:
 def _publish(config_class: type, base: Base, *, complete: bool) -> None:
     """Store primary configurations and components where Hydra finds them by name.
 
-    ``complete``: with all options and defaults, which sweeps, completion and ``--cfg all`` need; otherwise without defaults.
+    ``complete``: with all options and defaults, which sweeps and ``--cfg all`` need; otherwise without defaults.
     """
     store, name, groups = ConfigStore.instance(), command_of(config_class), groups_of(config_class)
     for group, role in groups.items():

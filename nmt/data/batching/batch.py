@@ -25,7 +25,7 @@ class Batch:
 
     source: Tensor  # [B, S] ids, eos-terminated, right-padded
     source_lengths: Tensor  # [B] eos included
-    target_in: Tensor  # [B, T] bos y1 ...
+    target_in: Tensor  # [B, T] bos y1 ...; with `started` tokens of languages between them
     target_lengths: Tensor  # [B] eos included
     targets: Tensor  # [M] y1 ... eos of every sentence, flat, in batch order
     source_offsets: Tensor  # [B + 1] where each sentence starts if the source is flattened
@@ -34,6 +34,7 @@ class Batch:
     target_sizes: Ints  # [B]
     sentence_ids: Tensor  # [B] position in the corpus, to restore order
     extras: Mapping[str, Tensor] = field(default_factory=dict)  # optional corpus columns
+    started: int = 0  # tokens before y1 that the model reads but does not predict: `target_lengths` count them
 
     @property
     def num_sentences(self) -> int:
@@ -48,6 +49,26 @@ class Batch:
     def num_tokens(self) -> int:
         """Real target tokens, eos included."""
         return self.targets.size(0)
+
+    @property
+    def starts(self) -> Tensor:
+        """The tokens [B, started] that targets start with."""
+        return self.target_in[:, 1 : 1 + self.started]
+
+    def whole(self) -> Batch:
+        """Return the batch as models read it: all real target positions are targets. Those that are not predicted hold pad."""
+        if not self.started:
+            return self
+        targets = self.targets.new_full((int(self.target_sizes.sum()),), PAD)
+        return replace(self, targets=targets.index_copy(0, self.predicted(), self.targets), started=0)
+
+    def predicted(self) -> Tensor:
+        """Return the numbers [M] of ``targets`` among all real target positions."""
+        sentences, count = self.num_sentences, self.num_tokens
+        skipped = self.started * torch.arange(1, sentences + 1, device=self.targets.device)
+        repeats = self.target_lengths - self.started
+        everyone = torch.arange(count, device=self.targets.device)
+        return everyone + torch.repeat_interleave(skipped, repeats, output_size=count)
 
     def to(self, device: torch.device) -> Batch:
         """Return a batch of the CPU on the device."""
@@ -80,8 +101,10 @@ def collate(
     targets: Sequence[Ids],
     sentence_ids: Sequence[int] | None = None,
     extras: Mapping[str, Tensor] | None = None,
+    started: int = 0,
 ) -> Batch:
-    """Make a batch of sentence pairs, whose sides end in eos."""
+    """Make a batch of sentence pairs, whose sides end in eos. The first ``started`` tokens of each target are read, but not
+    predicted."""
     source, source_lengths = pad(sources)
     shifted, target_lengths = pad([np.concatenate(([BOS], target[:-1])) for target in targets])
     ids = sentence_ids if sentence_ids is not None else range(len(sources))
@@ -90,13 +113,14 @@ def collate(
         source_lengths=source_lengths,
         target_in=shifted,
         target_lengths=target_lengths,
-        targets=torch.from_numpy(np.concatenate([np.asarray(target, dtype=np.int64) for target in targets])),
+        targets=torch.from_numpy(np.concatenate([np.asarray(target[started:], dtype=np.int64) for target in targets])),
         source_offsets=offsets_of(source_lengths),
         target_offsets=offsets_of(target_lengths),
         source_sizes=source_lengths.numpy(),
         target_sizes=target_lengths.numpy(),
         sentence_ids=torch.tensor(list(ids), dtype=torch.int64),
         extras=extras or {},
+        started=started,
     )
 
 

@@ -28,7 +28,7 @@ from nmt.data.corpus.folder import Split
 from nmt.data.corpus.lengths import LazyLengths, Lengths
 from nmt.data.corpus.stored_text import StoredPairs
 from nmt.data.language_pair import LanguagePair
-from nmt.data.language_tags import tagged
+from nmt.data.languages import Direction, tagged
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.tokenizers.randomness import below, drawn
 from nmt.data.tokenizers.sampling import Sampler
@@ -49,10 +49,10 @@ _BOUNDLESS = 2**31
 
 @dataclass(frozen=True, eq=False)
 class CorpusTag:
-    """The size of a corpus, and the language tag of its sources."""
+    """The size of a corpus, and the tokens of languages of its sentences."""
 
     pairs: int
-    tag: Ids  # one id, or none
+    direction: Direction
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Variation:
         self._split, self._pair, self._seed, self._text, self._padded = split, pair, seed, text, padded
         self.augments = chosen(options.augment)
         assert text is not None or not self.augments
-        self._tags = [CorpusTag(len(split), pair.before_sources())] if tags is None else tags
+        self._tags = [CorpusTag(len(split), pair.direction())] if tags is None else tags
         self._ends = [*itertools.accumulate(tag.pairs for tag in self._tags)]
         self._samplers = [
             _sampler(options, tokenizer) if options.sampled_sides in (Sides.both, side) else None
@@ -194,7 +194,8 @@ class Variation:
     def usual(self, sentences: PlannedBatch) -> Pairs:
         """Return unvaried sources and targets."""
         numbers = sentences.numbers.tolist()
-        return [self._split.source(number) for number in numbers], [self._split.target(number) for number in numbers]
+        assert self._split.targets is not None
+        return [self._split.source(number) for number in numbers], [self._split.targets[number] for number in numbers]
 
     def _varied(self, sentences: PlannedBatch, usual: Pairs) -> Pairs:
         return self._sampled(self._changed(sentences, usual), sentences.numbers, sentences.epoch)
@@ -230,9 +231,10 @@ class Variation:
         sources = self._pair.source.encode([source for source, _ in texts])
         targets = self._pair.target.encode([target for _, target in texts])
         for row, source, target in zip(rows, sources, targets):
-            tag = self._tags[bisect.bisect(self._ends, numbers[row])].tag
-            (whole,) = tagged([source], tag)
-            sides[_SOURCE][row], sides[_TARGET][row] = np.append(whole, EOS), np.append(target, EOS)
+            direction = self._tags[bisect.bisect(self._ends, numbers[row])].direction
+            (whole,) = tagged([source], direction.source)
+            sides[_SOURCE][row] = np.append(whole, EOS)
+            sides[_TARGET][row] = np.concatenate([direction.target, target, [EOS]]).astype(np.int64)
         return sides
 
     def _sampled(self, pairs: Pairs, numbers: Ints, epoch: int) -> Pairs:

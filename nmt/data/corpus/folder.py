@@ -29,7 +29,7 @@ from nmt.data.corpus.shard_folders import shard_folders
 from nmt.data.language_pair import LanguagePair
 from nmt.data.text.provenance import changed_text
 from nmt.data.vocabulary import Ids
-from nmt.errors import DataError, did_you_mean
+from nmt.errors import DataError, did_you_mean, quantity
 from nmt.storage.files import MANIFEST, Verify, read_manifest
 from nmt.storage.foreign import corpus_of_fairseq
 
@@ -49,9 +49,13 @@ class Split:
     sources: Rows  # ids of each sentence, eos included
     targets: Rows | None  # None: a source to translate
     alignments: Rows | None = None  # [P, 2] of each pair: aligned source and target positions; None: made without
+    started: int = 0  # tokens of languages at the beginning of each target
 
     def __len__(self) -> int:
         return len(self.sources.lengths)
+
+    def __repr__(self) -> str:
+        return f"<Split {self.name}: {quantity(len(self), 'line' if self.targets is None else 'pair')}>"
 
     @property
     def source_lengths(self) -> Lengths:
@@ -66,9 +70,10 @@ class Split:
         return self.sources[index]
 
     def target(self, index: int) -> Ids:
+        """Return the ids of a target, eos included, without the tokens that all targets start with."""
         if self.targets is None:
             raise DataError(f"split '{self.name}' has no target side: it was made with --only-source")
-        return self.targets[index]
+        return self.targets[index][self.started :]
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,10 @@ class Corpus:
             raise DataError(f"{folder}: the manifest does not list the splits")
         _warn_of_newer_text(folder, manifest.get("text"))
         return cls(folder, LanguagePair.load(folder / "tokenizer"), manifest)
+
+    def __repr__(self) -> str:
+        languages = f"{self.pair.source_lang}-{self.pair.target_lang}"
+        return f"<{type(self).__name__} {self.folder}: {languages}, {', '.join(self.splits)}>"
 
     @property
     def parts(self) -> tuple[Corpus, ...]:
@@ -134,7 +143,7 @@ class Corpus:
         alignments = None
         if self._alignment_files(name):
             alignments = StoredAlignments(self.folder, name, source.lengths, target.lengths)
-        return Split(name, source, target, alignments)
+        return Split(name, source, target, alignments, len(self.pair.direction().target))
 
     def fingerprint(self, split: str) -> str:
         """Return a checksum of a split's ids and alignments and of both vocabularies."""
@@ -151,7 +160,7 @@ class Corpus:
         return tuple(name for name in alignment_files(split) if name in self.manifest["files"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ShardedCorpus(Corpus):
     """The concatenated shards of a corpus."""
 
@@ -161,7 +170,7 @@ class ShardedCorpus(Corpus):
     def of(cls, folder: Path, shards: Sequence[Corpus]) -> ShardedCorpus:
         first = shards[0]
         for shard in shards[1:]:
-            if shard.pair.digest() != first.pair.digest() or shard.pair.tag != first.pair.tag:
+            if shard.pair.digest() != first.pair.digest() or shard.pair.languages != first.pair.languages:
                 raise DataError(
                     f"{shard.folder} and {first.folder} have different vocabularies; prepare one of these shards again"
                 )
@@ -189,7 +198,7 @@ def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) ->
     """Open corpora for one model. Their direction and vocabularies must be the same."""
     corpora = [Corpus.open(Path(folder), verify) for folder in folders]
     for first, second in itertools.combinations(corpora, 2):
-        if second.pair.is_reverse_of(first.pair) and None in (first.pair.tag, second.pair.tag):
+        if second.pair.is_reverse_of(first.pair) and None in (first.pair.languages, second.pair.languages):
             raise DataError(
                 f"{first.folder} goes from {first.pair.source_lang} to {first.pair.target_lang}, {second.folder} in "
                 f"the opposite direction; leave one of them out, or make each with a language tag (--tag)"
@@ -214,6 +223,7 @@ def chain(splits: Sequence[Split]) -> Split:
         sources=ChainedRows([split.sources for split in splits]),
         targets=ChainedRows(targets) if len(targets) == len(splits) else None,
         alignments=ChainedRows(aligned) if len(aligned) == len(splits) else None,
+        started=splits[0].started,
     )
 
 

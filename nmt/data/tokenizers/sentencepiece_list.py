@@ -23,7 +23,7 @@ from nmt.data.tokenizers.imported import ImportedBuilder
 from nmt.data.tokenizers.piece_lists import read_pieces, write_pieces
 from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from nmt.data.tokenizers.sentencepiece_files import damage_named, read_model
-from nmt.data.vocabulary import BOS, EOS, PAD, UNK, Ints, Vocabulary
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
 
 _LANGUAGE = re.compile(r">>.+?<<")  # the target language of OPUS-MT's multilingual models, before the text
 
@@ -34,6 +34,9 @@ class SentencePieceListConfig:
 
     language_tokens: bool = option(
         False, help="Read a known language token such as >>deu<< at the beginning of a line as one token"
+    )
+    hide_others: bool = option(
+        False, help="Omit tokens that the sentencepiece model lacks from text: language tokens of multilingual models"
     )
 
 
@@ -53,6 +56,9 @@ class SentencePieceList(SentencePieceTokenizer):
         self._foreign = frozenset(self.vocabulary.pieces).difference(
             self._pieces
         )  # the model decodes them letter by letter
+        self._hidden = {PAD, BOS, EOS}
+        if config.hide_others:
+            self._hidden.update(map(self.vocabulary.id, self._foreign - {*SPECIALS}))
 
     def encode(self, lines: Sequence[str]) -> list[Ints]:
         require_text(lines)
@@ -94,9 +100,7 @@ class SentencePieceList(SentencePieceTokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         unknown = self._pieces[self._unknown]
         written = [
-            unknown if number == UNK else self.vocabulary.pieces[number]
-            for number in ids
-            if number not in (PAD, BOS, EOS)
+            unknown if number == UNK else self.vocabulary.pieces[number] for number in ids if number not in self._hidden
         ]
         text: str = self._model.decode(written) if written else ""
         if not self._foreign.isdisjoint(written):

@@ -46,6 +46,9 @@ class CTranslate2(Format):
     library = "ctranslate2"
     quantizes = True
 
+    def recognizes(self, folder: Path) -> bool:
+        return (folder / "model.bin").is_file()
+
     def read(self, options: ImportConfig) -> list[PortableModel]:
         return [CTranslate2Folder(Path(path), options).model() for path in split_paths(options.path)]
 

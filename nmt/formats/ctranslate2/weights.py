@@ -20,6 +20,7 @@ from nmt.models.transformer.weights import (
     Activation,
     Array,
     Attention,
+    Buckets,
     Distances,
     LinearWeights,
     PositionsInHeads,
@@ -44,9 +45,17 @@ LAYOUT = FormatLayout(
     embeddings=("encoder.embeddings_0.weight", "decoder.embeddings.weight"),
     output="decoder.projection",
     positions="{side}.position_encodings.encodings",
+    embedding_norm="{side}.layernorm_embedding.*",
 )
 _DISTANCES = ("self_attention.relative_position_keys", "self_attention.relative_position_values")
-ACTIVATIONS = {0: Activation.relu, 2: Activation.swish, 3: Activation.gelu, 6: Activation.sigmoid}
+_BUCKETS = ("self_attention.relative_attention_bias", "self_attention.relative_attention_max_distance")
+ACTIVATIONS = {
+    0: Activation.relu,
+    1: Activation.gelu_tanh,
+    2: Activation.swish,
+    3: Activation.gelu,
+    6: Activation.sigmoid,
+}
 _FORMULA_TOLERANCE, _BFLOAT16_TOLERANCE = 1e-3, 4e-3  # between stored sinusoids and their formula
 _FIRST_ROWS = 16  # enough to tell most formulas apart
 _FIRST_POSITIONS = (0, 1, 2)  # the paper's, tensor2tensor's, fairseq's
@@ -73,7 +82,9 @@ def write_specification(weights: TransformerWeights, longest: int) -> Any:
         ),
         "ffn_glu": first.feed_forward.gate is not None,
         "rms_norm": first.self_norm.bias is None,
+        "layernorm_embedding": weights.source.embedding_norm is not None,
         "relative_position": positions is PositionsInHeads.relative,
+        "relative_attention_bias": isinstance(positions, Buckets),
         "rotary_dim": weights.head_size if positions is PositionsInHeads.rotary else None,
     }
     kinds = (transformer_spec.TransformerEncoderSpec, transformer_spec.TransformerDecoderSpec)
@@ -83,13 +94,17 @@ def write_specification(weights: TransformerWeights, longest: int) -> Any:
         for kind, stack in zip(kinds, stacks)
     )
     spec = transformer_spec.TransformerSpec(encoder, decoder)
-    arrays = dict(LAYOUT.arrays(weights)) | _distance_arrays(weights)
+    arrays: dict[str, Any] = dict(LAYOUT.arrays(weights)) | _distance_arrays(weights)
     for side, stack, embedding in zip(LAYOUT.sides, stacks, LAYOUT.embeddings):
         arrays[embedding] = stack.embedding
         if isinstance(stack.positions, Sinusoids):
             arrays[LAYOUT.positions.format(side=side)] = stack.positions.table(longest)
         elif isinstance(stack.positions, np.ndarray):
             arrays[LAYOUT.positions.format(side=side)] = stack.positions
+        elif isinstance(stack.positions, Buckets):
+            for layer in (LAYOUT.layer_name(side, number) for number in range(len(stack.layers))):
+                arrays[layer + _BUCKETS[0]] = np.ascontiguousarray(stack.positions.table.T)
+                arrays[layer + _BUCKETS[1]] = np.int32(stack.positions.reach)
     arrays[f"{LAYOUT.output}.weight"] = weights.output.weight
     if weights.output.bias is not None:
         arrays[f"{LAYOUT.output}.bias"] = weights.output.bias
@@ -238,10 +253,21 @@ class _CTranslate2Layers(LayoutReader):
             return PositionsInHeads.relative
         if f"{first}self_attention.rotary_dim" in self.settings.numbers:
             return PositionsInHeads.rotary
+        if first + _BUCKETS[0] in self.tensors:
+            return self._buckets(side)
         table = self.tensors.optional(self.layout.positions.format(side=side), None, self.width)
         if table is None:
             return Sinusoids(self.width, SinusoidLayout.halves, Wavelengths.tensor2tensor, offset=1)
         return table if self.width % 2 else self._formula_or_table(table)
+
+    def _buckets(self, side: str) -> Buckets:
+        """Read the biases of a stack; each layer repeats them."""
+        layers = [self.layout.layer_name(side, number) for number in range(self.layer_count(side))]
+        tables = [self.tensors.take(layer + _BUCKETS[0], None, self.heads) for layer in layers]
+        reaches = {self.settings.integer(layer + _BUCKETS[1]) for layer in layers}
+        if len(reaches) > 1 or not all(np.array_equal(table, tables[0]) for table in tables):
+            raise DataError(f"{self.tensors.origin} has other biases of positions in each layer; nmt needs equal ones")
+        return Buckets(tables[0].T, reaches.pop())
 
     def _formula_or_table(self, table: Array) -> Array | Sinusoids:
         tolerance = _BFLOAT16_TOLERANCE if self.file.in_bfloat16 else _FORMULA_TOLERANCE
@@ -295,7 +321,7 @@ class _CTranslate2Layers(LayoutReader):
         number = self.settings.integer(f"{side}.activation")
         if number not in ACTIVATIONS:
             raise DataError(
-                f"{self.tensors.origin} has {side}.activation={number}, an approximation of gelu, or tanh; nmt "
-                f"supports relu, exact gelu, swish and sigmoid"
+                f"{self.tensors.origin} has {side}.activation={number}, gelu by the logistic function, or tanh; nmt "
+                f"supports relu, swish, sigmoid, and gelu by erf or tanh"
             )
         return ACTIVATIONS[number]

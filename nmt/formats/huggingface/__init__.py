@@ -14,6 +14,7 @@ from nmt.formats import ComparedModel, Format, PortableModel, formats
 from nmt.formats.huggingface.folder import HuggingFaceFolder
 from nmt.formats.huggingface.writing import TransformersExport, write_folder
 from nmt.formats.model_card import TEXT, about_length_penalty, cut_by_sentencepiece, example, pieces_for
+from nmt.storage.reading import read_mapping
 from nmt.storage.run_folder import split_paths
 
 _OF_TEXT = """With transformers and sentencepiece (`pip install torch transformers sentencepiece`):
@@ -52,6 +53,10 @@ class HuggingFace(Format):
     name = "huggingface"
     has_tokenizers = True
     library = "transformers"
+
+    def recognizes(self, folder: Path) -> bool:
+        path = folder / "config.json"
+        return path.is_file() and "model_type" in read_mapping(path)
 
     def read(self, options: ImportConfig) -> list[PortableModel]:
         return [HuggingFaceFolder(Path(path), options).model() for path in split_paths(options.path)]

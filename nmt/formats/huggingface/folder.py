@@ -18,22 +18,20 @@ from nmt.data.tokenizers.sentencepiece_list import is_language_token
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS
 from nmt.errors import DataError, MissingInputError, shown, unquoted
 from nmt.formats import PortableModel
+from nmt.formats.huggingface.multilingual import MULTILINGUAL, MultilingualTokenizer
+from nmt.formats.huggingface.tensor_files import stored_tensors
 from nmt.formats.huggingface.weights import ACTIVATIONS, NORM_FIRST, read_weights
 from nmt.formats.stored_options import count_of, dropouts_of, number_of, require_same_sides
-from nmt.formats.tensors import Tensors, arrays_by_name
+from nmt.formats.tensors import Tensors
 from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order, require_vocabulary_sizes
-from nmt.search.config import WIDEST_BEAM, LengthPenalty
+from nmt.search.config import MOST_PIECES, WIDEST_BEAM, LengthPenalty, StopRule
 from nmt.storage.reading import read_file, read_json, read_mapping
-from nmt.storage.tensor_file import mapped_tensors
-from nmt.storage.torch_file import read_torch_file
 
 _BEAM, _HIGHEST_PENALTY = 5, 10.0
 # Why similar models cannot be imported.
 _MISSING = {
-    "m2m_100": "its sentences begin with language tokens, which nmt does not support",
-    "nllb-moe": "its sentences begin with language tokens, which nmt does not support",
-    "mbart": "it normalizes its embeddings, which nmt does not support",
-    "bart": "it normalizes its embeddings, which nmt does not support",
+    "nllb-moe": "it has layers of experts, which nmt cannot import; NLLB's dense models can be imported",
+    "bart": "it cuts text into bytes, which nmt does not support",
     "t5": "it has another kind of relative positions than nmt supports",
 }
 
@@ -52,15 +50,22 @@ class HuggingFaceFolder:
             what = _MISSING.get(kind, f"nmt reads only {', '.join(NORM_FIRST)}")
             raise DataError(f"{self.path} is a model of the type {unquoted(kind)}: {what}")
         _require(config, self.path)
-        symbols = self._symbols(kind, config)
+        multilingual = MultilingualTokenizer.read(self.path, config) if kind in MULTILINGUAL else None
+        symbols = [multilingual.symbols] if multilingual else self._symbols(kind, config)
         specials = [self._specials(kind, config, some) for some in symbols]
         orders = [VocabularyOrder.of(some, own, str(self.path)) for some, own in zip(symbols, specials)]
-        tensors = Tensors(self._tensors(), str(self.path))
+        tensors = Tensors(stored_tensors(self.path), str(self.path))
         weights = read_weights(tensors, config, _start_of(config, specials[-1]))
-        require_vocabulary_sizes(weights, (orders[0], orders[-1]), str(self.path))
-        pair = self._pair(kind, config, orders)
         source, target = orders[0], orders[-1]
-        return PortableModel(in_our_order(weights, source, target), pair, dropouts_of(config), self._search(config))
+        search = self._generation(config)
+        if multilingual:
+            multilingual.require_rows(len(weights.source.embedding))
+            pair = multilingual.pair(source.pieces, self.options, search.get("forced_bos_token_id"))
+        else:
+            require_vocabulary_sizes(weights, (source, target), str(self.path))
+            pair = self._pair(kind, config, orders)
+        options = _search(search) | (_limits(search) if multilingual else {})
+        return PortableModel(in_our_order(weights, source, target), pair, dropouts_of(config), options)
 
     def _symbols(self, kind: str, config: Mapping[str, Any]) -> list[list[str]]:
         """Return the vocabularies of source and target; one list if they are shared."""
@@ -86,21 +91,14 @@ class HuggingFaceFolder:
         bos = places.get("<s>") if start in (None, pad, eos) else start
         return [pad, places.get("<unk>"), bos, eos]
 
-    def _tensors(self) -> dict[str, Any]:
-        if (self.path / "model.safetensors").is_file():
-            return dict(mapped_tensors(self.path / "model.safetensors"))
-        if (self.path / "pytorch_model.bin").is_file():
-            state = read_torch_file(self.path / "pytorch_model.bin")
-            if isinstance(state, dict):
-                return arrays_by_name(state, str(self.path / "pytorch_model.bin"))
-        raise MissingInputError(f"{self.path} holds neither model.safetensors nor pytorch_model.bin")
-
     def _pair(self, kind: str, config: Mapping[str, Any], orders: Sequence[VocabularyOrder]) -> LanguagePair:
         languages = [self.options.source_lang, self.options.target_lang]
-        if kind == "fsmt":
-            own = config.get("langs")
-            own = own if isinstance(own, list) and len(own) == 2 else ["", ""]
-            languages = [language or str(stored) for language, stored in zip(languages, own)]
+        own = config.get("langs")  # of FSMT, and of nmt-export
+        if not isinstance(own, list) or len(own) != 2:
+            path = self.path / "tokenizer_config.json"  # of OPUS-MT
+            stored = read_mapping(path) if path.is_file() else {}
+            own = [stored.get(f"{side}_lang") or "" for side in ("source", "target")]
+        languages = [language or str(known) for language, known in zip(languages, own)]
         require_languages(*languages)
         source = self._tokenizer(kind, "source", orders[0], languages[0])
         target = self._tokenizer(kind, "target", orders[-1], languages[1])
@@ -118,16 +116,26 @@ class HuggingFaceFolder:
             return WordTokenizer(WordsConfig(), order.pieces)
         return sentencepiece_of(model, order.pieces, language_tokens=any(map(is_language_token, order.pieces)))
 
-    def _search(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the search options that ``generate`` uses by default."""
+    def _generation(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that ``generate`` uses by default."""
         path = self.path / "generation_config.json"
         more = read_json(path) if path.is_file() else {}
-        used = dict(config) | (more if isinstance(more, dict) else {})
-        return {
-            "beam_size": round(number_of(used, "num_beams", default=0, highest=WIDEST_BEAM)) or _BEAM,
-            "length_penalty": LengthPenalty.power,
-            "lenpen": number_of(used, "length_penalty", default=1.0, highest=_HIGHEST_PENALTY),
-        }
+        return dict(config) | (more if isinstance(more, dict) else {})
+
+
+def _search(generation: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "beam_size": round(number_of(generation, "num_beams", default=0, highest=WIDEST_BEAM)) or _BEAM,
+        "length_penalty": LengthPenalty.power,
+        "lenpen": number_of(generation, "length_penalty", default=1.0, highest=_HIGHEST_PENALTY),
+    }
+
+
+def _limits(generation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that end a search. The limit there includes eos and the two tokens before the text."""
+    longest = number_of(generation, "max_length", default=0, highest=MOST_PIECES) - 3
+    limit = {"max_len_a": 0.0, "max_len_b": longest} if longest >= 1 else {}
+    return limit | ({"stop": StopRule.bound} if generation.get("early_stopping") == "never" else {})
 
 
 def _require(config: Mapping[str, Any], path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tensors of Hugging Face's Marian, Pegasus and FSMT: fairseq's names in a model, by which models are read and written."""
+"""Tensors of Hugging Face's models: fairseq's names in a model, by which models are read and written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from nmt.errors import DataError
 from nmt.formats.fairseq import EPSILON
 from nmt.formats.fairseq import LAYOUT as FAIRSEQ_LAYOUT
-from nmt.formats.layout import LayoutReader, require_whole_heads, same_if_equal
+from nmt.formats.layout import LayoutReader, Positions, require_whole_heads, same_if_equal
 from nmt.formats.residual_stream import ORIGINAL_LAYOUT, interleaved, map_named_arrays, without_zero_biases
 from nmt.formats.tensors import Tensors
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
@@ -25,12 +25,17 @@ LAYOUT = replace(
     embeddings=("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
     output="lm_head",
     positions="model.{side}.embed_positions.weight",
+    embedding_norm="model.{side}.layernorm_embedding.*",
 )
 _SHARED = "model.shared.weight"  # the embedding of both sides
 _OUTPUTS = (f"{LAYOUT.output}.weight", "model.decoder.output_projection.weight")  # FSMT's name is the second
 _OUTPUT_BIAS = "final_logits_bias"  # [1, V]
-_FIRST_POSITION_OF_FSMT = 2
-NORM_FIRST = {"marian": False, "pegasus": True, "fsmt": False}
+_FIRST_POSITION = 2  # of fairseq
+_SINUSOIDS_OF_FAIRSEQ = ("fsmt", "m2m_100")
+_LEARNED = ("mbart",)  # the other kinds may lack a table, because they have a formula
+# Copies of the formula in files of older versions.
+_UNUSED = ("model.encoder.embed_positions.weights", "model.decoder.embed_positions.weights")
+NORM_FIRST = {"marian": False, "pegasus": True, "fsmt": False, "m2m_100": True, "mbart": True}
 ACTIVATIONS = {"relu": Activation.relu, "gelu": Activation.gelu, "swish": Activation.swish, "silu": Activation.swish}
 
 
@@ -65,6 +70,8 @@ def read_weights(tensors: Tensors, config: Mapping[str, Any], start: int) -> Tra
     bias = None if bias is None or not bias.any() else bias.reshape(-1)
     stacks = _stack("encoder", source, reader, config), _stack("decoder", target, reader, config)
     weights = without_zero_biases(TransformerWeights(*stacks, LinearWeights(output, bias), heads, start))
+    for name in _UNUSED:
+        tensors.optional(name, None, width)
     tensors.require_all_read()
     if config.get(ORIGINAL_LAYOUT) != SinusoidLayout.interleaved.value:
         return weights
@@ -84,8 +91,12 @@ def _embedding(tensors: Tensors, name: str, shared: Array | None, width: int) ->
 def _stack(side: str, embedding: Array, reader: LayoutReader, config: Mapping[str, Any]) -> StackWeights:
     kind, width = config["model_type"], reader.width
     formula = Sinusoids(width, SinusoidLayout.halves)
-    if kind == "fsmt":
-        formula = replace(formula, wavelengths=Wavelengths.tensor2tensor, offset=_FIRST_POSITION_OF_FSMT)
+    if kind in _SINUSOIDS_OF_FAIRSEQ:
+        formula = replace(formula, wavelengths=Wavelengths.tensor2tensor, offset=_FIRST_POSITION)
     scale = math.sqrt(width) if config.get("scale_embedding") else 1.0
-    positions, count = reader.positions(side, formula), config[f"{side}_layers"]
+    count = config[f"{side}_layers"]
+    if kind in _LEARNED:
+        positions: Positions = reader.tensors.take(LAYOUT.positions.format(side=side), None, width)[_FIRST_POSITION:]
+    else:
+        positions = reader.positions(side, formula)
     return reader.stack(side, embedding, scale, positions, norm_first=NORM_FIRST[kind], count=count)

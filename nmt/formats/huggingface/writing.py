@@ -59,6 +59,11 @@ def _require(weights: TransformerWeights) -> None:
             "ctranslate2",
         ),
         (
+            weights.source.embedding_norm is not None,
+            f"{family} have no norm of the embeddings, but the model has one (model.embedding_norm); export it to "
+            "ctranslate2",
+        ),
+        (
             weights.source.norm_first is not weights.target.norm_first,
             f"{family} have one order of norms for encoder and decoder, but the model has two",
         ),
@@ -68,7 +73,7 @@ def _require(weights: TransformerWeights) -> None:
         ),
         (
             first.feed_forward.gate is not None or first.feed_forward.activation not in _ACTIVATIONS,
-            f"{family} have feed-forward networks without gates, but the model has gates",
+            f"{family} have feed-forward networks with relu, gelu or swish and without gates, but the model has others",
         ),
         (
             unusual_head_size(weights) is not None,
@@ -98,6 +103,7 @@ def _configuration(model: PortableModel, longest: int) -> dict[str, Any]:
         "max_position_embeddings": longest,
         "tie_word_embeddings": weights.target.embedding is weights.output.weight,
         "is_encoder_decoder": True,
+        "langs": [pair.source_lang, pair.target_lang],  # as in FSMT; transformers ignores it
         "pad_token_id": PAD,
         "bos_token_id": BOS,
         "eos_token_id": EOS,

@@ -28,9 +28,11 @@ from nmt.models.transformer.mask import FlatMask, Mask, Segments, WeightRecord, 
 
 
 class Attend(nn.Module, ABC):
-    """softmax(scores) V inside the heads.
+    """softmax(scores) V inside the heads, without projections; self-attention and cross-attention contain one.
 
-    A subclass defines ``scores``, and ``mix`` if it does not return weights @ values. Training and decoding call both.
+    A subclass defines ``scores``, and ``mix`` if it does not return weights @ values. Training and decoding call both, so a
+    formula is written once. ``forward`` adds the mask to the scores: ``scores`` need not mask anything. In a decoding step,
+    T is the beam width K and S counts the cached positions of all K hypotheses; ``mask.positions`` has their positions.
     """
 
     flat = False  # whether it supports batches without padding (``FlatMask``) in its current mode
@@ -108,7 +110,10 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 class SelfAttention(SourceAttention):
-    """Self-attention; one matrix projects to queries, keys and values."""
+    """Self-attention of the encoder; one matrix projects to queries, keys and values, and ``attend`` combines them.
+
+    The decoder's is its subclass ``CausalSelfAttention``, which adds the causal mask and the key-value cache.
+    """
 
     def __init__(self, sizes: HeadSizes, bias: bool, attend: Attend, rotation: nn.Module | None = None) -> None:
         """``rotation`` rotates queries and keys by their positions."""

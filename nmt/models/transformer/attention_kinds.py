@@ -1,10 +1,11 @@
-"""Additive attention, and positions inside self-attention: relative, rotary and ALiBi.
+"""Additive attention, and positions inside self-attention: relative, rotary, ALiBi and buckets.
 
 Shapes: B sentences, K beam, H heads, T queries, S keys, R distinct distances.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from nmt.layers.embeddings import SinusoidalPositions
 from nmt.models.transformer.attention import Attend
-from nmt.models.transformer.config import HeadSizes
+from nmt.models.transformer.config import HeadSizes, TransformerConfig
 from nmt.models.transformer.mask import Mask, QueryKeyPositions, WeightRecord
 
 CHUNK = 2**20  # elements of tanh(q + k) in memory at a time
@@ -186,3 +187,54 @@ def slopes(num_heads: int) -> list[float]:
     series = [2.0 ** (-8 * head / power) for head in range(1, power + 1)]
     between = [2.0 ** (-4 * head / power) for head in range(1, 2 * (num_heads - power), 2)]
     return series + between
+
+
+class NoBiases(nn.Module):
+    """No biases of the mask."""
+
+    flat = True
+
+    def forward(self, mask: Mask) -> Mask:
+        return mask
+
+
+class BucketBiases(nn.Module):
+    """Learned biases of the scores, one for each head and bucket of distances j - i: Raffel et al. 2020, arXiv:1910.10683,
+    section 2.1.
+
+    They are added to the mask once, and serve all layers of a stack.
+    """
+
+    flat = False  # whether it supports batches without padding
+    not_maps = ("weight",)
+
+    def __init__(self, config: TransformerConfig, ahead: bool) -> None:
+        """``ahead``: keys may follow the query."""
+        super().__init__()
+        self.reach = config.bucket_distance
+        self.weight = nn.Parameter(torch.empty(config.num_heads, config.position_buckets))
+        nn.init.normal_(self.weight, std=config.d_model**-0.5)
+        distances = torch.arange(-self.reach, self.reach + 1)
+        self.register_buffer("buckets", buckets(distances, config, ahead), persistent=False)
+        self.buckets: Tensor
+
+    def forward(self, mask: Mask) -> Mask:
+        """Add the biases [H, T, S]; in a step [B, H, K, S]."""
+        assert mask.positions is not None, "buckets are for self-attention"
+        distances = mask.positions.keys[..., None, :] - mask.positions.queries[..., :, None]
+        rows = self.buckets[distances.clamp(-self.reach, self.reach) + self.reach]
+        bias = self.weight[:, rows].movedim(0, -3)  # [H, T, S] or [H, B, K, S] -> [H, T, S] or [B, H, K, S]
+        return Mask(bias if mask.bias is None else mask.bias + bias, mask.positions)
+
+
+def buckets(distances: Tensor, config: TransformerConfig, ahead: bool) -> Tensor:
+    """Return the bucket of each distance.
+
+    Half of the buckets hold one distance each. The others grow by a constant factor up to ``bucket_distance``, from which
+    all distances share the last one. If keys may follow the query, each direction has half of all buckets.
+    """
+    count = config.position_buckets // 2 if ahead else config.position_buckets
+    single, far = count // 2, distances.abs() if ahead else (-distances).clamp(min=0)
+    ratio = torch.log(far.clamp(min=1).float() / single) / math.log(config.bucket_distance / single)  # float32, as T5
+    shared = (single + (ratio * (count - single)).long()).clamp(max=count - 1)
+    return torch.where(far < single, far, shared) + (distances > 0) * (count if ahead else 0)

@@ -10,7 +10,6 @@ from typing import TypeVar
 from nmt.config.checks import Refusals, refuse, require_not_negative, require_positive
 from nmt.config.option import flag, option
 from nmt.data.vocabulary import BOS, EOS, PAD
-from nmt.errors import UsageError
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models import models
 from nmt.models.config import at_most, check_sizes, share_all_option
@@ -42,6 +41,7 @@ class PositionKind(Enum):
     relative = "relative"  # inside self-attention: Shaw et al. 2018
     rotary = "rotary"  # inside self-attention: Su et al. 2021
     alibi = "alibi"  # inside self-attention: Press et al. 2022
+    buckets = "buckets"  # inside self-attention: Raffel et al. 2020 (T5)
 
     @property
     def is_inside_attention(self) -> bool:
@@ -80,6 +80,8 @@ class FeedForwardKind(Enum):
     glu = "glu"  # gated: Shazeer 2020
     geglu = "geglu"
     swiglu = "swiglu"
+    gelu_tanh = "gelu_tanh"  # gelu, approximated by tanh
+    geglu_tanh = "geglu_tanh"  # T5 1.1
 
 
 class StartSymbol(Enum):
@@ -127,7 +129,8 @@ class TransformerConfig:
     attention_dropout: float = flag(0.0, help="Dropout of the attention weights")
     activation_dropout: float = flag(0.0, help="Dropout inside the feed-forward networks")
     positions: PositionKind = option(
-        PositionKind.sinusoidal, help="Positions: sinusoidal or learned (both added), relative, rotary or alibi"
+        PositionKind.sinusoidal,
+        help="Positions: sinusoidal or learned (both added), relative, rotary, alibi or buckets (T5)",
     )
     max_positions: int = option(1024, help="Maximum sentence length in tokens, for learned positions")
     sinusoid_layout: SinusoidLayout = option(
@@ -144,6 +147,9 @@ class TransformerConfig:
         True, help="Share one matrix between target and output", flag="--share-decoder-input-output-embed"
     )
     embedding_scale: bool = option(True, help="Multiply embeddings by sqrt(d_model), as in the paper")
+    embedding_norm: bool = option(
+        False, help="Normalize the sum of embedding and position, as mBART does (the paper does not)"
+    )
     output_bias: bool = option(False, help="Add a bias for each token in the output layer (the paper has none)")
     start_symbol: StartSymbol = option(
         StartSymbol.bos, help="First input token of the decoder: bos, eos (as fairseq) or pad (as Marian)"
@@ -157,10 +163,13 @@ class TransformerConfig:
         None, help="Constant added to the variance in norms; null: 1e-5 for layer_norm, 1e-6 for rms_norm"
     )
     feed_forward: FeedForwardKind = option(
-        FeedForwardKind.relu, help="Feed-forward networks: relu (the paper), gelu, swish, glu, geglu or swiglu"
+        FeedForwardKind.relu,
+        help="Feed-forward networks: relu (the paper), gelu, swish, glu, geglu, swiglu, gelu_tanh or geglu_tanh (T5 1.1)",
     )
     attention_score: ScoreKind = option(ScoreKind.scaled_dot, help="Attention: scaled_dot (the paper), dot or additive")
     relative_distance: int = option(16, help="Maximum relative position; larger distances are clipped to it")
+    position_buckets: int = option(32, help="Number of buckets of distances, for model.positions=buckets")
+    bucket_distance: int = option(128, help="Distance in tokens from which all keys share the last bucket")
     encoder_neighbourhood: int | None = option(
         None, help="Number of positions on each side that the encoder's self-attention covers; null: all"
     )
@@ -186,6 +195,7 @@ class TransformerConfig:
         score = f"model.attention_score={self.attention_score.name}"
         sinusoidal, learned = self.positions is PositionKind.sinusoidal, self.positions is PositionKind.learned
         rotary, relative = self.positions is PositionKind.rotary, self.positions is PositionKind.relative
+        buckets = self.positions is PositionKind.buckets
         universal, attends = self.layers is LayerKind.universal, self.decoder is DecoderKind.self_attention
         yield (
             self.d_model % self.num_heads and None in (self.d_k, self.d_v),
@@ -226,6 +236,17 @@ class TransformerConfig:
             f"model.decoder_neighbourhood={self.decoder_neighbourhood} and {decoder}: the option restricts "
             f"self-attention, but this decoder has none; leave model.decoder_neighbourhood out",
         )
+        local = next(other_than({"encoder_neighbourhood": (None,), "decoder_neighbourhood": (None,)}, self), None)
+        yield (
+            buckets and local,
+            f"{positions} and {local}: attention to neighborhoods does not support buckets; use model.positions=alibi or "
+            f"relative, or leave the neighborhood out",
+        )
+        yield (
+            buckets and not 4 <= self.position_buckets < 2 * self.bucket_distance,
+            f"{positions}, position_buckets={self.position_buckets} and bucket_distance={self.bucket_distance}: the number of "
+            f"buckets must be at least 4 and less than twice the distance; set model.position_buckets",
+        )
         changed = next(other_than(_OF_SINUSOIDS, self), None)
         yield (
             changed and not sinusoidal,
@@ -260,19 +281,14 @@ class TransformerConfig:
             small |= at_most(self, max_positions=64)
         if self.positions is PositionKind.relative:
             small |= at_most(self, relative_distance=3)
+        if self.positions is PositionKind.buckets:
+            small |= at_most(self, position_buckets=8, bucket_distance=6)
         small |= at_most(self, encoder_neighbourhood=2, decoder_neighbourhood=3)
         return replace(self, **small, d_model=16, d_ff=24, d_k=self.d_k and 6, d_v=self.d_v and 7)
 
     def head_sizes(self) -> HeadSizes:
         even = self.d_model // self.num_heads
         return HeadSizes(self.d_model, self.num_heads, self.d_k or even, self.d_v or even)
-
-
-class ConvolutionKind(Enum):
-    """The source of the kernels."""
-
-    lightweight = "lightweight"  # learned: Wu et al. 2019, section 3
-    dynamic = "dynamic"  # predicted from each position: section 4
 
 
 def other_than(plain: Mapping[str, tuple[object, ...]], config: object) -> Iterator[str]:
@@ -304,62 +320,6 @@ WITHOUT_SELF_ATTENTION = {
     "encoder_neighbourhood": (None,),
     "decoder_neighbourhood": (None,),
 }
-
-
-@models.declare("lightconv", "lightconv")
-@dataclass
-class LightConvConfig(TransformerConfig):
-    """A Transformer with convolutions instead of self-attention; the defaults are the paper's base sizes."""
-
-    encoder_layers: int = flag(7, help="Number of encoder layers")
-    convolution: ConvolutionKind = option(
-        ConvolutionKind.lightweight,
-        help="Convolution: lightweight (learned kernels) or dynamic (kernels predicted from each position)",
-    )
-    encoder_kernels: list[int] = option(
-        [3, 7, 15, 31], help="Odd kernel widths of the encoder layers; the last one repeats"
-    )
-    decoder_kernels: list[int] = option(
-        [3, 7, 15, 31], help="Kernel widths of the decoder layers; the last one repeats"
-    )
-    weight_dropout: float = flag(0.0, help="Dropout of the normalized kernel weights")
-    gated: bool = option(True, help="Use a gated linear unit before each convolution")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(self, LightConvConfig)
-        for name in ("encoder_kernels", "decoder_kernels"):
-            kernels = getattr(self, name)
-            if not kernels:
-                raise UsageError(f"model.{name} is empty; give at least one width, such as 3")
-            require_positive("model", **{name: min(kernels)})
-        for kernel in self.encoder_kernels:
-            if kernel % 2 == 0:
-                raise UsageError(
-                    f"model.encoder_kernels has {kernel}, but encoder kernels are centered; use odd widths"
-                )
-        if self.d_model % self.num_heads:
-            raise UsageError(
-                f"d_model={self.d_model} is not divisible by num_heads={self.num_heads}, the number of kernels of a "
-                f"layer; change one of them"
-            )
-        for chosen in other_than(WITHOUT_SELF_ATTENTION, self):
-            raise UsageError(
-                f"{chosen} configures self-attention, which convolutions replace in this model; remove it, or use "
-                f"model=transformer"
-            )
-
-    def shrink(self) -> LightConvConfig:
-        """Return the same structure in small sizes, for tests."""
-        return replace(super().shrink(), encoder_kernels=[3, 5], decoder_kernels=[3, 4])
-
-    def encoder_widths(self) -> list[int]:
-        """The kernel width of each encoder layer."""
-        return (self.encoder_kernels + self.encoder_kernels[-1:] * self.encoder_layers)[: self.encoder_layers]
-
-    def decoder_widths(self) -> list[int]:
-        """The kernel width of each decoder layer."""
-        return (self.decoder_kernels + self.decoder_kernels[-1:] * self.decoder_layers)[: self.decoder_layers]
 
 
 @models.declare("transformer_moe", "transformer_moe")

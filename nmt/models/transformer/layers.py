@@ -32,7 +32,10 @@ Sublayer = Callable[[Tensor], Tensor]
 
 
 class Residual(nn.Module, ABC):
-    """The residual connection and norm around a sublayer that keeps the shape [..., D]."""
+    """The residual connection and norm around a sublayer that keeps the shape [..., D]; each sublayer has its own.
+
+    Training calls it with all positions, decoding with one, so it must treat positions separately.
+    """
 
     def __init__(self, norm: nn.Module, dropout: float) -> None:
         super().__init__()
@@ -40,7 +43,8 @@ class Residual(nn.Module, ABC):
         self.dropout = Dropout(dropout)
 
     @abstractmethod
-    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor: ...
+    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
+        """[..., D] -> [..., D]; call ``sublayer`` exactly once: in decoding, it also writes the key-value cache."""
 
 
 class PostNorm(Residual):
@@ -114,7 +118,9 @@ class Record:
 
 @dataclass(frozen=True)
 class LayerParts:
-    """Functions that build the parts of a layer."""
+    """Functions without arguments that build the parts of a layer; each layer calls them once, the residuals for each
+    sublayer. ``layer_parts`` of parts.py returns those of the options.
+    """
 
     source_attention: Callable[[], SourceAttention]
     target_attention: Callable[[], Autoregression]

@@ -19,8 +19,8 @@ from nmt.layers.linear import Linear, with_few_kernels
 from nmt.models import models
 from nmt.models.transformer.attention import merge_heads, split_heads
 from nmt.models.transformer.autoregression import Autoregression, LayerCache, SourceAttention
-from nmt.models.transformer.config import ConvolutionKind, LightConvConfig
 from nmt.models.transformer.layers import DecoderLayer, EncoderLayer
+from nmt.models.transformer.lightconv_config import ConvolutionKind, LightConvConfig
 from nmt.models.transformer.mask import Mask, WeightRecord
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer

@@ -28,6 +28,7 @@ from nmt.models.transformer.weights import (
     Activation,
     Array,
     Attention,
+    Buckets,
     Distances,
     FeedForwardWeights,
     LayerWeights,
@@ -40,6 +41,7 @@ from nmt.models.transformer.weights import (
     arrays_of,
     map_arrays,
 )
+from nmt.storage.arrays import release
 from nmt.storage.tensor_file import form_of, forms_of, require_forms
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ FEED_FORWARDS = {
     FeedForwardKind.glu: (Activation.sigmoid, True),
     FeedForwardKind.geglu: (Activation.gelu, True),
     FeedForwardKind.swiglu: (Activation.swish, True),
+    FeedForwardKind.gelu_tanh: (Activation.gelu_tanh, False),
+    FeedForwardKind.geglu_tanh: (Activation.gelu_tanh, True),
 }
 
 
@@ -73,6 +77,10 @@ class ParameterRows:
 
     def of(self, parameter: Array) -> Array:
         return parameter if self.end is None else parameter[self.begin : self.end]
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        return self.shape if self.end is None else (self.end - self.begin, *self.shape[1:])
 
 
 def undescribed(config: object) -> str | None:
@@ -99,25 +107,48 @@ def describe(
     return map_arrays(lambda rows: rows.of(stored[rows.name]), layout, ParameterRows)
 
 
-def parameters(config: TransformerConfig, sizes: VocabularySizes, weights: TransformerWeights) -> dict[str, Array]:
+class Parameters(Mapping[str, Array]):
+    """The parameters of a described model. Each is made when it is read, so that a large model needs little memory."""
+
+    def __init__(self) -> None:
+        self.shapes = dict[str, tuple[int, ...]]()
+        self.sources = dict[str, list[tuple[str, ParameterRows, Array]]]()  # path in the description, rows, original
+
+    def __getitem__(self, name: str) -> Array:
+        """Return a new array in float32. Rows without an original are zero."""
+        whole = np.zeros(self.shapes[name], dtype=np.float32)
+        for rows, original in {(rows, id(array)): (rows, array) for _, rows, array in self.sources[name]}.values():
+            rows.of(whole)[...] = original
+            release(original)
+        return whole
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+
+def parameters(config: TransformerConfig, sizes: VocabularySizes, weights: TransformerWeights) -> Parameters:
     """Return the parameters of a described model, by name. Missing biases are zero."""
     layout = _layout(config, sizes)
-    arrays, state = dict(arrays_of(weights)), dict[str, Array]()
+    arrays, found = dict(arrays_of(weights)), Parameters()
     for path, rows in arrays_of(layout, ParameterRows):
-        whole = state.setdefault(rows.name, np.zeros(rows.shape, dtype=np.float32))
+        found.shapes[rows.name] = rows.shape
+        sources = found.sources.setdefault(rows.name, [])
         array = arrays.pop(path, None)
         if array is None and path.endswith(".bias"):
             continue
         if array is None:
             raise DataError(f"the model has no {path}; all layers need the parameters of the first layer")
-        if array.shape != rows.of(whole).shape:
-            raise DataError(f"{path} of the model has shape {array.shape}, not {rows.of(whole).shape}")
-        rows.of(whole)[...] = array
+        if array.shape != rows.own_shape:
+            raise DataError(f"{path} of the model has shape {array.shape}, not {rows.own_shape}")
+        sources.append((path, rows, array))
     if arrays:
         raise DataError(
             f"the model has {next(iter(arrays))}, which is not supported together with its other parameters"
         )
-    return state
+    return found
 
 
 def _layout(config: TransformerConfig, sizes: VocabularySizes) -> TransformerWeights:
@@ -152,21 +183,26 @@ class _Layout:
         )
 
     def _stack(self, name: str, input_name: str, embedding: Any, count: int, order: NormOrder) -> StackWeights:
-        config, positions = self.config, IN_HEADS.get(self.config.positions)
+        config = self.config
         layers = tuple(self._layer(f"{name}.layers.{number}", name == "decoder") for number in range(count))
         return StackWeights(
             embedding,
             math.sqrt(config.d_model) if config.embedding_scale else 1.0,
-            positions or self._positions(input_name),
+            IN_HEADS.get(config.positions) or self._positions(name, input_name),
             layers,
             self._norm(f"{name}.norm") if order is NormOrder.pre else None,
             order is NormOrder.pre,
+            self._norm(f"{input_name}.norm") if config.embedding_norm else None,
         )
 
-    def _positions(self, input_name: str) -> Any:
-        if self.config.positions is PositionKind.learned:
-            return self._parameter(f"{input_name}.positions.weight", self.config.max_positions, self.config.d_model)
-        return self.config.sinusoids()
+    def _positions(self, name: str, input_name: str) -> Any:
+        config = self.config
+        if config.positions is PositionKind.learned:
+            return self._parameter(f"{input_name}.positions.weight", config.max_positions, config.d_model)
+        if config.positions is PositionKind.buckets:
+            table = self._parameter(f"{name}.biases.weight", config.num_heads, config.position_buckets)
+            return Buckets(table, config.bucket_distance)
+        return config.sinusoids()
 
     def _layer(self, name: str, is_decoder: bool) -> LayerWeights:
         return LayerWeights(
@@ -253,8 +289,8 @@ def configuration(weights: TransformerWeights, sizes: VocabularySizes) -> Transf
     positions = source.positions
     kind = next((kind for kind, in_heads in IN_HEADS.items() if in_heads is positions), PositionKind.learned)
     formula = positions if isinstance(positions, Sinusoids) else Sinusoids(weights.width)
-    if isinstance(positions, Sinusoids):
-        kind = PositionKind.sinusoidal
+    if isinstance(positions, (Sinusoids, Buckets)):
+        kind = PositionKind.sinusoidal if isinstance(positions, Sinusoids) else PositionKind.buckets
     activation = first.feed_forward.activation, first.feed_forward.gate is not None
     feed_forward = next((kind for kind, form in FEED_FORWARDS.items() if form == activation), None)
     if feed_forward is None:
@@ -277,7 +313,7 @@ def configuration(weights: TransformerWeights, sizes: VocabularySizes) -> Transf
         d_k=_unless_even(weights, weights.head_size),
         d_v=_unless_even(weights, len(first.attention.value.weight) // weights.num_heads),
         positions=kind,
-        max_positions=1024 if isinstance(positions, (Sinusoids, PositionsInHeads)) else len(positions),
+        max_positions=len(positions) if isinstance(positions, np.ndarray) else 1024,
         sinusoid_layout=formula.layout,
         sinusoid_wavelengths=formula.wavelengths,
         sinusoid_base=formula.base,
@@ -285,6 +321,7 @@ def configuration(weights: TransformerWeights, sizes: VocabularySizes) -> Transf
         share_all_embeddings=None if all_shared and sizes.shared else False,
         share_decoder_embeddings=target.embedding is weights.output.weight,
         embedding_scale=source.scale != 1.0,
+        embedding_norm=source.embedding_norm is not None,
         output_bias=weights.output.bias is not None,
         start_symbol=next(symbol for symbol, number in START_IDS.items() if number == weights.start),
         decoder=DecoderKind.ssru if weights.is_recurrent else DecoderKind.self_attention,
@@ -295,6 +332,8 @@ def configuration(weights: TransformerWeights, sizes: VocabularySizes) -> Transf
         feed_forward=feed_forward,
         attention_bias=any(bias is not None for bias in biases),
         attention_score=ScoreKind.dot if first.attention.scale == 1.0 else ScoreKind.scaled_dot,
+        position_buckets=positions.table.shape[1] if isinstance(positions, Buckets) else 32,
+        bucket_distance=positions.reach if isinstance(positions, Buckets) else 128,
         relative_distance=16 if distances is None else distances.keys.shape[1] // 2,
     )
 
@@ -308,7 +347,7 @@ def _same_everywhere(weights: TransformerWeights) -> Iterator[tuple[str, list[ob
     stacks = [weights.source, weights.target]
     layers = [layer for stack in stacks for layer in stack.layers]
     norms = [norm for layer in layers for norm in (layer.self_norm, layer.cross_norm, layer.feed_forward_norm) if norm]
-    norms += [stack.norm for stack in stacks if stack.norm is not None]
+    norms += [norm for stack in stacks for norm in (stack.norm, stack.embedding_norm) if norm is not None]
     yield "widths", [stack.embedding.shape[1] for stack in stacks]
     yield "inner widths of feed-forward networks", [len(layer.feed_forward.inner.weight) for layer in layers]
     yield "activations", [layer.feed_forward.activation.value for layer in layers]
@@ -316,8 +355,11 @@ def _same_everywhere(weights: TransformerWeights) -> Iterator[tuple[str, list[ob
     yield "epsilons of norms", [norm.epsilon for norm in norms]
     yield "norms", ["without a shift" if norm.bias is None else "with a shift" for norm in norms]
     yield "decoders with", [type(layer.self_attention).__name__ for layer in weights.target.layers]
+    yield "embeddings", ["without a norm" if stack.embedding_norm is None else "with a norm" for stack in stacks]
     yield "positions", [_kind(stack.positions) for stack in stacks]
 
 
-def _kind(positions: Array | Sinusoids | PositionsInHeads) -> object:
+def _kind(positions: Array | Sinusoids | PositionsInHeads | Buckets) -> object:
+    if isinstance(positions, Buckets):
+        return f"buckets of shape {positions.table.shape} up to {positions.reach}"
     return positions.shape if isinstance(positions, np.ndarray) else positions

@@ -25,7 +25,7 @@ from nmt.models.transformer.attention import (
     ScaledDotProduct,
     SelfAttention,
 )
-from nmt.models.transformer.attention_kinds import Additive, ALiBi, RelativeDotProduct, Rotary
+from nmt.models.transformer.attention_kinds import Additive, ALiBi, BucketBiases, NoBiases, RelativeDotProduct, Rotary
 from nmt.models.transformer.autoregression import Autoregression
 from nmt.models.transformer.config import (
     START_IDS,
@@ -36,7 +36,6 @@ from nmt.models.transformer.config import (
     NormOrder,
     PositionKind,
     ScoreKind,
-    StartSymbol,
     TransformerConfig,
 )
 from nmt.models.transformer.decoders_without_attention import SSRU, AverageAttention
@@ -63,6 +62,8 @@ Made = TypeVar("Made")
 
 # Feed-forward networks: any module that keeps the shape [..., D].
 
+_gelu_tanh = partial(F.gelu, approximate="tanh")
+
 FEED_FORWARDS: dict[FeedForwardKind, Callable[[Config], nn.Module]] = {
     FeedForwardKind.relu: lambda c: FeedForward(c.d_model, c.d_ff, c.activation_dropout),
     FeedForwardKind.gelu: lambda c: FeedForward(c.d_model, c.d_ff, c.activation_dropout, F.gelu),
@@ -70,6 +71,8 @@ FEED_FORWARDS: dict[FeedForwardKind, Callable[[Config], nn.Module]] = {
     FeedForwardKind.glu: lambda c: GatedFeedForward(torch.sigmoid, c.d_model, c.d_ff, c.activation_dropout),
     FeedForwardKind.geglu: lambda c: GatedFeedForward(F.gelu, c.d_model, c.d_ff, c.activation_dropout),
     FeedForwardKind.swiglu: lambda c: GatedFeedForward(F.silu, c.d_model, c.d_ff, c.activation_dropout),
+    FeedForwardKind.gelu_tanh: lambda c: FeedForward(c.d_model, c.d_ff, c.activation_dropout, _gelu_tanh),
+    FeedForwardKind.geglu_tanh: lambda c: GatedFeedForward(_gelu_tanh, c.d_model, c.d_ff, c.activation_dropout),
 }
 
 
@@ -78,6 +81,11 @@ FEED_FORWARDS: dict[FeedForwardKind, Callable[[Config], nn.Module]] = {
 NORMS: dict[NormKind, Callable[..., nn.Module]] = {NormKind.layer_norm: nn.LayerNorm, NormKind.rms_norm: nn.RMSNorm}
 
 RESIDUALS: dict[NormOrder, type[Residual]] = {NormOrder.post: PostNorm, NormOrder.pre: PreNorm}
+
+
+def embedding_norm(config: Config) -> nn.Module | None:
+    """Build the norm of a stack's input; None: it has none."""
+    return _norm(config) if config.embedding_norm else None
 
 
 def final_norms(config: Config) -> list[nn.Module]:
@@ -99,9 +107,9 @@ def _residual(config: Config, order: NormOrder) -> Residual:
 class TargetInput(InputLayer):
     """The decoder's input layer; it replaces BOS by the start symbol that the model was trained with."""
 
-    def __init__(self, embedding: nn.Module, positions: Positions, dropout: float, start: StartSymbol) -> None:
-        super().__init__(embedding, positions, dropout)
-        self.start = START_IDS[start]
+    def __init__(self, embedding: nn.Module, positions: Positions, config: Config) -> None:
+        super().__init__(embedding, positions, config.dropout, embedding_norm(config))
+        self.start = START_IDS[config.start_symbol]
 
     def at(self, tokens: Tensor, positions: Tensor, bound: int) -> Tensor:
         read = tokens if self.start == BOS else tokens.masked_fill(tokens == BOS, self.start)
@@ -131,11 +139,18 @@ class PositionParts:
     vectors: Callable[[Config], Positions]
     scores: Callable[[Config, bool], Attend] = lambda config, ahead: scores(config)
     rotation: Callable[[Config], nn.Module | None] = lambda config: None
+    biases: Callable[[Config, bool], nn.Module] = lambda config, ahead: NoBiases()  # of the mask of a stack
 
 
 def _relative(config: Config, ahead: bool) -> RelativeDotProduct:
     reach = config.relative_distance
     return RelativeDotProduct(config.head_sizes(), config.attention_dropout, reach, reach if ahead else 0)
+
+
+def _bucketed(config: Config, ahead: bool) -> Attend:
+    attend = scores(config)
+    attend.applies_positions = True  # the mask holds their biases
+    return attend
 
 
 POSITIONS: dict[PositionKind, PositionParts] = {
@@ -144,7 +159,13 @@ POSITIONS: dict[PositionKind, PositionParts] = {
     PositionKind.relative: PositionParts(lambda c: NoPositions(), _relative),
     PositionKind.rotary: PositionParts(lambda c: NoPositions(), rotation=lambda c: Rotary(c.head_sizes().d_k)),
     PositionKind.alibi: PositionParts(lambda c: NoPositions(), lambda c, ahead: ALiBi(scores(c), c.num_heads)),
+    PositionKind.buckets: PositionParts(lambda c: NoPositions(), _bucketed, biases=BucketBiases),
 }
+
+
+def mask_biases(config: Config) -> list[nn.Module]:
+    """Build the biases of positions that the masks of the encoder and of the decoder hold."""
+    return [POSITIONS[config.positions].biases(config, ahead) for ahead in (True, False)]
 
 
 # Self-attention of the encoder and its variants in the decoder, and cross-attention.
@@ -169,7 +190,7 @@ TARGET_ATTENTIONS: dict[DecoderKind, Callable[[Config], Autoregression]] = {
 
 
 def layer_parts(config: Config) -> LayerParts:
-    """Return the builders of the parts of each layer."""
+    """Return the builders of the parts that the options select; a variant changes some with ``dataclasses.replace``."""
     source_order, target_order = config.norm_orders()
     return LayerParts(
         source_attention=lambda: _self_attention(
@@ -186,6 +207,10 @@ def layer_parts(config: Config) -> LayerParts:
 # Stacks of layers, and the positions added to their input.
 
 
+def position_vectors(config: Config) -> Positions:
+    return POSITIONS[config.positions].vectors(config)
+
+
 @dataclass(frozen=True)
 class Stacks:
     """Builders of the input positions and of the layers of both stacks."""
@@ -194,9 +219,14 @@ class Stacks:
     encoder: Callable[[Config], Sequence[SourceLayer]]
     decoder: Callable[[Config], Sequence[TargetLayer]]
 
-
-def position_vectors(config: Config) -> Positions:
-    return POSITIONS[config.positions].vectors(config)
+    @classmethod
+    def of(cls, parts: LayerParts) -> Stacks:
+        """Return stacks whose layers all have these parts, with the usual positions."""
+        return cls(
+            position_vectors,
+            encoder=lambda c: [EncoderLayer(parts) for _ in range(c.encoder_layers)],
+            decoder=lambda c: [DecoderLayer(parts) for _ in range(c.decoder_layers)],
+        )
 
 
 def _coordinates(config: Config, steps: int) -> Coordinates:

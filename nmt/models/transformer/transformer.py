@@ -26,6 +26,7 @@ from nmt.interface import (
     OutputLayer,
     StepOutput,
     VocabularySizes,
+    predicting,
     real_positions,
 )
 from nmt.layers.embeddings import Borrowed, Embedding, InputLayer
@@ -39,14 +40,16 @@ from nmt.models.transformer.autoregression import Autoregression, BeamHistory, L
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer
 from nmt.models.transformer.mask import FlatMask, Mask, Segments, segments_of
-from nmt.models.transformer.parts import STACKS, Stacks, TargetInput, final_norms
+from nmt.models.transformer.parts import STACKS, Stacks, TargetInput, embedding_norm, final_norms, mask_biases
 
 
 class Encoder(nn.Module):
     """A stack of encoder layers; a pre-norm stack ends in a norm. Section 3.1."""
 
-    def __init__(self, layers: Iterable[SourceLayer], norm: nn.Module) -> None:
+    def __init__(self, layers: Iterable[SourceLayer], norm: nn.Module, biases: nn.Module) -> None:
+        """``biases`` adds biases of positions to the mask."""
         super().__init__()
+        self.biases = biases
         self.layers = Stack(layers)
         self.norm = norm
 
@@ -57,6 +60,7 @@ class Encoder(nn.Module):
 
     def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
+        mask = self.biases(mask)
         for layer in self.layers:
             x = layer(x, mask, record)
         return self.norm(x)
@@ -65,8 +69,10 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """A stack of decoder layers; a pre-norm stack ends in a norm. Section 3.1."""
 
-    def __init__(self, layers: Iterable[TargetLayer], norm: nn.Module) -> None:
+    def __init__(self, layers: Iterable[TargetLayer], norm: nn.Module, biases: nn.Module) -> None:
+        """``biases`` adds biases of positions to the mask."""
         super().__init__()
+        self.biases = biases
         self.layers = Stack(layers)
         self.norm = norm
 
@@ -82,6 +88,7 @@ class Decoder(nn.Module):
 
     def forward(self, x: Tensor, mask: Mask, states: Tensor, memory_mask: Mask, record: Record) -> Tensor:
         """All positions at once: [B, T, D] -> [B, T, D]; ``memory_mask`` masks the encoder output ``states`` [B, S, D]."""
+        mask = self.biases(mask)
         for layer in self.layers:
             x = layer(x, mask, states, memory_mask, record)
         return self.norm(x)
@@ -91,7 +98,7 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, TransformerState]:
         """One position: [B, K, D] -> [B, K, D], and the state with that position."""
         history, memory_mask = state.history.entered(), Mask(memory.bias)
-        mask = next(iter(self.layers)).step_mask(state.caches[0], history)
+        mask = self.biases(next(iter(self.layers)).step_mask(state.caches[0], history))
         caches: list[LayerCache] = []
         for layer, heads, cache in zip(self.layers, memory.projected, state.caches):
             x, written = layer.step(x, cache, mask, heads, memory_mask, record)
@@ -129,12 +136,14 @@ class Transformer(EncoderDecoder):
         source = Embedding(sizes.source, config.d_model, scale)
         target = source if shares_all else Embedding(sizes.target, config.d_model, scale)
         self.width, self.head_width = config.d_model, config.head_sizes().d_k
-        self.source_input = InputLayer(source, stacks.input_positions(config), config.dropout)
+        norm = embedding_norm(config)
+        self.source_input = InputLayer(source, stacks.input_positions(config), config.dropout, norm)
         borrowed = Borrowed(source) if shares_all else target
-        self.target_input = TargetInput(borrowed, stacks.input_positions(config), config.dropout, config.start_symbol)
+        self.target_input = TargetInput(borrowed, stacks.input_positions(config), config)
         source_norm, target_norm = final_norms(config)
-        self.encoder = Encoder(stacks.encoder(config), source_norm)
-        self.decoder = Decoder(stacks.decoder(config), target_norm)
+        source_biases, target_biases = mask_biases(config)
+        self.encoder = Encoder(stacks.encoder(config), source_norm, source_biases)
+        self.decoder = Decoder(stacks.decoder(config), target_norm, target_biases)
         self.ignored = tuple(self._ignored_positions(config))
         if shares_all and config.share_all_embeddings is None and not config.share_decoder_embeddings:
             self.ignored += ("model.share_decoder_embeddings=false",)  # one matrix serves the joint vocabulary
@@ -154,7 +163,7 @@ class Transformer(EncoderDecoder):
 
     def forward(self, batch: Batch, attention: AttentionRequest | None = None) -> DecoderOutput:
         if attention is None and self.without_padding(batch.source.device):
-            return self._forward_without_padding(batch)
+            return predicting(batch, self._forward_without_padding(batch.whole()))
         return super().forward(batch, attention)
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> TransformerMemory:
@@ -207,8 +216,8 @@ class Transformer(EncoderDecoder):
 
     def without_padding(self, device: torch.device) -> bool:
         """Whether training on ``device`` runs without padding, under the current autocast."""
-        layers = (*self.encoder.layers, *self.decoder.layers)
-        flat = all(layer.flat for layer in layers)
+        parts = (*self.encoder.layers, *self.decoder.layers, self.encoder.biases, self.decoder.biases)
+        flat = all(part.flat for part in parts)
         return flat and supports_flat_batches(device, self.head_width)
 
     def _forward_without_padding(self, batch: Batch) -> DecoderOutput:

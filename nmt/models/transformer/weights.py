@@ -3,7 +3,8 @@
 ``own_weights.py`` maps the parameters of ``Transformer`` to it. Every matrix maps its second axis to its first:
 y = x W^T + b. Token ids are those of our vocabularies: pad, unk, bos, eos first.
 
-Shapes: V vocabulary, D model width, F inner width of a feed-forward network, H heads, R distinct distances.
+Shapes: V vocabulary, D model width, F inner width of a feed-forward network, H heads, R distinct distances, N
+buckets.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Activation(Enum):
 
     relu = "relu"
     gelu = "gelu"  # by the error function
+    gelu_tanh = "gelu_tanh"  # approximated by tanh
     swish = "swish"  # x times the logistic function of x
     sigmoid = "sigmoid"
 
@@ -63,6 +65,14 @@ class Distances:
 
     keys: Array  # [H, R, d_k] or, the same for all heads, [1, R, d_k]
     values: Array  # [H, R, d_v]
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Biases of the scores of a stack's self-attentions, for each head and bucket of distances: T5."""
+
+    table: Array  # [H, N]
+    reach: int  # the distance from which all keys share the last bucket
 
 
 @dataclass(frozen=True)
@@ -118,14 +128,15 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class StackWeights:
-    """An encoder or decoder: embedding times ``scale``, plus position, then the layers, then ``norm``."""
+    """An encoder or decoder: embedding times ``scale``, plus position, ``embedding_norm``, the layers, then ``norm``."""
 
     embedding: Array  # [V, D]
     scale: float
-    positions: Array | Sinusoids | PositionsInHeads  # an array: learned, [max_positions, D]
+    positions: Array | Sinusoids | PositionsInHeads | Buckets  # an array: learned, [max_positions, D]
     layers: tuple[LayerWeights, ...]
     norm: NormWeights | None
     norm_first: bool  # pre-norm
+    embedding_norm: NormWeights | None = None
 
 
 @dataclass(frozen=True)

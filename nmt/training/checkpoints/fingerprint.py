@@ -13,9 +13,10 @@ from nmt.config.plain import flattened, to_plain
 from nmt.config.sampling import CorpusSamplingConfig
 from nmt.config.sections import ParametersConfig, TrainConfig, TrainingConfig
 from nmt.config.variation import VariationConfig
+from nmt.hub import checkpoint_at
 from nmt.storage.checkpoints import FORMAT, KIND
 from nmt.storage.files import read_manifest
-from nmt.storage.run_folder import MODEL, resolve
+from nmt.storage.run_folder import MODEL
 
 Fingerprint = dict[str, Any]  # options and checksums of data, by option name
 
@@ -100,5 +101,5 @@ def _criterion(config: TrainConfig, tree: Mapping[str, Any]) -> Any:
     """Return the options of the criterion, with the checksum of a teacher's parameters instead of its path."""
     if not config.criterion.teacher:
         return tree["criterion"]
-    files = read_manifest(resolve(config.criterion.teacher), KIND, FORMAT)["files"]
+    files = read_manifest(checkpoint_at(config.criterion.teacher), KIND, FORMAT)["files"]
     return {**tree["criterion"], "teacher": str(files[MODEL]["sha256"])}

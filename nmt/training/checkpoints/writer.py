@@ -51,7 +51,7 @@ class CheckpointWriter:
         """Write a snapshot. With the last one of a run, it is on disk when this returns, or an error is raised."""
         self.newest = snapshot.info.joined(self.newest)
         snapshot = replace(snapshot, info=self.newest)
-        ends_run = bool({"final", "signal"} & set(self.newest.reasons))
+        ends_run = bool({"final", "signal", "callback"} & set(self.newest.reasons))
         self.join()
         options, failures, minutes = self.store.options, self.failures + 1, (self.clock() - self._saved_at) / 60
         last_try = failures >= options.max_failed_saves or minutes >= (options.max_unsaved_minutes or math.inf)

@@ -109,7 +109,7 @@ class TrainingBatches:
             source_lengths, target_lengths = (np.array([*map(len, side)]) for side in (sources, targets))
             fits = self.limits(source_lengths, target_lengths)
             sources, targets = replace_unfit(fits, (sources, targets), self._variation.usual(sentences))
-        return collate(sources, targets, sentences.numbers.tolist())
+        return collate(sources, targets, sentences.numbers.tolist(), started=self._split.started)
 
     def start_of_epoch(self, epoch: int, update: int) -> DataPosition:
         """Return the start of an epoch that begins with this update."""
@@ -214,7 +214,8 @@ def read_batch(split: Split, indices: Ints) -> Batch:
     if split.alignments is not None:
         extras[ALIGNMENTS] = join_alignments([split.alignments[i] for i in numbers])
     assert split.targets is not None, "datasets without targets are refused"
-    return collate([split.sources[i] for i in numbers], [split.targets[i] for i in numbers], numbers, extras)
+    targets = [split.targets[i] for i in numbers]
+    return collate([split.sources[i] for i in numbers], targets, numbers, extras, split.started)
 
 
 class BatchReader:

@@ -19,7 +19,7 @@ from types import FrameType
 
 from nmt.config.sections import BY_EPOCH, BY_MINUTES, TrainingConfig
 from nmt.distributed.world import World
-from nmt.errors import Diverged, Interrupted, quantity
+from nmt.errors import AlreadyReported, Diverged, Interrupted, quantity
 from nmt.interruptions import handled
 from nmt.optim import Progress
 from nmt.reporting.figures import UpdateReport
@@ -79,11 +79,14 @@ class Trainer:
     state: RunState = field(default_factory=RunState)
     _now: float = 0.0  # rank 0's clock when the ranks last met
     _stopping: bool = False  # whether a rank had been asked to stop then
+    _stopped_by: str | None = None  # the callback that asked for the end, and its reason
+    _failed: bool = False  # whether a callback had failed then
     _minutes_from: float = 0.0  # when training began, or a checkpoint was last written for minutes
     _epoch_unsaved: bool = False  # an epoch ended with a skipped update; its checkpoint follows the next good update
 
     def run(self) -> str:
-        """Train to the end and return the reason. Raises ``Interrupted`` after a request to stop, and ``Diverged``."""
+        """Train to the end and return the reason. Raises ``Interrupted`` after a signal, ``Diverged``, and the error of a
+        callback."""
         self._begin()
         while (ending := self.ending()) is None:
             began, update = self.clock(), self.state.update + 1
@@ -134,7 +137,7 @@ class Trainer:
         best = self.validation.best
         if best.patience is not None and best.without_improvement >= best.patience:
             return f"{best.metric} did not improve in {quantity(best.patience, 'validation')}"
-        return None
+        return self._stopped_by  # not stored: a later start of the run asks its callbacks again
 
     def restore(self, point: ResumePoint, resets: Set[str] = frozenset()) -> None:
         """Resume from a checkpoint. ``resets``: keys of ``nmt.training.checkpoints.resume.RESETS`` that start afresh."""
@@ -166,8 +169,13 @@ class Trainer:
         if finding is not None:
             logger.warning(finding)
 
-    def _begin(self) -> None:
+    def require_callbacks(self) -> None:
+        """End the run on all ranks if a callback has failed."""
         self._meet()
+        self._raise_failure()
+
+    def _begin(self) -> None:
+        self.require_callbacks()
         self.stopwatch.take()  # building the run does not count
         self._charge_time()  # every activity has a figure from the first event on
         self._minutes_from = self._now
@@ -177,10 +185,19 @@ class Trainer:
 
     def _meet(self) -> float:
         """Share rank 0's clock and all requests to stop among the ranks. Return the seconds since the last call."""
-        before = self._now
-        requests, self._now = self.world.sums([float(bool(self.stop)), self.clock() if self.world.main else 0.0])
-        self._stopping = requests > 0
+        before, callbacks = self._now, self.reporter.callbacks
+        own = [bool(self.stop), callbacks.stop is not None, callbacks.failure is not None]
+        requests, ends, failures, self._now = self.world.sums(
+            [*map(float, own), self.clock() if self.world.main else 0.0]
+        )
+        self._stopping, self._failed = requests > 0, failures > 0
+        if ends and self._stopped_by is None:
+            self._stopped_by = self.world.on_main(lambda: callbacks.stop)
         return self._now - before
+
+    def _raise_failure(self) -> None:
+        if self._failed:
+            raise self.reporter.callbacks.failure or AlreadyReported("a callback failed on rank 0")
 
     def _count_time(self) -> None:
         """Add the time since the last call to that of the run."""
@@ -285,7 +302,7 @@ class Trainer:
             save += (BY_EPOCH,)
         learned = applied or state.update != state.validated
         validate = learned and (ends or self.validation.options.is_due(update, epoch))
-        return Decision(self._stopping or ends, save, validate)
+        return Decision(self._stopping or self._failed or ends, save, validate)
 
     def _validate_and_save(self, decision: Decision) -> None:
         self._report_written()
@@ -300,7 +317,7 @@ class Trainer:
         if decision.validate and self.validation.validators:
             try:
                 with self.stopwatch.during(VALIDATION):
-                    scores, improved = self.validation(state.update, lambda: bool(self.stop))
+                    scores, improved = self.validation(state.update, lambda: self._failed or bool(self.stop))
                 state.validated = state.update
                 self.reporter.valid(state.update, state.epoch, scores, best=improved)
             except ValidationStopped:
@@ -308,12 +325,13 @@ class Trainer:
             self._count_time()
         finished = self.complete
         stopped = self._stopping and not finished
-        reasons += ("best",) * improved + ("final",) * finished + ("signal",) * stopped
+        reasons += ("best",) * improved + ("final",) * finished + ("signal",) * stopped + ("callback",) * self._failed
         if reasons:
             with self.stopwatch.during(CHECKPOINTS):
                 self._save(reasons, scores, improved)
             self._charge_time()
             self._report_written()
+        self._raise_failure()
         if stopped:
             saved = f"update {state.update} is saved in {self.checkpoints.store.folder}; resume with the same command"
             raise self.stop.interruption(saved)

@@ -374,7 +374,7 @@ class BadUpdates:
         rows = zip(
             batch.sentence_ids.tolist(),
             [row[:length] for row, length in zip(batch.source.tolist(), batch.source_lengths.tolist())],
-            [part.tolist() for part in torch.split(batch.targets, batch.target_lengths.tolist())],
+            [part.tolist() for part in torch.split(batch.targets, (batch.target_lengths - batch.started).tolist())],
         )
         return [
             {

@@ -73,7 +73,7 @@ def _variation(config: TrainConfig, corpora: list[Corpus], parts: list[Split]) -
             refuse_cut_text(corpus.pair)
         text = StoredPairs(corpora, config.train_subset)
     padded = config.batching.count_padding
-    tags = [CorpusTag(len(part), corpus.pair.before_sources()) for corpus, part in zip(corpora, parts)]
+    tags = [CorpusTag(len(part), corpus.pair.direction()) for corpus, part in zip(corpora, parts)]
     return Variation(chain(parts), corpora[0].pair, config.variation, config.seed, text, padded=padded, tags=tags)
 
 

@@ -31,7 +31,7 @@ from nmt.devices.faults import FastPath, avoid, in_words, recorded_faults
 from nmt.distributed.world import World
 from nmt.engines.model_engine import ModelEngine
 from nmt.errors import DataError, UsageError, did_you_mean
-from nmt.interface import EncoderDecoder, VocabularySizes
+from nmt.interface import Batch, EncoderDecoder
 from nmt.layers.stack import recompute_layers
 from nmt.models import models
 from nmt.models.ignored import build_model, without_effect
@@ -41,7 +41,7 @@ from nmt.optim import Horizon, ParameterGroups, Schedule, optimizers, schedulers
 from nmt.optim.moving_average import with_average
 from nmt.optim.parameter_groups import freeze, parameter_groups
 from nmt.search.config import SamplingConfig
-from nmt.search.requests import Sentences
+from nmt.search.requests import Request, Sentences
 from nmt.search.sampling import SamplingSearch
 from nmt.storage.checkpoints import load_parameters
 from nmt.training.checkpoints.fingerprint import differences
@@ -59,10 +59,8 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 def new_model(config: TrainConfig, datasets: Datasets) -> EncoderDecoder:
     """Build a model with fresh parameters."""
-    pair = datasets.pair
-    sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
     seed_torch(config.seed)
-    model = build_model(config.model, sizes)
+    model = build_model(config.model, datasets.pair.sizes)
     check_lengths(model, datasets, config.batching)
     return model
 
@@ -179,7 +177,7 @@ class _Parts:
     """``CriterionParts`` of a run."""
 
     config: TrainConfig
-    datasets: Datasets
+    datasets: Datasets | None  # None: there is no corpus of a run
     device: torch.device
     world: World
 
@@ -196,6 +194,8 @@ class _Parts:
         """A trained model of any architecture, which is not trained further."""
         path = self.config.criterion.teacher
         assert path is not None, "a criterion that learns from a teacher has an option of this name"
+        if self.datasets is None:
+            raise UsageError("this criterion learns from a teacher, which only training runs load; use nmt.train")
         loaded = load_model(path, self.device)
         if loaded.pair.digest() != self.datasets.pair.digest():
             raise _other_vocabularies(path)
@@ -203,7 +203,7 @@ class _Parts:
         return loaded.module.requires_grad_(False)
 
 
-def build_criterion(config: TrainConfig, datasets: Datasets, device: torch.device, world: World) -> Criterion:
+def build_criterion(config: TrainConfig, datasets: Datasets | None, device: torch.device, world: World) -> Criterion:
     """Return the criterion, with the parts that its builder takes."""
     builder = criterions.builder(type(config.criterion))
     parts: CriterionParts = _Parts(config, datasets, device, world)
@@ -228,11 +228,13 @@ def sampler(
     config = SamplingConfig(max_len_a=options.max_len_a, max_len_b=options.max_len_b, min_len=0)
     search = SamplingSearch(config, options.samples)
 
-    def sample(model: EncoderDecoder, source: Tensor, source_lengths: Tensor, seed: int) -> Translations:
+    def sample(model: EncoderDecoder, batch: Batch, seed: int) -> Translations:
+        device = batch.source.device
+        requests = [Request(start=tuple(start)) for start in batch.starts.tolist()] if batch.started else None
         with whole():
-            draws = search.draw(ModelEngine(model, source.device), Sentences.of_tensors(source, source_lengths), seed)
-        arrays = (draws.tokens, draws.lengths, draws.finished)
-        return Translations(*(torch.from_numpy(array).to(source.device) for array in arrays))
+            sentences = Sentences.of_tensors(batch.source, batch.source_lengths, requests=requests)
+            draws = search.draw(ModelEngine(model, device), sentences, seed)
+        return Translations(*(torch.from_numpy(a).to(device) for a in (draws.tokens, draws.lengths, draws.finished)))
 
     return sample
 
@@ -270,7 +272,7 @@ def mapped_state(
 ) -> dict[str, Tensor]:
     """Return the state of ``other`` in the shapes of ``model``, built from ``config``. Tokens that only ``model`` has keep
     its values. Tensors of another architecture stay unchanged; loading refuses them."""
-    sizes = VocabularySizes(len(pair.source.vocabulary), len(pair.target.vocabulary), pair.shared)
+    sizes = pair.sizes
     axes = vocabulary_axes(partial(models.build, config), sizes)
     if not axes:
         raise UsageError(

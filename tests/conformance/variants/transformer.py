@@ -6,13 +6,13 @@ from nmt.models.transformer.config import (
     DecoderKind,
     FeedForwardKind,
     LayerKind,
-    LightConvConfig,
     NormKind,
     NormOrder,
     PositionKind,
     ScoreKind,
     TransformerConfig,
 )
+from nmt.models.transformer.lightconv_config import LightConvConfig
 from nmt.testing.conformance import Subject
 
 VARIANTS = (
@@ -58,6 +58,36 @@ VARIANTS = (
             decoder_neighbourhood=4,
             d_k=8,
             d_v=64,
+        ).shrink(),
+    ),
+    Subject(
+        "transformer_as_mbart",
+        TransformerConfig(
+            positions=PositionKind.learned,
+            embedding_norm=True,
+            norm=NormOrder.pre,
+            feed_forward=FeedForwardKind.gelu,
+            attention_bias=True,
+            output_bias=True,
+        ).shrink(),
+    ),
+    Subject(
+        "transformer_as_t5",
+        TransformerConfig(
+            positions=PositionKind.buckets,
+            norm=NormOrder.pre,
+            norm_kind=NormKind.rms_norm,
+            feed_forward=FeedForwardKind.geglu_tanh,
+            attention_score=ScoreKind.dot,
+            attention_dropout=0.1,
+            d_k=8,
+            d_v=8,
+        ).shrink(),
+    ),
+    Subject(
+        "transformer_universal_buckets",
+        TransformerConfig(
+            layers=LayerKind.universal, positions=PositionKind.buckets, feed_forward=FeedForwardKind.gelu_tanh
         ).shrink(),
     ),
     Subject(

@@ -44,12 +44,12 @@ class GivenSampler:
         self.drawn = drawn
         self.seeds: list[int] = []
 
-    def __call__(self, model: Any, source: Tensor, source_lengths: Tensor, seed: int) -> Translations:
-        model.encode(source, source_lengths)
+    def __call__(self, model: Any, batch: Batch, seed: int) -> Translations:
+        model.encode(batch.source, batch.source_lengths)
         assert not torch.is_grad_enabled()
         self.seeds.append(seed)
         whole = translations(self.drawn)
-        rows = torch.tensor([[int(ids[0]) == pair[0][0] for pair in PAIRS].index(True) for ids in source])
+        rows = torch.tensor([[int(ids[0]) == pair[0][0] for pair in PAIRS].index(True) for ids in batch.source])
         return Translations(whole.tokens[rows], whole.lengths[rows], whole.finished[rows])
 
 

@@ -16,7 +16,7 @@ from nmt.data.batching.variation import PlannedBatch, Variation
 from nmt.data.corpus.folder import open_corpora
 from nmt.data.corpus.stored_text import StoredPairs
 from nmt.data.language_pair import PAIR_FILE, LanguagePair
-from nmt.data.language_tags import is_tag, split_tag, tag_id, tagged, tags_of
+from nmt.data.languages import is_tag, split_tag, tagged, tags_of
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig, SentencePieceConfig, UnigramConfig
 from nmt.data.vocabulary import EOS, Vocabulary
@@ -76,7 +76,7 @@ def test_each_source_of_a_corpus_begins_with_its_tag(text: Text, tokenizer: Sent
     plain, _ = text.make(**options, destdir=f"{text.folder}/plain")
     corpus, _ = text.make(**options, tag="de", validpref=f"{text.folder}/valid")
     pair = corpus.pair
-    (tag,) = pair.before_sources().tolist()
+    (tag,) = pair.direction().source.tolist()
     assert pair.tag == "de" and pair.source.vocabulary.pieces[tag] == "<2de>"
     for split in ("train", "valid"):
         for number in range(len(corpus.split(split))):
@@ -86,7 +86,7 @@ def test_each_source_of_a_corpus_begins_with_its_tag(text: Text, tokenizer: Sent
             assert line == SOURCE[number] and source[1:-1] == pair.source.encode([line])[0].tolist()
             assert tag not in corpus.split(split).target(number).tolist()
     assert corpus.split("test").source(0)[0] == tag and corpus.split("test").source(1).tolist() == [EOS]
-    assert plain.pair.tag is None and len(plain.pair.before_sources()) == 0
+    assert plain.pair.tag is None and len(plain.pair.direction().source) == 0
 
 
 def test_a_pair_is_stored_with_its_tag(text: Text) -> None:
@@ -179,7 +179,7 @@ def test_text_that_varies_keeps_its_tag(text: Text, tokenizer: SentencePieceConf
     variation = Variation(corpus.split("train"), corpus.pair, VariationConfig(**options), 1, stored)
     sentences = PlannedBatch(np.arange(len(SOURCE)), 1)
     sources, targets = variation.read(sentences)
-    (tag,) = corpus.pair.before_sources().tolist()
+    (tag,) = corpus.pair.direction().source.tolist()
     assert [source.tolist() for source in sources] != [source.tolist() for source in variation.usual(sentences)[0]]
     assert all(source[0] == tag not in source[1:].tolist() for source in sources)
     assert not any(tag in target.tolist() for target in targets)

@@ -41,7 +41,7 @@ def store(folder: Path, pair: LanguagePair = PAIR, **options: Any) -> Path:
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     training = {name: value for name, value in options.items() if "dropout" in name}
     found = PortableModel(describe(config, sizes, state, "here"), pair, training)
-    write_model(Converted.of(found), folder, "nowhere")
+    write_model(Converted.of(found), folder, {"imported_from": "nowhere"})
     return folder
 
 

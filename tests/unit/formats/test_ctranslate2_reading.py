@@ -330,7 +330,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a vocabulary that is no list": (vocabulary({"a": 1}), "is not a list of tokens"),
     "a short vocabulary": (vocabulary(["<unk>", "<s>", "</s>"]), "has 34 source tokens, but the vocabulary has 3"),
     "a piece twice": (vocabulary(["<unk>", "<s>", "</s>", "a", "a"]), "holds 'a' twice"),
-    "an approximation": (with_setting("encoder/activation", np.int8(1)), "encoder.activation=1, an approximation"),
+    "an approximation": (with_setting("encoder/activation", np.int8(4)), "encoder.activation=4, gelu by the logistic"),
     "two activations": (with_setting("decoder/activation", np.int8(2)), "activations relu and swish"),
     "no heads": (with_setting("encoder/num_heads", np.int16(0)), "0 encoder heads and 2 decoder heads"),
     "other heads": (with_setting("decoder/num_heads", np.int16(4)), "2 encoder heads and 4 decoder heads"),

@@ -90,6 +90,23 @@ def test_an_imported_checkpoint_gives_the_same_scores(tmp_path: Path, learned: b
     assert config.dropout == 0.25
 
 
+def test_the_norm_of_the_embeddings_is_read(tmp_path: Path) -> None:
+    state = state_of(fsmt(tmp_path / "there"))
+    dictionaries(tmp_path)
+    norms = {
+        f"{side}.layernorm_embedding.{part}": torch.randn(16)
+        for side in ("encoder", "decoder")
+        for part in ("weight", "bias")
+    }
+    write(tmp_path / "model.pt", state | norms, layernorm_embedding=True)
+    loaded = load_model(imported(tmp_path), "cpu")
+    assert loaded.config.embedding_norm
+    for side, name in (("encoder", "source_input"), ("decoder", "target_input")):
+        for part in ("weight", "bias"):
+            expected = norms[f"{side}.layernorm_embedding.{part}"]
+            assert torch.equal(loaded.module.state_dict()[f"{name}.norm.{part}"], expected)
+
+
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_learned_positions_of_two_lengths_are_cut_to_the_shorter(
     tmp_path: Path, side: str, caplog: pytest.LogCaptureFixture
@@ -189,7 +206,8 @@ def test_a_binarised_corpus_becomes_one_of_ours(tmp_path: Path, caplog: pytest.L
     ("options", "says"),
     [
         ({"arch": "fconv"}, "architecture fconv; nmt can import only Transformers"),
-        ({"layernorm_embedding": True}, "layernorm_embedding=True, which nmt does not support"),
+        ({"no_cross_attention": True}, "no_cross_attention=True, which nmt does not support"),
+        ({"layernorm_embedding": True}, "has no tensor 'encoder.layernorm_embedding.weight'"),
         ({"adaptive_softmax_cutoff": [10, 20]}, "adaptive_softmax_cutoff"),
         ({"activation_fn": "tanh"}, "has the activation tanh"),
         ({"decoder_ffn_embed_dim": 48}, "encoder_ffn_embed_dim=24 and decoder_ffn_embed_dim=48"),
@@ -257,11 +275,9 @@ def test_a_tensor_of_another_shape_is_refused_wherever_it_stands(tmp_path: Path,
 def test_strange_options_are_refused(tmp_path: Path, value: Any) -> None:
     dictionaries(tmp_path)
     state = state_of(fsmt(tmp_path / "there"))
-    for name in ("encoder_attention_heads", "activation_fn", "layernorm_embedding", "arch"):
+    for name in ("encoder_attention_heads", "activation_fn", "no_cross_attention", "arch"):
         other = {"decoder_attention_heads": value} if name == "encoder_attention_heads" else {}
         write(tmp_path / "model.pt", state, **{name: value}, **other)
-        if name == "layernorm_embedding" and value == 0:  # that is none
-            continue
         if value == 0 and name != "encoder_attention_heads":  # not set
             continue
         with pytest.raises(DataError):

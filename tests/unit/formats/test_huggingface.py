@@ -186,6 +186,8 @@ def test_an_export_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
         ({"decoder": DecoderKind.ssru}, "the model has SSRUs; export it to safetensors"),
         ({"positions": PositionKind.learned}, "sinusoidal positions, but the model has others"),
         ({"position_offset": 2}, "sinusoids from position 0 on"),
+        ({"embedding_norm": True}, "no norm of the embeddings"),
+        ({"feed_forward": FeedForwardKind.gelu_tanh}, "with relu, gelu or swish and without gates"),
         ({"decoder_norm": NormOrder.pre}, "one order of norms"),
         ({"norm_epsilon": 1e-6}, "an epsilon of 1e-05"),
         ({"d_k": 5}, "the model's have size 5"),

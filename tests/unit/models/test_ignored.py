@@ -20,15 +20,14 @@ from nmt.models.memory.config import SymbolKind
 from nmt.models.recurrent.config import AttentionKind, ReadoutKind
 from nmt.models.transformer.attention import CausalSelfAttention, ScaledDotProduct, SelfAttention
 from nmt.models.transformer.config import (
-    ConvolutionKind,
     DecoderKind,
     LayerKind,
-    LightConvConfig,
     NormOrder,
     PositionKind,
     TransformerConfig,
 )
 from nmt.models.transformer.layers import DecoderLayer, EncoderLayer
+from nmt.models.transformer.lightconv_config import ConvolutionKind, LightConvConfig
 from nmt.models.transformer.parts import Stacks, layer_parts, position_vectors
 from nmt.models.transformer.transformer import Transformer
 from nmt.testing.subjects import load_preset, toy_batch
@@ -39,7 +38,7 @@ JOINT, SEPARATE = VocabularySizes(23, 23, True), VocabularySizes(23, 24, False)
 
 # Of each model the choices that decide which other options have an effect.
 CONTEXTS: list[tuple[str, dict[str, Any]]] = [
-    *(("transformer", {"positions": kind}) for kind in PositionKind),
+    *(("transformer", {"positions": kind, "position_buckets": 4, "bucket_distance": 5}) for kind in PositionKind),
     *(("transformer", {"decoder": kind}) for kind in DecoderKind),
     ("transformer", {"layers": LayerKind.universal}),
     ("transformer", {"encoder_norm": NormOrder.post, "decoder_norm": NormOrder.post}),

@@ -9,7 +9,7 @@ import pytest
 
 from nmt.errors import MissingInputError
 from nmt.reporting.curves import plot_curves, smoothed
-from tests.html_pages import Page
+from tests.html_pages import data_of
 
 
 def write_log(folder, losses, scores=()):
@@ -28,22 +28,19 @@ def runs(tmp_path):
     return [write_log(tmp_path / "runs/a", [4.0, 3.0, 2.0], [10.0, 20.0]), write_log(tmp_path / "runs/b", [5.0, 1.0])]
 
 
-def test_a_page_has_the_curves_and_the_figures_of_each_run(runs, tmp_path):
-    plot_curves(runs, tmp_path / "x.html")
-    text = (tmp_path / "x.html").read_text(encoding="utf-8")
-    page = Page(text)
-    assert page.text("figcaption") == ["Training loss", "Validation loss", "Validation bleu"]
-    assert page.text("td")[:5] == ["a", "30", "1,500", "0:00:06", "1.5000"]
-    assert "default-src 'none'" in text and "<script" not in text
+def test_a_page_has_the_events_of_each_run_and_its_first_settings(runs, tmp_path):
+    plot_curves(runs, tmp_path / "x.html", "tokens", 0.9)
+    data = data_of((tmp_path / "x.html").read_text(encoding="utf-8"))
+    assert [(run["name"], len(run["events"])) for run in data["runs"]] == [("a", 6), ("b", 3)]
+    assert (data["over"], data["smoothing"], data["live"], data["single"]) == ("tokens", 0.9, False, False)
 
 
 @pytest.mark.parametrize(
     ("over", "at"), [("updates", "update 20"), ("tokens", "target token 1,000"), ("seconds", "second 4")]
 )
 def test_points_stand_where_the_run_was(runs, tmp_path, over, at):
-    plot_curves(runs, tmp_path / "x.html", over)
-    text = (tmp_path / "x.html").read_text(encoding="utf-8")
-    assert f"a 20 at {at}</title>" in text and f"Horizontal axis: {at.rpartition(' ')[0]}s." in text
+    plot_curves(runs, tmp_path / "x.svg", over)
+    assert f"a 20 at {at}</title>" in (tmp_path / "x.svg").read_text(encoding="utf-8")
 
 
 def test_both_runs_are_in_one_picture(runs, tmp_path):
@@ -55,7 +52,8 @@ def test_both_runs_are_in_one_picture(runs, tmp_path):
 def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path):
     runs = [write_log(tmp_path / name / "run", [2.0, 1.0]) for name in "ab"]
     plot_curves(runs, tmp_path / "x.html")
-    assert str(tmp_path / "a/run") in (tmp_path / "x.html").read_text(encoding="utf-8")
+    data = data_of((tmp_path / "x.html").read_text(encoding="utf-8"))
+    assert [run["name"] for run in data["runs"]] == list(map(str, runs))
 
 
 def test_smoothing_keeps_a_constant_and_halves_a_jump():
@@ -88,7 +86,8 @@ def test_a_run_whose_end_says_nothing_is_drawn(tmp_path):
     with open(folder / "log.jsonl", "a", encoding="utf-8") as file:
         file.write('{"event": "end", "update": 20}\n')
     plot_curves([folder], tmp_path / "x.html")
-    assert Page((tmp_path / "x.html").read_text(encoding="utf-8")).text("td")[:3] == ["ended", "20", "0"]
+    (run,) = data_of((tmp_path / "x.html").read_text(encoding="utf-8"))["runs"]
+    assert run["events"][-1] == {"event": "end", "update": 20}
 
 
 def test_what_is_no_run_is_refused(tmp_path):
@@ -99,3 +98,14 @@ def test_what_is_no_run_is_refused(tmp_path):
         plot_curves([tmp_path / "empty"], tmp_path / "x.svg")
     with pytest.raises(MissingInputError, match="no losses yet"):
         plot_curves([write_log(tmp_path / "young", [])], tmp_path / "x.svg")
+
+
+def test_a_sweep_is_drawn_without_its_jobs_that_failed_at_once(runs, tmp_path):
+    jobs = [("runs/a", "finished"), ("runs/b", "finished"), ("runs/none", "failed")]
+    records = [{"overrides": [f"optimizer.lr=0.{n}"], "folder": name, "status": s} for n, (name, s) in enumerate(jobs)]
+    (tmp_path / "sweep.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    plot_curves([tmp_path], tmp_path / "x.svg")
+    names = re.findall(r"</tspan> ([^<]+)</text>", (tmp_path / "x.svg").read_text(encoding="utf-8"))
+    assert names[:2] == ["lr=0.0", "lr=0.1"]
+    plot_curves([tmp_path], tmp_path / "x.html")
+    assert len(data_of((tmp_path / "x.html").read_text(encoding="utf-8"))["runs"]) == 3

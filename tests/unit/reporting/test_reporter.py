@@ -197,15 +197,6 @@ def test_an_end_at_an_interval_repeats_no_figures(tmp_path: Path) -> None:
     assert "loss" not in lines(tmp_path)[-1]
 
 
-def test_the_speed_of_a_run_is_that_of_all_its_tokens(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / "log.jsonl")
-    log.write({"event": "train", "update": 4, "tokens": 900, "tokens_per_second": 100.0})
-    log.write({"event": "train", "update": 8, "tokens": 100, "tokens_per_second": 1000.0})
-    assert RunRecord.read(tmp_path).speed == pytest.approx(1000 / 9.1)
-    log.write({"event": "end", "update": 9, "tokens": 1200, "tokens_per_second": 50.0, "ending": "", "seconds": 20.0})
-    assert RunRecord.read(tmp_path).speed == pytest.approx(1200 / 13.1)
-
-
 def test_where_the_time_went_is_in_each_event_and_in_the_last_lines(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import types
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +14,25 @@ import yaml
 from nmt.config.choices import ProgressStyle
 from nmt.config.reporting import ReportConfig
 from nmt.errors import UsageError
+from nmt.reporting.callbacks import Callback, RunEvent
 from nmt.reporting.reporter import Reporter
 from nmt.reporting.sinks import Sinks
 
-EVENT = {"event": "train", "update": 1, "epoch": 1, "loss": 2.5, "tokens": 7}
 QUIET = ProgressStyle.none
+TOTALS = {"tokens": 7, "seconds": 1.0}
 
 
-class Kept:
+class Kept(Callback):
     """Keeps what it receives, until it breaks."""
 
     def __init__(self, breaks_at: int | None = None) -> None:
-        self.events: list[Mapping[str, Any]] = []
-        self.closed = 0
+        self.events: list[RunEvent] = []
         self._breaks_at = breaks_at
 
-    def write(self, event: Mapping[str, Any]) -> None:
+    def on_update(self, event: RunEvent) -> None:
         self.events.append(event)
         if len(self.events) == self._breaks_at:
             raise OSError("the wire is cut")
-
-    def close(self) -> None:
-        self.closed += 1
 
 
 def test_a_sink_that_fails_is_switched_off_with_one_warning_and_the_others_go_on(
@@ -45,10 +41,8 @@ def test_a_sink_that_fails_is_switched_off_with_one_warning_and_the_others_go_on
     broken, whole = Kept(breaks_at=1), Kept()
     sinks = Sinks({"the broken one": broken, "the whole one": whole})
     for _ in range(3):
-        sinks.write(EVENT)
-    sinks.close()
+        sinks.receive(RunEvent("train", Path(), 1, 1, {"loss": 2.5, "tokens": 7}))
     assert (len(broken.events), len(whole.events)) == (1, 3)
-    assert (broken.closed, whole.closed) == (0, 1)
     assert caplog.messages == ["the broken one is switched off, training continues: the wire is cut"]
 
 
@@ -62,7 +56,7 @@ def test_tensorboard_gets_the_figures(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     reporter = start(tmp_path, ReportConfig(tensorboard=True, progress=QUIET))
     reporter.valid(1, 1, {"loss": 2.0, "bleu": 3.0}, best=True)
-    reporter.close()
+    reporter.end(1, 1, ending="all done", **TOTALS)
     (written,) = (tmp_path / "tensorboard").iterdir()
     content = written.read_bytes()
     assert b"valid/bleu" in content and b"valid/loss" in content and b"valid/update" not in content
@@ -126,9 +120,10 @@ def test_wandb_gets_the_figures_over_updates(tmp_path: Path, monkeypatch: pytest
     reporter = start(tmp_path, WANDB)
     reporter.valid(12, 1, {"loss": 2.0, "bleu": 3.0}, best=True)
     reporter.checkpoint(12, 1, tmp_path / "checkpoint")  # has no figures
-    reporter.close()
+    reporter.end(12, 1, ending="all done", **TOTALS)
     (run,) = wandb.runs
-    assert run.logged == [{"update": 12, "valid/loss": 2.0, "valid/bleu": 3.0}]
+    assert run.logged[0] == {"update": 12, "valid/loss": 2.0, "valid/bleu": 3.0}
+    assert run.logged[1].keys() <= {"update", "end/seconds", "end/processor_share"}
     assert run.metrics == [("*", "update")] and run.finished
     assert run.options["project"] == "translation" and run.options["name"] == tmp_path.name
     assert run.options["config"] == {"seed": 7}

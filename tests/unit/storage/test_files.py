@@ -215,6 +215,20 @@ def test_a_link_out_of_the_folder_is_refused(sealed: Path, tmp_path: Path) -> No
         read_manifest(sealed, "thing", 1)
 
 
+def test_links_of_a_snapshot_may_lead_into_its_cache_only(sealed: Path, tmp_path: Path) -> None:
+    snapshot = tmp_path / "hub" / "models--a--b" / "snapshots" / "c0ffee"
+    snapshot.parent.mkdir(parents=True)
+    (tmp_path / "hub" / "blob").write_bytes((sealed / "a").read_bytes())
+    sealed.rename(snapshot)
+    (snapshot / "a").unlink()
+    (snapshot / "a").symlink_to(tmp_path / "hub" / "blob")
+    read_manifest(snapshot, "thing", 1, verify=Verify.full)
+    (tmp_path / "hub" / "blob").rename(tmp_path / "outside")
+    (tmp_path / "hub" / "blob").symlink_to(tmp_path / "outside")
+    with pytest.raises(DataError, match="outside the folder"):
+        read_manifest(snapshot, "thing", 1)
+
+
 def test_another_format_names_both_versions(sealed: Path) -> None:
     with pytest.raises(DataError, match="in format 1; this is nmt .* reads format 2"):
         read_manifest(sealed, "thing", 2)

@@ -12,7 +12,11 @@ from nmt.interface import VocabularySizes
 from nmt.models import models
 from nmt.models.convolutional.conv_s2s import ConvS2SConfig
 from nmt.models.recurrent.lstm import LSTMConfig
-from nmt.models.transformer.config import ConvolutionKind, LightConvConfig, NormOrder, TransformerConfig
+from nmt.models.transformer.config import (
+    NormOrder,
+    TransformerConfig,
+)
+from nmt.models.transformer.lightconv_config import ConvolutionKind, LightConvConfig
 from nmt.testing.subjects import load_preset
 
 SIZES = VocabularySizes(700, 500, shared=False)

@@ -11,7 +11,11 @@ from torch import Tensor
 
 from nmt.errors import UsageError
 from nmt.models.transformer import lightconv
-from nmt.models.transformer.config import ConvolutionKind, DecoderKind, LayerKind, LightConvConfig, PositionKind
+from nmt.models.transformer.config import (
+    DecoderKind,
+    LayerKind,
+    PositionKind,
+)
 from nmt.models.transformer.lightconv import (
     HeadConvolution,
     LearnedKernels,
@@ -20,6 +24,7 @@ from nmt.models.transformer.lightconv import (
     TargetConvolution,
     convolve,
 )
+from nmt.models.transformer.lightconv_config import ConvolutionKind, LightConvConfig
 from nmt.trees import tensors
 from tests.unit.models.transformer.stepping import assert_steps_equal_the_whole
 

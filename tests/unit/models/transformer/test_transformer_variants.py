@@ -37,7 +37,14 @@ STRUCTURES: dict[str, tuple[Any, ...]] = {
     "d_model": (15,),  # odd
     "d_k": (5,),  # odd
     "d_v": (7,),
-    "positions": (PositionKind.learned, PositionKind.relative, PositionKind.rotary, PositionKind.alibi),
+    "positions": (
+        PositionKind.learned,
+        PositionKind.relative,
+        PositionKind.rotary,
+        PositionKind.alibi,
+        PositionKind.buckets,
+    ),
+    "embedding_norm": (True,),
     "share_all_embeddings": (False,),
     "share_decoder_embeddings": (False,),
     "norm": (NormOrder.pre,),
@@ -50,6 +57,8 @@ STRUCTURES: dict[str, tuple[Any, ...]] = {
         FeedForwardKind.glu,
         FeedForwardKind.geglu,
         FeedForwardKind.swiglu,
+        FeedForwardKind.gelu_tanh,
+        FeedForwardKind.geglu_tanh,
     ),
     "attention_score": (ScoreKind.dot, ScoreKind.additive),
     "encoder_neighbourhood": (1,),
@@ -68,6 +77,8 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "activation_dropout": (0.3,),
     "max_positions": (7,),
     "relative_distance": (1,),
+    "position_buckets": (8,),
+    "bucket_distance": (16,),  # half of the buckets
     "decoder_norm": (NormOrder.pre,),
     "norm_epsilon": (0.1,),
     "embedding_scale": (False,),
@@ -96,12 +107,24 @@ REFUSED = {
     ("positions=rotary", "decoder=ssru"): "self-attention applies these positions",
     ("positions=alibi", "decoder=average_attention"): "self-attention applies these positions",
     ("positions=alibi", "decoder=ssru"): "self-attention applies these positions",
+    ("positions=buckets", "decoder=average_attention"): "self-attention applies these positions",
+    ("positions=buckets", "decoder=ssru"): "self-attention applies these positions",
+    ("positions=buckets", "encoder_neighbourhood=1"): "attention to neighborhoods does not support buckets",
+    ("positions=buckets", "decoder_neighbourhood=2"): "attention to neighborhoods does not support buckets",
+    ("positions=buckets", "bucket_distance=16"): "the number of buckets must be at least 4",
     ("decoder_neighbourhood=2", "decoder=average_attention"): "the option restricts self-attention",
     ("decoder_neighbourhood=2", "decoder=ssru"): "the option restricts self-attention",
     ("positions=learned", "layers=universal"): "universal layers add sinusoids",
 } | {
     (kind, sinusoids): "the option changes sinusoidal positions"
-    for kind in ("positions=learned", "positions=relative", "positions=rotary", "positions=alibi", "d_model=15")
+    for kind in (
+        "positions=learned",
+        "positions=relative",
+        "positions=rotary",
+        "positions=alibi",
+        "positions=buckets",
+        "d_model=15",
+    )
     for sinusoids in (
         "sinusoid_layout=halves",
         "sinusoid_wavelengths=tensor2tensor",

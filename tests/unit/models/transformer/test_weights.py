@@ -16,7 +16,6 @@ from nmt.models.transformer.config import (
     DecoderKind,
     FeedForwardKind,
     LayerKind,
-    LightConvConfig,
     NormKind,
     NormOrder,
     PositionKind,
@@ -24,6 +23,7 @@ from nmt.models.transformer.config import (
     StartSymbol,
     TransformerConfig,
 )
+from nmt.models.transformer.lightconv_config import LightConvConfig
 from nmt.models.transformer.own_weights import configuration, describe, parameters, undescribed
 from nmt.models.transformer.weights import Activation, arrays_of, map_arrays
 
@@ -54,6 +54,26 @@ DESCRIBED: dict[str, tuple[dict[str, Any], VocabularySizes]] = {
             "position_offset": 2,
             "start_symbol": StartSymbol.eos,
             "attention_bias": True,
+        },
+        JOINT,
+    ),
+    "as mBART": (
+        {"positions": PositionKind.learned, "embedding_norm": True, "norm": NormOrder.pre, "attention_bias": True},
+        JOINT,
+    ),
+    "as T5": (
+        {
+            "positions": PositionKind.buckets,
+            "norm": NormOrder.pre,
+            "norm_kind": NormKind.rms_norm,
+            "feed_forward": FeedForwardKind.geglu_tanh,
+            "attention_score": ScoreKind.dot,
+            "embedding_scale": False,
+            "start_symbol": StartSymbol.pad,
+            "share_decoder_embeddings": False,
+            "share_all_embeddings": False,
+            "d_k": 5,
+            "d_v": 5,
         },
         JOINT,
     ),
@@ -97,7 +117,8 @@ def test_a_description_leads_back_to_the_same_model(name: str) -> None:
         np.testing.assert_array_equal(after[key], array, err_msg=key)
     assert describe(found, sizes, after, "there").target.scale == weights.target.scale
     named = (
-        "d_model d_ff num_heads positions decoder feed_forward embedding_scale output_bias start_symbol attention_bias"
+        "d_model d_ff num_heads positions position_buckets bucket_distance decoder feed_forward embedding_scale "
+        "embedding_norm output_bias start_symbol attention_bias"
     )
     for key in named.split():
         assert getattr(found, key) == getattr(config, key)

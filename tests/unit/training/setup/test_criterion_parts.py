@@ -148,7 +148,7 @@ def test_what_is_drawn_depends_on_the_seed_alone_and_can_take_part_in_gradients(
     batch = batch_of(([4, 5, 6], [5, 4]), ([7], [6, 6, 7]))
     sample = sampler(ExpectedRewardConfig(samples=5, max_len_b=4))
     model = TinyModel()
-    one, again, other = (sample(model, batch.source, batch.source_lengths, seed) for seed in (1, 1, 2))
+    one, again, other = (sample(model, batch, seed) for seed in (1, 1, 2))
     assert one.tokens.shape[:2] == (2, 5) and not one.tokens.is_inference()
     assert torch.equal(one.tokens, again.tokens) and one.tokens.tolist() != other.tokens.tolist()
     assert one.lengths.max() <= 3 + 4 + 1 and (one.lengths >= 1).all()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt.config.sections import Decayed, ParametersConfig, TrainConfig, TrainingConfig
 from nmt.errors import StorageError, UsageError
-from nmt.models.transformer.config import LightConvConfig
+from nmt.models.transformer.lightconv_config import LightConvConfig
 from nmt.optim.config import NAMES_OF_EARLIER_RUNS, AdamWConfig, MuonConfig
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in

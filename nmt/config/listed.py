@@ -1,0 +1,30 @@
+"""Options of components that a list option names, such as ``--augment typos=0.1:words=2``."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+from nmt.config.option import alternatives
+from nmt.errors import UsageError, did_you_mean
+
+
+def with_options(config_class: type, name: str, parts: Sequence[str], item: str, option: str) -> Any:
+    """Return the options of the component ``name``. ``parts``: each ``OPTION=VALUE``; ``item``, ``option``: the text that
+    they come from and the option that holds it, for messages."""
+    return config_class(**dict(_assigned(config_class, name, part, f"{option}: '{item}'") for part in parts))
+
+
+def _assigned(config_class: type, name: str, part: str, where: str) -> tuple[str, Any]:
+    key, equals, value = (piece.strip() for piece in part.partition("="))
+    names = [field.name for field in dataclasses.fields(config_class)]
+    if not equals or key not in names:
+        listed = f"it has {', '.join(names)}" if names else "it has none"
+        raise UsageError(f"{where}: {name} has no option '{key}'{did_you_mean(key, names)}; {listed}")
+    kind = alternatives(typing.get_type_hints(config_class)[key])[0]
+    try:
+        return key, {"true": True, "false": False}[value] if kind is bool else kind(value)
+    except (KeyError, ValueError):
+        raise UsageError(f"{where}: {key}={value} must be of type {kind.__name__}") from None

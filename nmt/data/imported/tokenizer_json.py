@@ -1,0 +1,87 @@
+"""A tokenizer.json of Hugging Face, turned into the sentencepiece model that it was made of.
+
+transformers 5 saves the tokenizers of NLLB and mBART-50 only in this form. The sentencepiece model is a message of protocol
+buffers; the numbers of its fields are those of sentencepiece_model.proto.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nmt.errors import DataError
+from nmt.storage.reading import read_mapping
+
+_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # types of tokens
+_KINDS = {"Unigram": 1, "BPE": 2}
+_SPACES = {"Replace", "Strip"}  # normalizers that sentencepiece applies too
+
+
+@dataclass(frozen=True)
+class TokenizerJson:
+    """Tokens by id, ids of the added ones, and a sentencepiece model."""
+
+    ids: Mapping[str, int]
+    added: Mapping[str, int]
+    model: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> TokenizerJson:
+        try:
+            return cls._of(read_mapping(path))
+        except (KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
+            raise DataError(f"{path} is damaged, or not a tokenizer of NLLB or mBART-50: {error!r}") from None
+
+    @classmethod
+    def _of(cls, tree: Mapping[str, Any]) -> TokenizerJson:
+        model, normalizer = tree["model"], tree.get("normalizer") or {}
+        added = {str(token["content"]): int(token["id"]) for token in tree.get("added_tokens", [])}
+        steps = {step["type"]: step for step in normalizer.get("normalizers", [normalizer] if normalizer else [])}
+        if other := steps.keys() - _SPACES - {"Precompiled"}:
+            raise ValueError(f"normalizer {min(other)}")
+        table = base64.b64decode(steps["Precompiled"]["precompiled_charsmap"]) if "Precompiled" in steps else b""
+        scores = _scores(model)
+        ids = {
+            **(model["vocab"] if isinstance(model["vocab"], dict) else dict(zip(scores, itertools.count()))),
+            **added,
+        }
+        pieces = [("<unk>", 0.0, _UNKNOWN), ("<s>", 0.0, _CONTROL), ("</s>", 0.0, _CONTROL)]
+        special = {*added, "<unk>", "<s>", "</s>", "<pad>"}
+        pieces += [(token, score, _NORMAL) for token, score in scores.items() if token not in special]
+        return cls(ids, added, _message(pieces, _KINDS[model["type"]], table))
+
+
+def _scores(model: Mapping[str, Any]) -> dict[str, float]:
+    """Return the score of each token in the order of ids. In byte-pair encoding, earlier merges have higher scores."""
+    if model["type"] == "Unigram":
+        return {str(token): float(score) for token, score in model["vocab"]}
+    merges = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
+    ranks = {token: rank for rank, token in enumerate(dict.fromkeys(map("".join, merges)))}
+    return {token: -float(ranks.get(token, len(ranks))) for token in sorted(model["vocab"], key=model["vocab"].get)}
+
+
+def _message(pieces: Iterable[tuple[str, float, int]], kind: int, table: bytes) -> bytes:
+    """Write the model: tokens (field 1), options of training (2), normalization (3)."""
+    parts = [
+        _field(1, _field(1, token.encode()) + b"\x15" + struct.pack("<f", score) + b"\x18" + _varint(number))
+        for token, score, number in pieces
+    ]
+    return b"".join([*parts, _field(2, b"\x18" + _varint(kind)), _field(3, _field(2, table))])
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, lowest first; the highest bit says that another byte follows."""
+    content = bytearray()
+    while number > 127:
+        content.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*content, number])

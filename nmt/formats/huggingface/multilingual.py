@@ -1,0 +1,183 @@
+"""Tokenizers of M2M100, NLLB and mBART-50: a sentencepiece model, the ids of its tokens, and tokens that name languages.
+
+NLLB and mBART-50 number the tokens <s>, <pad>, </s> and <unk>, those of the sentencepiece model, the languages and <mask>.
+M2M100 has a vocab.json and then the languages. Embeddings may have a few more rows, which fairseq added for speed.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from nmt.config.exchange import ImportConfig
+from nmt.data.imported.tokenizer_json import TokenizerJson
+from nmt.data.imported.vocabularies import FAIRSEQ_SPECIALS, read_huggingface_vocabulary
+from nmt.data.language_pair import LanguagePair
+from nmt.data.languages import LanguageTokens, SourceToken
+from nmt.data.tokenizers.sentencepiece_files import damage_named, read_foreign_model
+from nmt.data.tokenizers.sentencepiece_list import SentencePieceList, SentencePieceListConfig
+from nmt.errors import DataError, MissingInputError
+from nmt.storage.reading import read_mapping
+
+MULTILINGUAL = ("m2m_100", "mbart")
+_MODEL, _JSON, _OPTIONS, _MASK = "sentencepiece.bpe.model", "tokenizer.json", "tokenizer_config.json", "<mask>"
+_LANGUAGE = re.compile(r"__([a-z]{2,3})__|([a-z]{2,3}_[A-Z][A-Za-z]{1,3})")  # M2M100's; those of the others
+_MOST_FILLERS = 8  # rows after the last token: fairseq's sizes are multiples of 8, and M2M100 has 8 more
+# Languages of M2M100 in the order of their ids, by the option language_codes; newer folders do not list them.
+_CODES = {
+    "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht "
+    "hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru "
+    "sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu",
+    "wmt21": "en ha is ja cs ru zh de",
+}
+
+
+@dataclass(frozen=True)
+class MultilingualTokenizer:
+    """The tokenizer of a folder."""
+
+    folder: Path
+    options: Mapping[str, Any]  # of the tokenizer
+    model: bytes
+    symbols: list[str]  # tokens in the order of their ids
+    languages: LanguageTokens
+
+    @classmethod
+    def read(cls, folder: Path, config: Mapping[str, Any]) -> MultilingualTokenizer:
+        """``config``: of the model."""
+        options = _mapping(folder / _OPTIONS)
+        _require_prefix(folder, config, options)
+        stored = None if (folder / _MODEL).is_file() else _read_json(folder)
+        model = read_foreign_model(folder / _MODEL) if stored is None else _checked(stored, folder)
+        ids = {} if stored is None else {**stored.ids}
+        if (folder / "vocab.json").is_file():
+            first = read_huggingface_vocabulary(folder / "vocab.json")
+        else:
+            with damage_named(folder / _MODEL):
+                processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+            first = [*FAIRSEQ_SPECIALS, *processor.id_to_piece(list(range(3, processor.vocab_size())))]
+        ids |= _ids_of_added(folder, options)
+        listed = [*dict.fromkeys(_listed(folder, options))]
+        if not any(map(_LANGUAGE.fullmatch, (*ids, *listed))) and (folder / _JSON).is_file():
+            ids |= TokenizerJson.read(folder / _JSON).added
+        symbols = _in_order(folder, first, ids, listed)
+        tokens = {code: token for token in symbols[len(first) :] if (code := _code(token))}
+        if not tokens:
+            raise DataError(
+                f"{folder}: the files of the tokenizer list no languages; copy tokenizer.json into the folder"
+            )
+        return cls(folder, options, model, symbols, LanguageTokens(tokens, SourceToken.source, target=True))
+
+    def require_rows(self, rows: int) -> None:
+        """Refuse embeddings of another size. Rows of no token are dropped, so no translation contains them."""
+        if not len(self.symbols) <= rows <= len(self.symbols) + _MOST_FILLERS:
+            raise DataError(
+                f"{self.folder} has embeddings of {rows:,} tokens, but its tokenizer has {len(self.symbols):,}; take both "
+                "from the same model"
+            )
+
+    def pair(self, pieces: Sequence[str], options: ImportConfig, forced: object) -> LanguagePair:
+        """``pieces``: without special tokens; ``forced``: the id that translations begin with by default, or None."""
+        with damage_named(self.folder / _MODEL):
+            tokenizer = SentencePieceList(SentencePieceListConfig(hide_others=True), self.model, pieces)
+        own = [self.options.get(f"{side}_lang") for side in ("src", "tgt")]
+        if not all(own):  # transformers stores a source language that nobody chose
+            token = self.symbols[forced] if type(forced) is int and 0 <= forced < len(self.symbols) else None
+            own = [None, token]
+        stored = [self.languages.code(str(name)) or "" for name in own]
+        chosen = [self._code_of(name) for name in (options.source_lang, options.target_lang)]
+        source, target = (code or default for code, default in zip(chosen, stored))
+        return LanguagePair(source, target, tokenizer, tokenizer, True, self.languages).checked()
+
+    def _code_of(self, name: str) -> str:
+        code = self.languages.code(name) if name else ""
+        if code is None:
+            raise self.languages.refusal(name)
+        return code
+
+
+def _require_prefix(folder: Path, config: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Refuse models whose sources end in the language token: mBART-25, and old uses of NLLB."""
+    name = str(options.get("tokenizer_class") or config.get("tokenizer_class"))
+    start, eos = config.get("decoder_start_token_id"), config.get("eos_token_id")
+    if name.removesuffix("Fast") == "MBartTokenizer" or options.get("legacy_behaviour") is True or start != eos:
+        raise DataError(
+            f"{folder} is a model whose sources end in the token of their language, as in mBART-25; nmt reads models whose "
+            "sources begin with it (M2M100, NLLB, mBART-50)"
+        )
+
+
+def _read_json(folder: Path) -> TokenizerJson:
+    if not (folder / _JSON).is_file():
+        raise MissingInputError(f"{folder} holds no tokenizer: neither {_MODEL} nor {_JSON}")
+    return TokenizerJson.read(folder / _JSON)
+
+
+def _checked(stored: TokenizerJson, folder: Path) -> bytes:
+    """Return the sentencepiece model of a tokenizer.json, if the library accepts it."""
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / _MODEL
+        path.write_bytes(stored.model)
+        try:
+            return read_foreign_model(path)
+        except DataError:
+            raise DataError(f"{folder / _JSON} is damaged: its tokens are not those of a sentencepiece model") from None
+
+
+def _ids_of_added(folder: Path, options: Mapping[str, Any]) -> dict[str, int]:
+    """Return the ids of added tokens, as transformers stores them since version 4.34, and before."""
+    tree = options.get("added_tokens_decoder")
+    newer = {_content(token): number for number, token in tree.items()} if isinstance(tree, dict) else {}
+    try:
+        return {token: int(number) for token, number in {**_mapping(folder / "added_tokens.json"), **newer}.items()}
+    except (TypeError, ValueError):
+        raise DataError(f"{folder} has an added token whose id is not a number") from None
+
+
+def _listed(folder: Path, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield added tokens that are listed without ids, in their order; then those of M2M100 and <mask>."""
+    for tree in (_mapping(folder / "special_tokens_map.json"), options):
+        for name in ("additional_special_tokens", "extra_special_tokens"):
+            listed = tree.get(name)
+            yield from map(_content, listed if isinstance(listed, list) else [])
+    if (folder / "vocab.json").is_file():
+        yield from (f"__{code}__" for code in _CODES.get(str(options.get("language_codes")), "").split())
+    else:
+        yield _MASK
+
+
+def _in_order(folder: Path, first: list[str], ids: Mapping[str, int], listed: Sequence[str]) -> list[str]:
+    """Return all tokens by id: ``first``, those with ids, those without."""
+    by_id = dict(enumerate(first))
+    for token, number in ids.items():
+        if by_id.setdefault(number, token) != token:
+            raise DataError(
+                f"{folder}: the id {number} is that of {by_id[number]!r} and {token!r}; take all files of the tokenizer "
+                "from the same model"
+            )
+    if sorted(by_id) != list(range(len(by_id))):
+        raise DataError(
+            f"{folder}: the tokenizer has no token with an id below {max(by_id)}; its ids must have no gaps"
+        )
+    known = {*by_id.values()}
+    return [*(by_id[number] for number in range(len(by_id))), *(token for token in listed if token not in known)]
+
+
+def _code(token: str) -> str | None:
+    match = _LANGUAGE.fullmatch(token)
+    return match and (match[1] or match[2])
+
+
+def _content(token: object) -> str:
+    """Return the text of an added token, which may have properties."""
+    return str(token["content"] if isinstance(token, dict) and "content" in token else token)
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    return read_mapping(path) if path.is_file() else {}

@@ -1,0 +1,109 @@
+"""Data of a Python program: every form gives the same pairs, and a wrong pair is named by its position."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt.errors import NMTError
+from nmt.preprocessing.program_data import ProgramReader
+
+PAIRS = [("ein Mann", "a man"), ("zwei Hunde", "two dogs"), ("rot", "red")]
+ROWS = [{"id": 7, "de": source, "en": target} for source, target in PAIRS]
+NESTED = [{"translation": {"de": source, "en": target}} for source, target in PAIRS]
+
+
+class Items:
+    """A data set of torch: it has a length and items, but cannot be iterated past its end."""
+
+    def __init__(self, items: list[Any], length: int | None = None) -> None:
+        self.items, self.length = items, len(items) if length is None else length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index % len(self.items)]
+
+
+class Frame:
+    """A data frame: columns by name, and iteration over their names."""
+
+    columns = ["id", "de", "en"]
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def __iter__(self) -> Any:
+        return iter(self.columns)
+
+    def __getitem__(self, column: str) -> list[Any]:
+        return [row[column] for row in ROWS]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [PAIRS, tuple(PAIRS), [list(pair) for pair in PAIRS], Items(PAIRS), ROWS, Items(ROWS), NESTED, Frame()],
+    ids=["list", "tuple", "lists", "data set", "rows", "data set of rows", "translations", "data frame"],
+)
+def test_each_form_gives_the_same_pairs_twice(data: Any) -> None:
+    reader = ProgramReader(data, "data")
+    assert list(reader.pairs()) == list(reader.pairs()) == PAIRS
+    assert reader.languages == (("de", "en") if reader.columns else ("source", "target"))
+
+
+def test_columns_are_chosen_by_language_or_by_name() -> None:
+    turned = [(target, source) for source, target in PAIRS]
+    for data in (ROWS, NESTED, Frame()):
+        assert list(ProgramReader(data, "data", languages=["en", "de"]).pairs()) == turned
+    chosen = ProgramReader(NESTED, "data", ["translation.en", "translation.de"], ["english", "german"])
+    assert list(chosen.pairs()) == turned
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([*PAIRS, "ab"], r"data\[3\] is 'ab', not a pair of strings"),
+        ([*PAIRS, ("a", "b", "c")], r"data\[3\] is \('a', 'b', 'c'\), not a pair"),
+        ([*PAIRS, None], r"data\[3\] is None, not a pair"),
+        ([*PAIRS, ("a", None)], r"data\[3\] target is None, not a string"),
+        ([*PAIRS, (float("nan"), "b")], r"data\[3\] source is nan, not a string"),
+        ([*PAIRS, ("a\nb", "c")], r"data\[3\] source has a line break at character 1"),
+        ([*PAIRS, ("a", "\ud800")], r"data\[3\] target has U\+D800, which is not text, at character 0"),
+        ([*ROWS, {"de": "a"}], r"data\[3\] has no column 'en', only de"),
+        ([*ROWS, {"de": "a", "en": 3}], r"data\[3\] en is 3, not a string"),
+        ([], "data has no pairs"),
+        ((pair for pair in PAIRS), r"give text files, or pairs that have a length"),
+        ({"train": PAIRS}, r"data has several parts: train; give one of them, such as data=data\['train'\]"),
+        ([{"a": "x", "b": "y", "c": "z"}], r"data has the columns a, b, c; name those .*fields="),
+        (Items(PAIRS, 2), None),
+        (type("Short", (Items,), {"__iter__": lambda self: iter(PAIRS)})(PAIRS, 5), "length of 5, but yields 3 items"),
+        (type("Long", (Items,), {"__iter__": lambda self: iter(PAIRS)})(PAIRS, 2), "length of 2, but yields more"),
+    ],
+)
+def test_wrong_data_is_one_line_with_its_position(data: Any, message: str | None) -> None:
+    if message is None:
+        assert len(list(ProgramReader(data, "data").pairs())) == 2
+        return
+    with pytest.raises(NMTError, match=message) as error:
+        list(ProgramReader(data, "data").pairs())
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_column_lists_those_of_the_data() -> None:
+    for options in ({"languages": ["de", "fr"]}, {"columns": ["de", "fr"]}):
+        with pytest.raises(NMTError, match="data has the columns id, de, en, but not fr"):
+            ProgramReader(ROWS, "data", **options)
+
+
+@pytest.mark.slow
+def test_frames_of_pandas_and_data_sets_of_hugging_face_are_read(tmp_path: Path) -> None:
+    datasets, pandas = pytest.importorskip("datasets"), pytest.importorskip("pandas")
+    for data in (pandas.DataFrame(ROWS), datasets.Dataset.from_list(ROWS), datasets.Dataset.from_list(NESTED)):
+        assert list(ProgramReader(data, "data", languages=["de", "en"]).pairs()) == PAIRS
+    with pytest.raises(NMTError, match=r"data\[1\] en is nan, not a string"):
+        list(ProgramReader(pandas.DataFrame([*ROWS[:1], {"de": "a"}]), "data", languages=["de", "en"]).pairs())
+    with pytest.raises(NMTError, match="data has several parts: train; "):
+        ProgramReader(datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS)), "data")
