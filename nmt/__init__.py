@@ -12,64 +12,45 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from nmt.averaging import average_checkpoints
-    from nmt.comparing import compare
-    from nmt.formats.keywords import export, import_model
-    from nmt.own_loop import batches, criterion, model, save, tokenizer
-    from nmt.preprocessing.from_python import preprocess
-    from nmt.reporting.callbacks import Callback, Stop
-    from nmt.scoring.score import score
-    from nmt.training.from_python import train
-    from nmt.translation import Translator, align, attention, load
+if TYPE_CHECKING:  # a name that is imported "as" itself is public
+    from nmt.averaging import average_checkpoints as average_checkpoints
+    from nmt.comparing import compare as compare
+    from nmt.formats.keywords import export as export
+    from nmt.formats.keywords import import_model as import_model
+    from nmt.own_loop import batches as batches
+    from nmt.own_loop import criterion as criterion
+    from nmt.own_loop import model as model
+    from nmt.own_loop import save as save
+    from nmt.own_loop import tokenizer as tokenizer
+    from nmt.preprocessing.from_python import preprocess as preprocess
+    from nmt.reporting.callbacks import Callback as Callback
+    from nmt.reporting.callbacks import Stop as Stop
+    from nmt.scoring.score import score as score
+    from nmt.training.from_python import train as train
+    from nmt.translation import Translator as Translator
+    from nmt.translation import align as align
+    from nmt.translation import attention as attention
+    from nmt.translation import load as load
 
-__all__ = [
-    "Callback",
-    "Stop",
-    "Translator",
-    "__version__",
-    "align",
-    "attention",
-    "average_checkpoints",
-    "batches",
-    "compare",
-    "criterion",
-    "export",
-    "import_model",
-    "load",
-    "model",
-    "preprocess",
-    "save",
-    "score",
-    "tokenizer",
-    "train",
-]
 __version__ = "0.2.0"
 
 DISTRIBUTION = "nmt-toolkit"  # what pip calls it; PyPI's "nmt" is another program
 DOCUMENTATION = "https://nmt-toolkit.github.io/nmt"
 REPOSITORY = "https://github.com/nmt-toolkit/nmt"
 
-_PLACES = {
-    "Callback": "nmt.reporting.callbacks",
-    "Stop": "nmt.reporting.callbacks",
-    "Translator": "nmt.translation",
-    "align": "nmt.translation",
-    "attention": "nmt.translation",
-    "average_checkpoints": "nmt.averaging",
-    "batches": "nmt.own_loop",
-    "compare": "nmt.comparing",
-    "criterion": "nmt.own_loop",
-    "export": "nmt.formats.keywords",
-    "import_model": "nmt.formats.keywords",
-    "load": "nmt.translation",
-    "model": "nmt.own_loop",
-    "preprocess": "nmt.preprocessing.from_python",
-    "save": "nmt.own_loop",
-    "score": "nmt.scoring.score",
-    "tokenizer": "nmt.own_loop",
-    "train": "nmt.training.from_python",
+_PUBLIC = {  # by module
+    "averaging": "average_checkpoints",
+    "comparing": "compare",
+    "formats.keywords": "export import_model",
+    "own_loop": "batches criterion model save tokenizer",
+    "preprocessing.from_python": "preprocess",
+    "reporting.callbacks": "Callback Stop",
+    "scoring.score": "score",
+    "training.from_python": "train",
+    "translation": "Translator align attention load",
 }
+_PLACES = {name: f"nmt.{module}" for module, names in _PUBLIC.items() for name in names.split()}
+__all__ = sorted([*_PLACES, "__version__"])
 
 _MODULES = ("allocator", "errors", "plotting", "plugins", "threads")  # that the documents use as `nmt.NAME`
 

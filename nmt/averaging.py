@@ -288,7 +288,7 @@ class Judge:
             )
         self._step = Step(model, criterion).to(device).eval()
         scorers = build_scorers(config.validation)
-        self._validators = build_validators(config, self._step, arithmetic, World(), pair, datasets.valid, scorers)
+        self._validators = build_validators(config, self._step, arithmetic, World(), pair, datasets.validated, scorers)
         self._seed = config.seed
         self._names = {*LOSSES, *scorers}
         self._fingerprint = validation_fingerprint(config, datasets.valid_identities, str(arithmetic))
@@ -351,7 +351,7 @@ def _open(folders: Sequence[str], valid_subset: str, pair: LanguagePair) -> Data
         datasets = open_validation(folders, valid_subset)
     except NMTError as error:
         raise type(error)(f"{error}; {ELSEWHERE}") from None
-    if datasets.pair.is_reverse_of(pair):
+    if datasets.pair.is_reverse_of(pair) and pair.languages is None:
         raise DataError(
             f"{folders[0]} is a corpus from {pair.target_lang} to {pair.source_lang}, the reverse of the model's direction; "
             f"{ELSEWHERE}"

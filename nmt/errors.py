@@ -6,9 +6,10 @@ the program.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class NMTError(Exception):
@@ -100,6 +101,17 @@ def did_you_mean(value: str, choices: Iterable[str]) -> str:
     """Return `` (did you mean 'x'?)`` to append to a message, or an empty string."""
     match = closest(value, choices)
     return f" (did you mean '{match}'?)" if match else ""
+
+
+@contextlib.contextmanager
+def needing(extra: str, what: str, advice: str = "") -> Iterator[None]:
+    """Refuse ``what`` if a package that the block imports is not installed. ``extra``: of nmt, which installs it."""
+    try:
+        yield
+    except ImportError:
+        raise UsageError(
+            f"{what} needs a package that is not installed: pip install 'nmt-toolkit[{extra}]'{advice}"
+        ) from None
 
 
 _SHORT = reprlib.Repr()

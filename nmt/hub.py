@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import logging
 import re
 import subprocess
@@ -20,7 +19,7 @@ from typing import Any
 
 import nmt
 from nmt.config.choices import ProgressStyle
-from nmt.errors import DataError, MissingInputError, NMTError, OutputError, UsageError
+from nmt.errors import DataError, MissingInputError, NMTError, OutputError, UsageError, needing
 from nmt.progress import going_on, resolved
 from nmt.storage.files import MANIFEST
 from nmt.storage.reading import read_json
@@ -34,7 +33,7 @@ _SAFE_WEIGHTS = "model.safetensors"
 # Patterns of the files that a model folder or an import may need. Other weights are large, and needed only without these.
 _FILES = ["*.json", "*.yml", "*.yaml", "*.spm", "merges.txt", "*vocabulary.txt", "tokenizer/*", _SAFE_WEIGHTS]
 _OTHER_WEIGHTS = ["pytorch_model.bin", "model.bin", "*.npz"]
-_SECONDS_WITHOUT_BARS = 2.0
+_USER_AGENT = {"library_name": "nmt", "library_version": nmt.__version__}
 
 
 @dataclass(frozen=True)
@@ -115,9 +114,8 @@ def _import(name: HubName, folder: Path) -> None:
 
 def download(name: HubName, progress: ProgressStyle = ProgressStyle.auto) -> Path:
     """Return the folder of a model in the hub's cache, named after its commit; download what is missing there."""
-    library = _library()
-    fetch = functools.partial(library.snapshot_download, name.repository, tqdm_class=_late_bars(), **_user_agent())
-    with _explained(name, MissingInputError), _shown(f"downloading {name}", progress):
+    fetch = functools.partial(_library().snapshot_download, name.repository, **_USER_AGENT)
+    with _transfer(name, "downloading", MissingInputError, progress):
         folder = Path(fetch(revision=name.revision, allow_patterns=_FILES))
         if not (folder / _SAFE_WEIGHTS).is_file():
             fetch(revision=folder.name, allow_patterns=_OTHER_WEIGHTS)
@@ -138,90 +136,61 @@ def destination(path: str) -> HubName:
 
 def upload(folder: Path, name: HubName, *, private: bool) -> str:
     """Add the files of a folder to a repository, in one commit; create it if it is missing. Returns its address."""
-    api = _library().HfApi(**_user_agent())
-    with _explained(name, OutputError), _shown(f"uploading to {name}", ProgressStyle.auto):
+    api, message = _library().HfApi(**_USER_AGENT), f"Upload a model of nmt {nmt.__version__}"
+    with _transfer(name, "uploading to", OutputError):
         url = api.create_repo(name.repository, private=private or None, exist_ok=True)
         if private and not api.repo_info(name.repository).private:
             raise OutputError(f"{name} exists and is public; make it private on the hub first, or omit --private")
-        api.upload_folder(
-            repo_id=name.repository, folder_path=folder, commit_message=f"Upload a model of nmt {nmt.__version__}"
-        )
+        api.upload_folder(repo_id=name.repository, folder_path=folder, commit_message=message)
     return str(url)
 
 
-def _user_agent() -> dict[str, str]:
-    return {"library_name": "nmt", "library_version": nmt.__version__}
-
-
 def _library() -> Any:
-    if importlib.util.find_spec("huggingface_hub") is None:
-        raise UsageError(
-            f"models of the hub (hf://) need huggingface_hub, which is not installed: pip install '{nmt.DISTRIBUTION}[hub]'"
-        )
-    import huggingface_hub.constants
-    import huggingface_hub.errors
-    import huggingface_hub.utils
+    with needing("hub", "hf://"):
+        import huggingface_hub.constants
+        import huggingface_hub.errors
+        import huggingface_hub.utils
 
     return huggingface_hub
 
 
 @contextlib.contextmanager
-def _shown(what: str, style: ProgressStyle) -> Iterator[None]:
-    """Show progress: the bars of huggingface_hub, or log lines."""
-    if resolved(style) is ProgressStyle.bar:
-        yield
-        return
-    bars = _library().utils
-    were_disabled = bars.are_progress_bars_disabled()
-    bars.disable_progress_bars()
+def _transfer(
+    name: HubName, what: str, kind: type[NMTError], style: ProgressStyle = ProgressStyle.auto
+) -> Iterator[None]:
+    """Show the progress of the block, as bars of huggingface_hub or as log lines, and explain its errors."""
+    library = _library()
+    bars, errors = library.utils, library.errors
+    hides = resolved(style) is not ProgressStyle.bar and not bars.are_progress_bars_disabled()
+    if hides:
+        bars.disable_progress_bars()
     try:
-        with going_on(what, style):
+        with going_on(f"{what} {name}", style):
             yield
+    except (errors.HTTPError, errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, ValueError) as error:
+        raise _explanation(name, error, kind) from None
     finally:
-        if not were_disabled:
+        if hides:
             bars.enable_progress_bars()
 
 
-def _late_bars() -> type:
-    """Return a class of huggingface_hub's bars that is invisible at first: mostly, all files are in the cache."""
-
-    class LateBars(_library().utils.tqdm):  # type: ignore[misc] # its base is untyped
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options | {"delay": _SECONDS_WITHOUT_BARS})
-
-        def display(self, *arguments: Any, **options: Any) -> Any:
-            return self._time() < self.start_t + self.delay or super().display(*arguments, **options)
-
-    return LateBars
-
-
-@contextlib.contextmanager
-def _explained(name: HubName, kind: type[NMTError]) -> Iterator[None]:
-    """Turn errors of huggingface_hub, whose messages are long, into one line that says what to do."""
-    errors = _library().errors
-    try:
-        yield
-    except (errors.HTTPError, errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, ValueError) as error:
-        raise _explanation(name, error, kind) from None
-
-
 def _explanation(name: HubName, error: Exception, kind: type[NMTError]) -> NMTError:
+    """Turn an error of huggingface_hub, whose messages are long, into one line that says what to do."""
     constants, errors = _library().constants, _library().errors
-    page, lacking = f"{constants.ENDPOINT}/{name.repository}", ""
+    page, lacking, cause = f"{constants.ENDPOINT}/{name.repository}", "", error
     if isinstance(error, ValueError) and not isinstance(error, errors.HTTPError):  # its check of a name or a model card
         return UsageError(f"{name}: {' '.join(str(error).split())}")
-    cause: BaseException = error
     if isinstance(error, errors.LocalEntryNotFoundError):
         lacking = f"{name} is not complete in {constants.HF_HUB_CACHE}, and "
-        cause = error.__cause__ or error
-    if isinstance(cause, errors.OfflineModeIsEnabled):
-        return kind(f"{lacking}HF_HUB_OFFLINE forbids the use of the network; unset it")
-    if isinstance(cause, errors.GatedRepoError):
-        return kind(f"{name} is gated: accept its terms at {page}, then {_LOGIN}")
-    if isinstance(cause, errors.RepositoryNotFoundError):
-        return kind(f"{name}: {page} does not exist, or is private; check the name, or {_LOGIN}")
-    if isinstance(cause, errors.RevisionNotFoundError):
-        return kind(f"{name}: there is no branch, tag or commit '{name.revision}'; see {page}")
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    for cause_class, message in (
+        (errors.OfflineModeIsEnabled, f"{lacking}HF_HUB_OFFLINE forbids the use of the network; unset it"),
+        (errors.GatedRepoError, f"{name} is gated: accept its terms at {page}, then {_LOGIN}"),
+        (errors.RepositoryNotFoundError, f"{name}: {page} does not exist, or is private; check the name, or {_LOGIN}"),
+        (errors.RevisionNotFoundError, f"{name}: there is no branch, tag or commit '{name.revision}'; see {page}"),
+    ):
+        if isinstance(cause, cause_class):
+            return kind(message)
     if isinstance(cause, errors.HfHubHTTPError):
         status, message = cause.response.status_code, " ".join((cause.server_message or "").split())
         advice = _LOGIN if status in (401, 403) else "try again later"

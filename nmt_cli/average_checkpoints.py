@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from nmt.config.commands import AverageConfig
-from nmt.config.sections import LOSSES
+from nmt.config.sections import LOSSES, metric_of
 from nmt.scoring import scorers
 from nmt_cli.launch import launch
 
 
 def run(config: AverageConfig) -> None:
     """Write the average. Print its scores and those of the averaged checkpoints, then its folder."""
-    if config.metric not in (None, *LOSSES):
-        scorers.config_class(config.metric)  # a misspelt one is refused before anybody waits for torch
+    if config.metric is not None and (metric := metric_of(config.metric)) not in LOSSES:
+        scorers.config_class(metric)  # a misspelt one is refused before anybody waits for torch
     from nmt.averaging import average_checkpoints, table
 
     average = average_checkpoints(config)

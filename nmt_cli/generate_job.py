@@ -22,7 +22,7 @@ from nmt.config.sections import DistributedConfig
 from nmt.config.translation import TranslationOptions
 from nmt.data.corpus.folder import Corpus, Split
 from nmt.data.language_pair import LanguagePair
-from nmt.data.languages import Direction, NoDirection, SourceToken, listed
+from nmt.data.languages import STORED, Direction, NoDirection, SourceToken, listed
 from nmt.data.text.lines import PAUSE, Pause, Reading
 from nmt.data.text.piece_marks import joined_lines
 from nmt.data.tokenizers import Tokenizer
@@ -122,7 +122,7 @@ def _direction(config: GenerateConfig, pair: LanguagePair) -> Direction | None:
     if pair.languages is not None and len(pair.languages.tokens) > 1 and not chosen and not config.data:
         logger.info(
             f"translating from {direction.source_lang} to {direction.target_lang}; choose another direction with "
-            f"--source-lang and --target-lang: {listed([*pair.languages.tokens])}"
+            f"--source-lang and --target-lang: {listed([*pair.languages.tokens], STORED)}"
         )
     return direction
 
@@ -175,7 +175,7 @@ class InputTranslation:
 
     def _split(self, growing: ResumableOutput | None, done: int) -> None:
         config, folder = self.config, Path(self.config.data[0])
-        corpus = Corpus.open(folder)
+        corpus = Corpus.open_one(folder, config.source_lang, config.target_lang)
         _check_corpus(corpus, folder, self.translator, config)
         stored = None
         if config.source_lang is None and config.target_lang is None:
@@ -280,6 +280,13 @@ def _check_corpus(corpus: Corpus, folder: Path, translator: Translator, config: 
         raise DataError(
             f"{folder} goes from {corpus.pair.source_lang} to {corpus.pair.target_lang}, but {config.path} translates in "
             f"the opposite direction; name a model or a corpus folder of the same direction"
+        )
+    ours, stored = translator.pair.languages, corpus.pair.languages
+    named = config.source_lang is not None or config.target_lang is not None
+    if ours is not None and not named and (stored is None or stored.read[1:] != ours.read[1:]):
+        raise UsageError(
+            f"{folder} and {config.path} have language tokens in different places; name the direction: --source-lang "
+            f"{corpus.pair.source_lang} --target-lang {corpus.pair.target_lang}"
         )
     if corpus.pair.source.vocabulary != translator.pair.source.vocabulary:
         raise DataError(

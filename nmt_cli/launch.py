@@ -20,7 +20,7 @@ import nmt
 from nmt.config.choices import ProgressStyle
 from nmt.config.composing.assignments import SEARCH_PATH, Assignment, read
 from nmt.config.composing.composition import Composition, check, compose, unchecked
-from nmt.config.composing.help import help_page
+from nmt.config.composing.help import SYNTAX_TOPIC, help_page
 from nmt.config.composing.presets import Base
 from nmt.config.composing.programs import program_of
 from nmt.config.roles import CommandConfig
@@ -68,22 +68,6 @@ CLOSED_NAMES = frozenset(
 )  # the user can choose another name
 PROGRESS = "report.progress"
 FROM_HYDRA = ("${hydra:", "${now:")  # values that only Hydra's run has
-
-ABOUT_HYDRA = """Hydra composes the presets of this command and runs its sweeps.
-
-flags of Hydra
-  --multirun, -m               run one job for each value of key=1,2
-  --cfg, -c job|hydra|all      print the configuration of the command, of Hydra, or of both
-  --package, -p SECTION        print this section only; with --cfg
-  --resolve                    resolve ${...}; with --cfg
-  --info, -i [SUBJECT]         print how the configuration is composed; SUBJECT: all, config, defaults, defaults-tree,
-                               plugins, searchpath
-  --config-dir, -cd FOLDER     presets of your own, in FOLDER/GROUP/NAME.yaml
-  --config-name, -cn NAME      a primary configuration of your own, whose defaults list names that of the command
-  --config-path, -cp FOLDER    the folder of the primary configuration
-
-options of Hydra
-  hydra.KEY=VALUE, hydra/GROUP=NAME; --cfg hydra prints all of them with their values. See https://hydra.cc."""
 
 
 def launch(config_class: type[Config], run: Callable[[Config], float | None]) -> None:
@@ -148,13 +132,11 @@ class _Launcher:
         line = rewrite(argv, grammar_of(self._config_class))
         if line.only_prints and hasattr(signal, "SIGPIPE"):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `nmt-train --help | head` ends like any other filter
-        if "--hydra-help" in line.hydra:
-            show_page(ABOUT_HYDRA)
-            return
         self._config_dirs = _existing(line.config_dirs)
         assignments = read(line.overrides)
-        if "--help" in line.hydra:
-            show_page(help_page(self._config_class, self._folders, assignments, line.hydra["--help"]))
+        topic = SYNTAX_TOPIC if "--hydra-help" in line.hydra else line.hydra.get("--help")
+        if topic is not None:
+            show_page(help_page(self._config_class, self._folders, assignments, topic))
             return
         for note in line.notes:
             logger.info(note)

@@ -11,10 +11,10 @@ from nmt.config.composing.programs import program_of
 from nmt.errors import NMTError, UsageError, did_you_mean
 from nmt_cli.command_line.programs import COMMANDS, word_of
 from nmt_cli.process import say, use_utf8
-from nmt_cli.shell.overview import OWN, overview
+from nmt_cli.shell.overview import overview
 from nmt_cli.shell.terminal import painted, show_page
 
-HELP = ("help", "--help", "-h")
+HELP, OWN = ("--help", "-h"), ("completion", "man")
 
 
 def main() -> None:
@@ -29,32 +29,28 @@ def main() -> None:
 
 
 def _run(words: list[str]) -> None:
-    word, rest = (words[0] if words else "help"), words[1:]
+    word, *rest = words or HELP
     commands = {word_of(command): command for command in COMMANDS}
-    if word in HELP and rest and rest[0] in commands:
-        word, rest = rest[0], ["--help", *rest[1:]]
     if word in commands:
         sys.argv = [program_of(commands[word]), *rest]  # messages name the command as if it was started directly
         importlib.import_module(f"nmt_cli.{commands[word]}").main()
         return
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `nmt | head` ends like any other filter
-    own = {name.partition(" ")[0] for name in OWN}
-    if (word in HELP and set(rest) <= {*HELP, *own}) or (word in own and not {"--help", "-h"}.isdisjoint(rest)):
+    if word in HELP or (word in OWN and {*HELP} & {*rest}):
         show_page(overview())
     elif word == "--version":
         from nmt_cli.versions import versions
 
         print(f"nmt {nmt.__version__}\n{versions()}")
     elif word == "completion":
-        from nmt_cli.shell.installing import complete
+        from nmt_cli.shell.completion import complete
 
         complete(rest)
     elif word == "man":
-        from nmt_cli.shell.manual import show_manual
+        from nmt_cli.shell.manual import write_manual
 
-        show_manual(rest)
+        write_manual(rest)
     else:
-        unknown = rest[0] if word in HELP else word
-        hint = did_you_mean(unknown, [*commands, *own, "--help", "--version"])
-        raise UsageError(f"unknown command '{unknown}'{hint}; nmt --help lists the commands")
+        hint = did_you_mean(word, [*commands, *OWN, *HELP, "--version"])
+        raise UsageError(f"unknown command '{word}'{hint}; nmt --help lists the commands")

@@ -48,7 +48,7 @@ DEFERRED = {
     "export": (*_TRANSLATING, "nmt.formats.exporting"),
     "import_": (*_MODELS, "nmt.formats.importing"),
     "umbrella": (
-        "nmt_cli.shell.installing",
+        "nmt_cli.shell.completion",
         "nmt_cli.shell.manual",
         "nmt_cli.score",
         "nmt_cli.serve",

@@ -53,7 +53,7 @@ TORCH_FREE = (
     "nmt_cli.command_line.argv",
     "nmt_cli.launch",
     "nmt_cli.umbrella",
-    "nmt_cli.shell.installing",
+    "nmt_cli.shell.completion",
     "nmt_cli.shell.manual",
     *(f"nmt_cli.{command}" for command in COMMANDS),
 )

@@ -15,6 +15,7 @@ from nmt.config.plain import to_plain
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.batching.batch import collate
 from nmt.data.language_pair import LanguagePair
+from nmt.data.languages import LanguageTokens, SourceToken
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.tokenizers.sentencepiece import SentencePieceConfig
 from nmt.data.vocabulary import EOS
@@ -95,6 +96,25 @@ def write_tiny_model(
         tokenizer=tokenizer,
     )
     return folder
+
+
+_CODES = ("deu_Latn", "eng_Latn", "fra_Latn")
+# Where models of several languages read their tokens; "nllb" is M2M100 and mBART-50 too.
+LANGUAGES = {
+    "nllb": LanguageTokens({code: code for code in _CODES}, SourceToken.source, target=True),
+    "madlad": LanguageTokens({"de": "<2de>", "en": "<2en>"}, SourceToken.target),
+    "target": LanguageTokens({"de": "<2de>", "en": "<2en>"}, SourceToken.none, target=True),
+    "both": LanguageTokens({"de": "<2de>", "en": "<2en>"}, SourceToken.target, target=True),
+}
+
+
+def write_multilingual_model(
+    folder: Path, languages: LanguageTokens = LANGUAGES["nllb"], default: tuple[str, str] = ("", "")
+) -> Path:
+    """A random Transformer of several languages, whose translations differ from direction to direction."""
+    pair = tiny_pair((*languages.tokens.values(), *WORDS))
+    pair = dataclasses.replace(pair, source_lang=default[0], target_lang=default[1], languages=languages)
+    return write_tiny_model(folder, model="transformer", updates=0, pair=pair)
 
 
 def write_tiny_corpus(folder: Path, *, tokenizer: Path | None = None, joint: SentencePieceConfig | None = None) -> Path:

@@ -97,7 +97,7 @@ def _umbrella() -> str:
     ]
     parts += ["## Examples", "```sh\n" + "\n".join(f"# {purpose}\n{line}" for purpose, line in examples()) + "\n```"]
     parts += ["## Commands", _two_columns("command", "purpose", commands())]
-    parts += ["## Help, completion and manual pages", _two_columns("command", "effect", OWN.items())]
+    parts += ["## Completion and manual pages", _two_columns("command", "effect", OWN.items())]
     parts += ["[Work in the shell](../../how-to/shell.md) shows how to use them."]
     return "\n\n".join(parts) + "\n"
 

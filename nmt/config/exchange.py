@@ -27,8 +27,8 @@ class ImportConfig(ProgressOption, PluginOption, OverwriteOption, CutTextConfig)
     )
     path: str = flag(
         "",
-        help="Model file or folder to import, hf://OWNER/NAME[@REVISION] for one of the Hugging Face Hub, or a data "
-        "folder of fairseq; several checkpoints joined by ':' form an ensemble",
+        help="Model to import: file, folder or hf://OWNER/NAME[@REVISION] (Hugging Face Hub), or a data folder of "
+        "fairseq; several checkpoints joined by ':' form an ensemble",
     )
     output: str = flag(
         "", help="Model folder to write; for data of fairseq: corpus folder; empty: NAME of hf://OWNER/NAME"
@@ -41,6 +41,26 @@ class ImportConfig(ProgressOption, PluginOption, OverwriteOption, CutTextConfig)
         "the folder at --path",
     )
     tgtdict: str | None = flag(None, help="Target vocabulary file; null: --srcdict, or from the folder at --path")
+    languages: list[str] = flag(
+        [],
+        help="Languages of a multilingual model whose tokens the vocabulary keeps, such as eng_Latn,deu_Latn; empty: all",
+    )
+    vocabulary_text: list[str] = flag(
+        [],
+        help="Text files, plain or packed; the vocabulary keeps the tokens that this text needs; empty: all",
+    )
+    vocabulary_min_count: int = flag(
+        1,
+        help="Minimum number of occurrences of a kept token in --vocabulary-text; rarer ones are cut into smaller tokens",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("", vocabulary_min_count=self.vocabulary_min_count)
+        if self.vocabulary_min_count > 1 and not self.vocabulary_text:
+            raise UsageError(
+                "--vocabulary-min-count counts the tokens of --vocabulary-text; name text files, or omit it"
+            )
 
 
 class Quantization(Enum):

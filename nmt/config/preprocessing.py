@@ -156,3 +156,8 @@ class PreprocessConfig(SeedOption, ProgressOption, PluginOption, OverwriteOption
     on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.error, "with the whole pair")
     workers: int = flag(1, help="Number of processes that encode text")
     keep_text: bool = flag(False, help="Store the text of the training pairs too, as nmt-train --augment needs")
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages of ``pairs``."""
+        return list(dict.fromkeys(language for direction in self.pairs for language in direction.split("-")))

@@ -45,7 +45,7 @@ class ReportConfig(WatchOptions, ProgressOption):
         True, help="Count the floating-point operations of training on a few sentences at the start"
     )
     device_tflops: float | None = flag(
-        None, help="Sustained speed of the device in TFLOPS, for estimating cost from time; null: from a table of GPUs"
+        None, help="Sustained speed of the device in TFLOPS, for the estimated cost; null: from a table of GPUs"
     )
     profile: str | None = flag(
         None, help="Updates to trace with torch's profiler: their number, or FROM:TO; null: none"

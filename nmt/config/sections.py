@@ -140,6 +140,11 @@ class ParametersConfig:
 LOSSES = ("loss", "nll", "ppl")  # figures of every validation, lower is better; other metrics are scorers
 
 
+def metric_of(figure: str) -> str:
+    """Return the metric of a figure of one direction, such as ``en-de.bleu``, or of all."""
+    return figure.rpartition(".")[2]
+
+
 @dataclass
 class ValidationConfig:
     """When and how the validation set is used."""
@@ -161,7 +166,8 @@ class ValidationConfig:
     samples: int = option(2, help="Number of translations in the log at each validation", flag="--valid-samples")
     best_metric: str = option(
         "loss",
-        help="Metric of the best checkpoint: loss, nll, ppl or a validation metric",
+        help="Metric of the best checkpoint: loss, nll, ppl or a validation metric; with several directions their "
+        "mean, or that of one, such as en-de.bleu",
         flag="--best-checkpoint-metric",
     )
     patience: int | None = flag(
@@ -173,10 +179,11 @@ class ValidationConfig:
         if self.samples < 0:
             raise UsageError(f"validation.samples={self.samples} must not be negative; 0 shows none (--valid-samples)")
         require_positive("validation", patience=self.patience, max_sentences=self.max_sentences)
-        if self.best_metric not in (*LOSSES, *self.metrics):
+        metric = metric_of(self.best_metric)
+        if metric not in (*LOSSES, *self.metrics):
             raise UsageError(
                 f"validation.best_metric={self.best_metric} is not computed; add it to validation.metrics "
-                f"(--valid-metrics {','.join([*self.metrics, self.best_metric])}) or use loss"
+                f"(--valid-metrics {','.join([*self.metrics, metric])}) or use loss"
             )
 
     @property

@@ -10,6 +10,7 @@ tokens in one list.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +20,10 @@ import numpy as np
 
 from nmt.config.choices import PieceMarks
 from nmt.config.plain import component_from_plain, to_plain
-from nmt.data.languages import Direction, LanguageTokens, NoDirection, SourceToken, listed, tags_of
+from nmt.data.languages import STORED, Direction, LanguageTokens, NoDirection, SourceToken, listed, tags_of
 from nmt.data.tokenizers import Tokenizer, tokenizers
 from nmt.data.vocabulary import UNK, VocabularySizes
-from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.errors import DataError, MissingInputError, UsageError, quantity
 from nmt.storage.files import sha256, write_json
 from nmt.storage.reading import read_json
 
@@ -61,7 +62,14 @@ class LanguagePair:
     def __repr__(self) -> str:
         source, target = len(self.source.vocabulary), len(self.target.vocabulary)
         sizes = f"joint vocabulary of {source:,}" if self.shared else f"vocabularies of {source:,} and {target:,}"
-        return f"<LanguagePair {self.source_lang}-{self.target_lang}, {sizes} tokens>"
+        return f"<LanguagePair {self.called}, {sizes} tokens>"
+
+    @property
+    def called(self) -> str:
+        """Its direction, such as ``en-de``, or the number of its languages if it has no default direction."""
+        if self.languages is not None and not (self.source_lang and self.target_lang):
+            return quantity(len(self.languages.tokens), "language")
+        return f"{self.source_lang}-{self.target_lang}"
 
     def sides(self, only_source: bool = False) -> list[tuple[str, Tokenizer]]:
         """Return the languages with their tokenizers: source and target, or the source alone."""
@@ -116,7 +124,7 @@ class LanguagePair:
         known = LanguageTokens(tags_of(self.source.vocabulary))
         code = known.code(tag)
         if code is None:
-            there_are = f"there are: {listed([*known.tokens])}" if known.tokens else "it has no tags"
+            there_are = f"there are: {listed([*known.tokens], STORED)}" if known.tokens else "it has no tags"
             raise UsageError(f"the source vocabulary has no token for the tag {tag!r}; {there_are}")
         own = {self.target_lang: known.tokens[code]} if self.target_lang else {}
         return replace(self, languages=LanguageTokens({**known.tokens, **own}))
@@ -138,8 +146,8 @@ class LanguagePair:
 
     def direction(self, source_lang: str | None = None, target_lang: str | None = None) -> Direction:
         """Return a direction with the ids of its language tokens. None or empty: that language of the default direction."""
-        source = self._language(source_lang, self.source_lang)
-        target = self._language(target_lang, self.target_lang)
+        source = self._language(source_lang, self.source_lang, "from")
+        target = self._language(target_lang, self.target_lang, "to")
         if self.languages is None and not target_lang:  # a model that was trained without tokens
             return Direction(source, target)
         languages = self.language_tokens
@@ -155,19 +163,15 @@ class LanguagePair:
         forced = (self.target.vocabulary.id(languages.tokens[target]),) if languages.target else ()
         return Direction(source, target, np.array(before, dtype=np.int64), forced)
 
-    def _language(self, name: str | None, default: str) -> str:
-        """Return the code of a language of the model."""
+    def _language(self, name: str | None, default: str, side: str) -> str:
+        """Return the code of a language of the model. ``side``: "from" or "to", for messages."""
         if not name or name == default:
             return default
         code = self.language_tokens.code(name)
+        if code is None and not self.language_tokens.tokens:
+            raise UsageError(f"the model translates from {self.source_lang} to {self.target_lang}, not {side} {name}")
         if code is None:
-            raise (
-                self.language_tokens.refusal(name)
-                if self.language_tokens.tokens
-                else UsageError(
-                    f"the model translates from {self.source_lang} to {self.target_lang} only, so it has no '{name}' there"
-                )
-            )
+            raise self.language_tokens.refusal(name)
         return code
 
     def _require(self, *codes: str | None) -> None:
@@ -176,7 +180,7 @@ class LanguagePair:
         if not all(code is None or code in tokens for code in codes):
             raise NoDirection(
                 f"the model translates between {len(tokens)} languages: give source_lang and target_lang (--source-lang, "
-                f"--target-lang); it has {listed([*tokens])}"
+                f"--target-lang); it has {listed([*tokens], STORED)}"
             )
 
     def digest(self) -> str:
@@ -188,6 +192,12 @@ class LanguagePair:
         """Whether it has the languages of the other pair in reverse, by name."""
         turned = (self.source_lang, self.target_lang) == (other.target_lang, other.source_lang)
         return turned and self.source_lang != self.target_lang
+
+
+def described_with(folder: Path, languages: LanguageTokens) -> bytes:
+    """Return the content of the ``pair.json`` of a stored pair, with other languages."""
+    tree = {name: value for name, value in read_json(folder / PAIR_FILE).items() if name != "tag"}
+    return (json.dumps(tree | {"languages": languages.plain()}, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def find_pair(folder: Path) -> Path | None:

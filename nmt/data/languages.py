@@ -26,6 +26,7 @@ _SHAPES = ("<2{}>", ">>{}<<", "__{}__")
 _CODES = (".+", ".+", "[a-z]{2,3}(?:[-_][A-Za-z]{2,4})?")
 _SHAPE = re.compile("|".join(shape.format(f"({code})") for shape, code in zip(_SHAPES, _CODES)))
 _LISTED = 20  # most languages that a message lists
+STORED = "pair.json of the model"
 _CLOSE = 0.4  # similarity of a code that a message suggests, by difflib
 
 
@@ -65,18 +66,23 @@ class LanguageTokens:
         directions = {name: tuple(map(str, tree[name])) for name in optional & tree.keys()}
         return cls(tokens, SourceToken(tree["source"]), tree["target"] is True, **directions)
 
+    @property
+    def read(self) -> tuple[Mapping[str, str], SourceToken, bool]:
+        """How a model reads the languages: models with the same can form an ensemble."""
+        return self.tokens, self.source, self.target
+
     def code(self, name: str) -> str | None:
         """Return the code of a language that is named by its code or its token; None if there is none."""
         if name in self.tokens:
             return name
         return next((code for code, token in self.tokens.items() if token == name), None)
 
-    def refusal(self, name: str) -> UsageError:
-        """Return the error for a language that the model lacks."""
+    def refusal(self, name: str, place: str = STORED) -> UsageError:
+        """Return the error for a language that the model lacks. ``place``: see ``listed``."""
         codes = [*self.tokens]
         near = [code for code in codes if code.startswith(name)] or difflib.get_close_matches(name, codes, 3, _CLOSE)
         hint = f" (did you mean {' or '.join(near[:3])}?)" if near else ""
-        return UsageError(f"the model has no language '{name}'{hint}; it has {listed(codes)}")
+        return UsageError(f"the model has no language '{name}'{hint}; it has {listed(codes, place)}")
 
 
 class NoDirection(UsageError):
@@ -97,9 +103,9 @@ class Direction:
         return self.source_lang, self.target_lang
 
 
-def listed(codes: Sequence[str]) -> str:
-    """Return a list of languages for a message, shortened if it is long."""
-    more = f" and {len(codes) - _LISTED:,} more (pair.json of the model lists all)" if len(codes) > _LISTED else ""
+def listed(codes: Sequence[str], place: str) -> str:
+    """Return a list of languages for a message, shortened if it is long; ``place`` has the whole list."""
+    more = f" and {len(codes) - _LISTED:,} more ({place} lists all)" if len(codes) > _LISTED else ""
     return f"{', '.join(codes[:_LISTED])}{more}"
 
 
@@ -115,8 +121,10 @@ def is_tag(piece: str) -> bool:
 def tags_of(vocabulary: Vocabulary) -> dict[str, str]:
     """Return the tokens of a vocabulary that have the shape of a language token, by language code."""
     matches = [match for match in map(_SHAPE.fullmatch, vocabulary.pieces) if match is not None]
-    ordered = sorted(matches, key=lambda match: -(match.lastindex or 0))  # the first shape of a code wins
-    return {match[match.lastindex or 0]: match[0] for match in ordered}
+    codes = [(match[match.lastindex or 0], match) for match in matches]
+    ordered = sorted(codes, key=lambda pair: -(pair[1].lastindex or 0))  # the first shape of a code wins
+    tokens = {code: match[0] for code, match in ordered}
+    return {code: tokens[code] for code, _ in codes}
 
 
 def split_tag(ids: Ids, vocabulary: Vocabulary) -> tuple[Ids, Ids]:

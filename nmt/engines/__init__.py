@@ -23,13 +23,13 @@ from nmt.models.transformer.config import (
     TransformerConfig,
     beyond,
 )
-from nmt.models.transformer.own_weights import describe
+from nmt.models.transformer.own_weights import describe, outline
 from nmt.native.library import library, processor
 from nmt.registry import Registry
 
 if TYPE_CHECKING:
     from nmt.interface import EncoderDecoder
-    from nmt.models.loading import TranslatingModel
+    from nmt.models.loading import LoadedModel, TranslatingModel
     from nmt.search.decoding import Engine
 
 logger = logging.getLogger("nmt.translation")
@@ -125,13 +125,22 @@ class NativeKind(EngineKind):
             return f"it needs a CPU, but the device is {spec.device}"
         if processor() is None:
             return "the C part of nmt was not built here or is switched off"
-        missing = beyond(IN_C, model.config) or _other_heads(model.config)
+        missing = unsupported_in_c(model.config)
         return None if missing is None else f"the C code does not support {missing}"
 
     def make(self, model: TranslatingModel, spec: EngineSpec) -> Engine:
         from nmt.engines.native import NativeEngine
+        from nmt.engines.packing import MappedWeights, Packing
 
-        return NativeEngine(describe(model.config, model.sizes, model.arrays, model.origin), spec.number_format)
+        if model.packed is not None:
+            return NativeEngine(outline(model.config, model.sizes), MappedWeights(*model.packed))
+        weights = describe(model.config, model.sizes, model.arrays, model.origin)
+        return NativeEngine(weights, Packing(spec.number_format))
+
+
+def unsupported_in_c(config: Any) -> str | None:
+    """Return the first option of a model that the C code does not support; None: it supports all."""
+    return beyond(IN_C, config) or _other_heads(config)
 
 
 def _other_heads(config: TransformerConfig) -> str | None:
@@ -190,3 +199,13 @@ def choose_format(number_format: NumberFormat | None, precision: Precision, devi
             f"install nmt with a C compiler, or use --dtype float32"
         )
     return number_format
+
+
+def format_of(model: LoadedModel, wanted: NumberFormat | None, usual: NumberFormat) -> NumberFormat:
+    """Return the data type of packed weights, which cannot be changed; of other models, ``usual``."""
+    if model.packed is None:
+        return usual
+    stored = model.packed.number_format
+    if wanted not in (None, stored):
+        raise UsageError(f"--dtype {wanted.value}: {model.origin} holds weights packed in {stored.value}; omit --dtype")
+    return stored

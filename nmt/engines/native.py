@@ -1,8 +1,8 @@
 """The native engine: translates with a Transformer in C on a CPU (nmt/native/decoding.c).
 
-It packs the plain description of the weights (nmt.models.transformer.weights) into structures of C. Matrices are stored in
-the order in which C reads them (panels.h), in float32 or quantized. Products are computed row by row: the result of a row
-does not depend on other rows, to the last bit. In int8, each output of a matrix and each row of its input has a scale.
+It makes structures of C of the plain description of the weights (nmt.models.transformer.weights), whose matrices and
+embeddings are packed (packing.py). Products are computed row by row: the result of a row does not depend on other rows, to
+the last bit. In int8, each output of a matrix and each row of its input has a scale.
 
 Legend: B sentences, b unfinished sentences, K beam, N = b*K hypotheses, V vocabulary, S longest source.
 """
@@ -13,17 +13,15 @@ import ctypes
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from nmt.config.choices import NumberFormat
 from nmt.config.translation import IN_C
 from nmt.data.vocabulary import BOS, Floats, Ids, Ints
 from nmt.engines.c_scores import CScores, flags_of
-from nmt.errors import DataError, quantity
+from nmt.engines.packing import Matrix, Packing, aligned, whole_panels
+from nmt.errors import quantity
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import (
     Activation,
-    Array,
     Attention,
     LayerWeights,
     LinearWeights,
@@ -35,53 +33,21 @@ from nmt.models.transformer.weights import (
 from nmt.native.library import address, built
 from nmt.search.decoding import Candidates
 
-PANEL = 16  # outputs in a panel
-_LINE = 64  # bytes of a cache line
 FIRST_POSITIONS = 256  # sinusoids computed in advance; the table grows
 _ACTIVATIONS = {Activation.relu: 0, Activation.gelu: 1, Activation.swish: 2}  # as layers.h numbers them
-_NUMBERS = {NumberFormat.float32: 0, NumberFormat.bfloat16: 1, NumberFormat.float16: 2, NumberFormat.int8: 3}
-
-
-class Matrix(ctypes.Structure):
-    """``Matrix`` of native.h."""
-
-    _fields_ = (
-        *[(name, ctypes.c_void_p) for name in ("panels", "scales", "shifts", "bias")],
-        *[(name, ctypes.c_int64) for name in ("outputs", "inputs", "format")],
-    )
-
-
-class PackedMatrix:
-    """One matrix of one or several linear maps with the same input; their outputs are concatenated."""
-
-    def __init__(self, parts: Sequence[LinearWeights], number_format: NumberFormat) -> None:
-        weight = float32(parts[0].weight if len(parts) == 1 else np.concatenate([part.weight for part in parts]))
-        if not np.isfinite(weight).all():
-            raise DataError("the model has NaN or infinite weights: its checkpoint is damaged or its training diverged")
-        library, number = built(), _NUMBERS[number_format]
-        outputs, inputs = weight.shape
-        room, whole = -(-outputs // PANEL) * PANEL, number_format is NumberFormat.int8
-        panels = aligned(library.packed_bytes(outputs, inputs, number))
-        scales = np.zeros(room, dtype=np.float32) if whole else None
-        shifts = np.zeros(room, dtype=np.int32) if whole else None
-        bias = None
-        if any(part.bias is not None for part in parts):
-            bias = np.zeros(room, dtype=np.float32)
-            own = [np.zeros(len(part.weight)) if part.bias is None else part.bias for part in parts]
-            bias[:outputs] = np.concatenate(own)
-        library.pack(address(weight), outputs, inputs, number, address(panels), address(scales), address(shifts))
-        self.matrix = Matrix(address(panels), address(scales), address(shifts), address(bias), outputs, inputs, number)
-        self._kept = (panels, scales, shifts, bias)  # keeps arrays alive while C has their addresses
+_MATRICES = ("projection", "look_output", "query", "memory", "read_output", "inner", "outer")
+_NORMS = ("look_norm", "read_norm", "feed_norm")
 
 
 class ShortlistMatrices:
     """The output layer restricted to the vocabulary shortlist of each sentence: one matrix for each of B sentences."""
 
-    def __init__(self, whole: PackedMatrix, lists: Sequence[Ids]) -> None:
-        library, m = built(), whole.matrix
+    def __init__(self, m: Matrix, lists: Sequence[Ids]) -> None:
+        """``m``: the whole output layer; its arrays must stay in memory."""
+        library = built()
         self.longest = max(map(len, lists))
         size = library.packed_bytes(self.longest, m.inputs, m.format)
-        room, is_int8 = -(-self.longest // PANEL) * PANEL, bool(m.scales)
+        room, is_int8 = whole_panels(self.longest), bool(m.scales)
         panels = aligned(size * len(lists)).reshape(len(lists), size)
         scales = np.zeros((len(lists), room), dtype=np.float32) if is_int8 else None
         shifts = np.zeros((len(lists), room), dtype=np.int32) if is_int8 else None
@@ -94,19 +60,7 @@ class ShortlistMatrices:
             own = [None if part is None else address(part[b]) for part in (panels, scales, shifts, bias)]
             library.select_outputs(ctypes.addressof(m), address(padded), address(absent), self.longest, *own)
             self.matrices[b] = Matrix(*own, self.longest, m.inputs, m.format)
-        self._kept = (panels, scales, shifts, bias, whole)
-
-
-def float32(array: Array) -> Floats:
-    """Return an array as contiguous float32, without a copy if it is already."""
-    return np.ascontiguousarray(array, dtype=np.float32)
-
-
-def aligned(count: int) -> npt.NDArray[np.uint8]:
-    """Return ``count`` zero bytes that begin at a cache line."""
-    memory = np.zeros(count + _LINE, dtype=np.uint8)
-    start = -int(memory.ctypes.data) % _LINE
-    return memory[start : start + count]
+        self._kept = (panels, scales, shifts, bias)
 
 
 class _CNorm(ctypes.Structure):
@@ -115,8 +69,8 @@ class _CNorm(ctypes.Structure):
 
 class _CLayer(ctypes.Structure):
     _fields_ = (
-        *[(name, Matrix) for name in ("projection", "look_output", "query", "memory", "read_output", "inner", "outer")],
-        *[(name, _CNorm) for name in ("look_norm", "read_norm", "feed_norm")],
+        *[(name, Matrix) for name in _MATRICES],
+        *[(name, _CNorm) for name in _NORMS],
         ("norm_first", ctypes.c_int64),
         ("activation", ctypes.c_int64),
         ("recurrent", ctypes.c_int64),
@@ -129,7 +83,7 @@ class _CLayer(ctypes.Structure):
 
 class _CStack(ctypes.Structure):
     _fields_ = (
-        ("embedding", ctypes.c_void_p),
+        ("embedding", Matrix),
         ("positions", ctypes.c_void_p),
         ("scale", ctypes.c_float),
         ("layers", ctypes.c_void_p),
@@ -146,17 +100,19 @@ class _CModel(ctypes.Structure):
 class NativeModel:
     """The structures of C, and the arrays that they point to."""
 
-    def __init__(self, weights: TransformerWeights, number_format: NumberFormat) -> None:
+    def __init__(self, weights: TransformerWeights, packing: Packing) -> None:
+        """``weights``: with shapes only, if ``packing`` has the numbers."""
         self._shape = weights.num_heads, weights.width
         self.start = weights.start
-        self._format = number_format
+        self._packing = packing
         self._kept: list[object] = []  # keeps arrays alive while C has their addresses
-        self.output = self._packed(weights.output)
+        self.output = packing.matrix("output", weights.output)
+        self._tables = {id(weights.output.weight): self.output}  # embeddings; a shared one is packed once
         self.longest_source, self.longest_target = _longest(weights.source), _longest(weights.target)
         self._sinusoids = weights.source.positions if isinstance(weights.source.positions, Sinusoids) else None
         self._table = None if self._sinusoids is None else self._sinusoids.table(FIRST_POSITIONS)  # of both stacks
-        stacks = self._stack(weights.source), self._stack(weights.target)
-        self._model = _CModel(*stacks, self.output.matrix, weights.width)
+        stacks = self._stack("source", weights.source), self._stack("target", weights.target)
+        self._model = _CModel(*stacks, self.output, weights.width)
         self.address = ctypes.addressof(self._model)
 
     def reach(self, positions: int) -> None:
@@ -167,20 +123,27 @@ class NativeModel:
         for stack in (self._model.source, self._model.target):
             stack.positions = address(self._table)
 
-    def _stack(self, weights: StackWeights) -> _CStack:
-        layers = (_CLayer * len(weights.layers))(*(self._layer(layer, weights.norm_first) for layer in weights.layers))
+    def _stack(self, name: str, weights: StackWeights) -> _CStack:
+        count = len(weights.layers)
+        every = (self._layer(f"{name}.{number}", weights.layers[number], weights.norm_first) for number in range(count))
+        layers = (_CLayer * count)(*every)
         self._kept.append(layers)
-        positions = self._numbers(weights.positions) if self._table is None else self._table
-        embedding, places = address(self._numbers(weights.embedding)), address(positions)
-        norms = self._norm(weights.embedding_norm), self._norm(weights.norm)
-        return _CStack(embedding, places, weights.scale, ctypes.addressof(layers), len(layers), *norms)
+        table = id(weights.embedding)
+        if table not in self._tables:
+            self._tables[table] = self._packing.matrix(f"{name}.embedding", LinearWeights(weights.embedding))
+        positions = self._table
+        if isinstance(weights.positions, np.ndarray):
+            positions = self._packing.numbers(f"{name}.positions", weights.positions)
+        norms = self._norm(f"{name}.first", weights.embedding_norm), self._norm(f"{name}.last", weights.norm)
+        place = ctypes.addressof(layers)
+        return _CStack(self._tables[table], address(positions), weights.scale, place, count, *norms)
 
     def _require_as_wide(self, attention: Attention) -> None:
         """Assert that all heads together are as wide as the model; C computes addresses from the width."""
         widths = {len(linear.weight) for linear in (attention.query, attention.key, attention.value)}
         assert widths == {self._shape[1]}, f"heads of {widths} for a model of {self._shape[1]}, which C cannot read"
 
-    def _layer(self, layer: LayerWeights, norm_first: bool) -> _CLayer:
+    def _layer(self, name: str, layer: LayerWeights, norm_first: bool) -> _CLayer:
         look, read, feed = layer.self_attention, layer.cross_attention, layer.feed_forward
         looking: list[tuple[LinearWeights, ...]]
         if isinstance(look, Recurrence):
@@ -191,10 +154,11 @@ class NativeModel:
         if read is not None:
             self._require_as_wide(read)
         reading = [(), (), ()] if read is None else [(read.query,), (read.key, read.value), (read.output,)]
-        parts = [*looking, *reading, (feed.inner,), (feed.outer,)]
+        parts = zip(_MATRICES, [*looking, *reading, (feed.inner,), (feed.outer,)])
+        norms = zip(_NORMS, (layer.self_norm, layer.cross_norm, layer.feed_forward_norm))
         return _CLayer(
-            *(self._packed(*linears).matrix if linears else Matrix() for linears in parts),
-            *map(self._norm, (layer.self_norm, layer.cross_norm, layer.feed_forward_norm)),
+            *(self._packing.matrix(f"{name}.{part}", *maps) if maps else Matrix() for part, maps in parts),
+            *(self._norm(f"{name}.{part}", norm) for part, norm in norms),
             norm_first,
             _ACTIVATIONS[feed.activation],
             isinstance(look, Recurrence),
@@ -203,20 +167,12 @@ class NativeModel:
             0.0 if read is None else read.scale,
         )
 
-    def _packed(self, *parts: LinearWeights) -> PackedMatrix:
-        packed = PackedMatrix(parts, self._format)
-        self._kept.append(packed)
-        return packed
-
-    def _norm(self, norm: NormWeights | None) -> _CNorm:
+    def _norm(self, name: str, norm: NormWeights | None) -> _CNorm:
         if norm is None:
             return _CNorm()
-        return _CNorm(address(self._numbers(norm.weight)), address(self._numbers(norm.bias)), norm.epsilon)
-
-    def _numbers(self, array: object) -> Floats:
-        numbers = float32(array)  # type: ignore[arg-type]
-        self._kept.append(numbers)
-        return numbers
+        assert norm.bias is not None
+        arrays = (self._packing.numbers(f"{name}.{part}", getattr(norm, part)) for part in ("weight", "bias"))
+        return _CNorm(*map(address, arrays), norm.epsilon)
 
 
 def _longest(stack: StackWeights) -> int | None:
@@ -230,8 +186,8 @@ class NativeEngine:
     usual_tokens = IN_C
     interleaves = True  # each batch has its own memory
 
-    def __init__(self, weights: TransformerWeights, number_format: NumberFormat) -> None:
-        self._model = NativeModel(weights, number_format)
+    def __init__(self, weights: TransformerWeights, packing: Packing) -> None:
+        self._model = NativeModel(weights, packing)
         self.longest_source = self._model.longest_source
 
     def begin(self, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None = None) -> NativeDecoding:
@@ -264,7 +220,7 @@ class NativeDecoding:
         model.reach(self._longest)
         self._lists = None if lists is None else _padded(lists)  # [b, V'] the shortlist of each unfinished sentence
         self._own = None if lists is None else ShortlistMatrices(model.output, lists)
-        self.pieces = model.output.matrix.outputs if self._own is None else self._own.longest
+        self.pieces = model.output.outputs if self._own is None else self._own.longest
         own = None if self._own is None else ctypes.addressof(self._own.matrices)
         self.beam, self.sentences, self._steps = beam, len(sources), 0
         self._handle = self._library.begin_decoding(

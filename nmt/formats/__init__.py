@@ -41,8 +41,9 @@ class ComparedModel(ABC):
         """Return the natural log-probability of each target, end of sentence included."""
 
     @abstractmethod
-    def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
-        """Translate by greedy search, which all toolkits do the same way, to 1 to ``longest`` tokens."""
+    def translate(self, sources: Sequence[Sequence[str]], longest: int, first: Sequence[str]) -> list[list[str]]:
+        """Translate by greedy search, which all toolkits do the same way, to 1 to ``longest`` tokens after ``first``: the
+        token of the target language, or nothing. Translations do not contain it."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Format:
     library = ""  # name of the library that reads it on Hugging Face's hub, if there is one
     quantizes = False  # whether it can quantize weights
     has_tokenizers = False  # whether its folders hold vocabularies and tokenizers
+    own_folders = False  # whether it writes the weights of model folders of nmt
 
     def __init__(self, config: Any) -> None:
         """``config``: its options. The formats in this package have none."""

@@ -8,6 +8,7 @@ import itertools
 import logging
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,15 @@ from nmt.devices import device_named
 from nmt.errors import DataError, NMTError, UsageError
 from nmt.formats import ComparedModel, ExportComparison, Format, PortableModel, format_named, model_card
 from nmt.formats.export_manifest import KIND, write_export_manifest
-from nmt.formats.translating import NmtModel, imported_in_memory
+from nmt.formats.translating import computed_by_torch, imported_in_memory
 from nmt.hub import destination, upload
-from nmt.models.loading import LoadedModel, load_model
+from nmt.models.loading import PACKING, LoadedModel, load_model
 from nmt.models.transformer.config import PositionKind
 from nmt.models.transformer.own_weights import describe, undescribed
 from nmt.search.config import BeamConfig
 from nmt.search.validated_search import validated_search
 from nmt.storage import checkpoints
+from nmt.storage.checkpoints import CheckpointInfo
 from nmt.storage.files import check_destination, copy_folder, new_folder, write_manifest
 from nmt.storage.lock import remove_leftovers_of
 from nmt.storage.run_folder import CONFIG, MODEL, tokenizer_folder
@@ -54,14 +56,15 @@ def export_model(config: ExportConfig) -> ExportComparison:
         comparison = _write(config, Path(folder))
         if name is None:
             return comparison
-        return dataclasses.replace(comparison, url=upload(Path(folder), name, private=config.private))
+        return replace(comparison, url=upload(Path(folder), name, private=config.private))
 
 
 def _write(config: ExportConfig, output: Path) -> ExportComparison:
     """Write the export with its model card and checksums. Without a format, it is a model folder of nmt."""
     writer = format_named(config.format, "--format") if config.format or config.push is None else None
     remove_leftovers_of(output)
-    check_destination(output, KIND if writer else checkpoints.KIND, "--output", overwrite=config.overwrite)
+    kind = checkpoints.KIND if writer is None or writer.own_folders else KIND
+    check_destination(output, kind, "--output", overwrite=config.overwrite)
     loaded = load_model(config.path, device_named("cpu"))
     missing, model = undescribed(loaded.config), None
     if missing is None:
@@ -70,7 +73,7 @@ def _write(config: ExportConfig, output: Path) -> ExportComparison:
     elif writer is not None:
         raise UsageError(f"{config.path} cannot be exported: other toolkits do not support {missing}")
     if config.quantization is not Quantization.float32 and not (writer and writer.quantizes):
-        raise UsageError(f"--quantization {config.quantization.value} is only for ctranslate2; omit it")
+        raise UsageError(f"--quantization {config.quantization.value} is only for ctranslate2 and native; omit it")
     set_threads(config.threads)
     with new_folder(output, overwrite=config.overwrite) as folder:
         if model is None or writer is None:
@@ -83,6 +86,11 @@ def _write_for(
 ) -> ExportComparison:
     """Write a model for another toolkit, and compare what is read back with the model."""
     writer.write(model, folder, config)
+    packed = {checkpoints.PACKED: config.quantization.value, "packing": PACKING}
+    info = replace(loaded.info, made={**loaded.info.made, **packed})
+    if writer.own_folders:
+        _copy_description(loaded, folder)
+        _write_manifest(folder, info)
     comparison = _compare(loaded, writer.read_export(folder) or imported_in_memory(writer, folder), config)
     if not comparison.difference <= config.allowed():
         raise DataError(
@@ -90,7 +98,10 @@ def _write_for(
             f"token, more than --tolerance {config.allowed():g}; nothing was written to {config.output or config.push}"
         )
     model_card.write(folder, loaded, model, (writer, comparison), config)
-    write_export_manifest(folder, config.format)
+    if writer.own_folders:
+        _write_manifest(folder, info)  # with the model card
+    else:
+        write_export_manifest(folder, config.format)
     logger.info(
         "wrote %s; read back by %s, %d of %d sentences translate the same, and log-probabilities differ by at most "
         "%.2g per token",
@@ -105,15 +116,24 @@ def _write_for(
 
 def _copy(loaded: LoadedModel, model: PortableModel | None, folder: Path, config: ExportConfig) -> ExportComparison:
     """Copy a checkpoint without its training state, and compare the checksums of the copy with the original."""
-    for name in (MODEL, CONFIG):
-        shutil.copyfile(loaded.path / name, folder / name)
-    copy_folder(tokenizer_folder(loaded.path), folder / "tokenizer")
+    shutil.copyfile(loaded.path / MODEL, folder / MODEL)
+    _copy_description(loaded, folder)
     model_card.write(folder, loaded, model, None, config)
-    write_manifest(folder, checkpoints.KIND, checkpoints.FORMAT, **dataclasses.asdict(loaded.info))
+    _write_manifest(folder, loaded.info)
     copied, original = checkpoints.checksums(folder), checkpoints.checksums(loaded.path)
     if any(copied[name] != original[name] for name in (MODEL, CONFIG)):
         raise DataError(f"the copy of {loaded.path} has other checksums; check the disk, and try again")
     return ExportComparison(0, 0.0, 0)
+
+
+def _copy_description(loaded: LoadedModel, folder: Path) -> None:
+    """Copy everything but the weights."""
+    shutil.copyfile(loaded.path / CONFIG, folder / CONFIG)
+    copy_folder(tokenizer_folder(loaded.path), folder / "tokenizer")
+
+
+def _write_manifest(folder: Path, info: CheckpointInfo) -> None:
+    write_manifest(folder, checkpoints.KIND, checkpoints.FORMAT, **dataclasses.asdict(info))
 
 
 def _of_training(loaded: LoadedModel) -> dict[str, Any]:
@@ -134,15 +154,20 @@ def _compare(loaded: LoadedModel, export: ComparedModel, config: ExportConfig) -
     limit = (
         min([config.longest, *_learned_positions(loaded)]) - 2
     )  # tokens; the end has a position too, and some models take one more step
-    sources = [_spelt(ids, loaded.pair.source.vocabulary) for ids in _sources(loaded, config, limit)]
-    ours = NmtModel(loaded.module, loaded.pair)
-    longest = min(max(map(len, sources)) + _MORE, limit)
-    translations = ours.translate(sources, longest)
-    exported, expected = (model.log_probabilities(sources, translations) for model in (export, ours))
-    lengths = [len(translation) + 1 for translation in translations]
+    before, first = model_card.language_tokens_for(loaded.pair)
+    sources = [
+        [*before, *_spelt(ids, loaded.pair.source.vocabulary)] for ids in _sources(loaded, config, limit - len(before))
+    ]
+    ours = computed_by_torch(loaded.module, loaded.pair)
+    longest = min(max(map(len, sources)) + _MORE, limit - len(first))
+    translations = ours.translate(sources, longest, first)
+    whole = [[*first, *translation] for translation in translations]
+    exported, expected = (model.log_probabilities(sources, whole) for model in (export, ours))
+    lengths = [len(translation) + 1 for translation in whole]
     difference = max(abs(theirs - own) / length for theirs, own, length in zip(exported, expected, lengths))
     most = longest - 2  # tokens; toolkits end a truncated translation differently
-    equal = sum(theirs[:most] == own[:most] for theirs, own in zip(export.translate(sources, longest), translations))
+    found = export.translate(sources, longest, first)
+    equal = sum(theirs[:most] == own[:most] for theirs, own in zip(found, translations))
     return ExportComparison(len(sources), difference, equal)
 
 

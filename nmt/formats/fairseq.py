@@ -80,6 +80,8 @@ class Fairseq(Format):
         folder = Path(options.path)
         if corpus_of_fairseq(folder) is None:
             return False
+        if options.languages or options.vocabulary_text:
+            raise UsageError(f"--languages and --vocabulary-text are for models, but {folder} is a corpus; omit them")
         if not (options.source_lang and options.target_lang) and not options.srcdict:
             raise UsageError(f"name the languages of {folder}: --source-lang and --target-lang, such as en and de")
         source, target = (

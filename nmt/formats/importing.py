@@ -22,6 +22,7 @@ from nmt.data.vocabulary import VocabularySizes
 from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.formats import PortableModel, format_named, format_of
 from nmt.formats.export_manifest import require_unchanged_export
+from nmt.formats.trimming import trim
 from nmt.formats.vocabulary_order import require_equal_vocabularies
 from nmt.hub import HubName, download, holds_own_model, is_hub_name
 from nmt.interface import EncoderDecoder
@@ -70,9 +71,10 @@ def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[P
     imported = reader.read(config)
     folders = _destinations(output, len(imported), overwrite=config.overwrite)
     require_equal_vocabularies({model.pair.digest() for model in imported}, config.path)
+    imported, trimmed = trim(imported, config)
     converted = [Converted.of(model) for model in imported]  # convert all before writing one
     for model, folder in zip(converted, folders):
-        write_model(model, folder, {"imported_from": from_format} | origin, overwrite=config.overwrite)
+        write_model(model, folder, {"imported_from": from_format} | origin | trimmed, overwrite=config.overwrite)
     if len(folders) > 1:
         logger.info("together they translate with --path %s", ":".join(map(str, folders)))
     return folders
@@ -139,7 +141,7 @@ class Converted:
         import torch
 
         model = models.build(self.options, self.sizes)
-        tensors = {name: torch.from_numpy(array) for name, array in self.arrays.items()}
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in self.arrays.items()}
         load_parameters(model, tensors, "the imported model")
         return model
 
@@ -163,7 +165,7 @@ def of_one_length(weights: TransformerWeights) -> TransformerWeights:
     )
 
 
-def write_model(converted: Converted, folder: Path, origin: Mapping[str, str], *, overwrite: bool = False) -> None:
+def write_model(converted: Converted, folder: Path, origin: Mapping[str, Any], *, overwrite: bool = False) -> None:
     """Write a model folder, usable like one from training. ``origin``: facts for its manifest."""
     pair, arrays = converted.model.pair, converted.arrays
     info = CheckpointInfo(0, 0, ("import",), {}, {"vocabularies": pair.digest(), **origin})

@@ -17,8 +17,9 @@ import yaml
 import nmt
 from nmt import DISTRIBUTION
 from nmt.config.exchange import ExportConfig
-from nmt.config.sections import LOSSES
-from nmt.data.languages import LanguageTokens, SourceToken
+from nmt.config.sections import LOSSES, metric_of
+from nmt.data.language_pair import LanguagePair
+from nmt.data.languages import Direction, LanguageTokens, SourceToken
 from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from nmt.errors import NMTError, quantity
 from nmt.formats import ExportComparison, Format, PortableModel
@@ -68,7 +69,10 @@ def write(
         sort_keys=False,
         allow_unicode=True,
     )
-    parts = [f"---\n{head}---", f"# Translation from {pair.source_lang} to {pair.target_lang}"]
+    ends = f"from {pair.source_lang} to {pair.target_lang}" if pair.source_lang else f"between {pair.called}"
+    if pair.languages is not None and len(pair.languages.trained) > 1:
+        ends = f"in {len(pair.languages.trained)} directions"
+    parts = [f"---\n{head}---", f"# Translation {ends}"]
     parts += [f"## {title}\n\n{text}" for title, text in sections.items() if text]
     (folder / NAME).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
@@ -89,6 +93,18 @@ def pieces_for(model: PortableModel) -> list[str]:
     return list(model.pair.source.vocabulary.pieces[4:6])
 
 
+def example_direction(pair: LanguagePair) -> Direction:
+    """Return the default direction of a model; where it has none, that from its first or to its last language."""
+    codes = [*pair.languages.tokens] if pair.languages else [""]
+    return pair.direction(pair.source_lang or codes[0], pair.target_lang or codes[-1])
+
+
+def language_tokens_for(pair: LanguagePair) -> tuple[list[str], list[str]]:
+    """Return the tokens before the source and the translation in the direction of an example; each is one or none."""
+    direction, source, target = example_direction(pair), pair.source.vocabulary.pieces, pair.target.vocabulary.pieces
+    return [source[number] for number in direction.source], [target[number] for number in direction.target]
+
+
 def about_length_penalty(model: PortableModel, where: str) -> str:
     """Say that the length penalty of the other toolkit differs from the one of the validation."""
     note = f"`length_penalty` in {where} divides the log-probability by length^p, not by GNMT's ((5 + length) / 6)^p"
@@ -103,8 +119,9 @@ def about_length_penalty(model: PortableModel, where: str) -> str:
 
 def _front(library: str, loaded: LoadedModel, license_name: str | None) -> dict[str, Any]:
     """Return the metadata for the Hugging Face Hub."""
+    languages = loaded.pair.languages.tokens if loaded.pair.languages else ()
     facts = {
-        "language": list(dict.fromkeys((loaded.pair.source_lang, loaded.pair.target_lang))),
+        "language": [*dict.fromkeys(filter(None, (loaded.pair.source_lang, loaded.pair.target_lang, *languages)))],
         "license": license_name,
         "library_name": library,
         "pipeline_tag": "translation",
@@ -181,7 +198,11 @@ def _languages(languages: LanguageTokens) -> str:
         else ""
     )
     tokens = ", ".join(f"`{token}` ({code})" for code, token in languages.tokens.items())
-    return " ".join(filter(None, (where, forced, f"The tokens are {tokens}.")))
+    directions = [
+        f"It was trained on {', '.join(languages.trained)}." if languages.trained else "",
+        f"It had no training text for {', '.join(languages.zero_shot)}." if languages.zero_shot else "",
+    ]
+    return " ".join(filter(None, (where, forced, f"The tokens are {tokens}.", *directions)))
 
 
 def _order(stack: StackWeights) -> str:
@@ -215,14 +236,14 @@ def _data(record: RunRecord | None) -> str:
 def _scores(loaded: LoadedModel, model: PortableModel | None, record: RunRecord | None) -> str:
     """List the validation scores of the checkpoint."""
     info, validation = loaded.info, loaded.tree.get("validation")
-    named = {name: value for name, value in info.scores.items() if name not in LOSSES or name == "ppl"}
+    named = {name: value for name, value in info.scores.items() if metric_of(name) not in LOSSES or name == "ppl"}
     if not named:
         return ""
     options = validation if isinstance(validation, dict) else {}
     version = None if record is None else _at(record.last("start"), "environment", "sacrebleu")
     lines = []
     for name, value in named.items():
-        signature = None if name in LOSSES else _signature(name, options, version)
+        signature = None if name in LOSSES else _signature(metric_of(name), options, version)
         title = "perplexity per token" if name == "ppl" else name
         lines.append(f"- {title}: {figure(value)}" + (f" (`{signature}`)" if signature else ""))
     most = options.get("max_sentences")

@@ -15,16 +15,15 @@ from nmt.formats.importing import Converted
 from nmt.interface import EncoderDecoder
 from nmt.search import searches
 from nmt.search.config import GreedyConfig, LengthPenalty
+from nmt.search.decoding import Engine
 from nmt.search.requests import Request, Sentences
 
 
 class NmtModel(ComparedModel):
-    """Translates with nmt, on a CPU in float32."""
+    """Translates with an engine of nmt, on a CPU."""
 
-    def __init__(self, module: EncoderDecoder, pair: LanguagePair) -> None:
-        from nmt.engines.model_engine import ModelEngine
-
-        self._engine = ModelEngine(module.eval(), "cpu", longest_source=module.max_source_length())
+    def __init__(self, engine: Engine, pair: LanguagePair) -> None:
+        self._engine = engine
         # with specials: a poorly trained model may write them
         self._ids = [
             {piece: number for number, piece in enumerate(side.vocabulary.pieces)}
@@ -39,13 +38,14 @@ class NmtModel(ComparedModel):
         scored = ForcedSearch(LengthPenalty.power, 0.0).find(self._engine, self._sentences(sources, requests))
         return [hypotheses[0].log_probability for hypotheses in scored]
 
-    def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
+    def translate(self, sources: Sequence[Sequence[str]], longest: int, first: Sequence[str]) -> list[list[str]]:
+        requests = [Request(start=tuple(self._ids[1][piece] for piece in first))] * len(sources)
         search = searches.build(GreedyConfig(max_len_a=0.0, max_len_b=longest), 1)
-        best = [hypotheses[0] for hypotheses in search.find(self._engine, self._sentences(sources))]
+        best = [hypotheses[0] for hypotheses in search.find(self._engine, self._sentences(sources, requests))]
         tokens = [hypothesis.tokens[: -1 if hypothesis.finished else None] for hypothesis in best]
         return [[self._pieces[token] for token in of_sentence] for of_sentence in tokens]
 
-    def _sentences(self, sources: Sequence[Sequence[str]], requests: Sequence[Request] | None = None) -> Sentences:
+    def _sentences(self, sources: Sequence[Sequence[str]], requests: Sequence[Request]) -> Sentences:
         ids = [np.array([*(self._ids[0][piece] for piece in source), EOS]) for source in sources]
         return Sentences(ids, requests=requests)
 
@@ -53,4 +53,11 @@ class NmtModel(ComparedModel):
 def imported_in_memory(reader: Format, folder: Path) -> NmtModel:
     """Import a folder without writing the model."""
     (model,) = reader.read(ImportConfig(path=str(folder)))
-    return NmtModel(Converted.of(model).module(), model.pair)
+    return computed_by_torch(Converted.of(model).module(), model.pair)
+
+
+def computed_by_torch(module: EncoderDecoder, pair: LanguagePair) -> NmtModel:
+    """Return a model in float32."""
+    from nmt.engines.model_engine import ModelEngine
+
+    return NmtModel(ModelEngine(module.eval(), "cpu", longest_source=module.max_source_length()), pair)

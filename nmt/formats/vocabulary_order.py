@@ -13,6 +13,7 @@ from nmt.storage.arrays import release
 
 # Output bias of a piece that the other toolkit lacks: probability zero in float32, but finite for training.
 ABSENT = -100.0
+_BLOCK = 16_384  # rows
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,17 @@ class VocabularyOrder:
     def arrange(self, array: Array, *, absent: float = 0.0) -> Array:
         """Return rows of the other toolkit in our order; rows that it lacks hold ``absent``."""
         rows = np.array([-1 if row is None else row for row in self.rows])
-        arranged: Array = array[rows].astype(np.float32, copy=False)
-        release(array)
+        arranged: Array = np.empty((len(rows), *array.shape[1:]), dtype=np.float32)
+        for begin in range(0, len(rows), _BLOCK):  # a large array is not in memory twice
+            arranged[begin : begin + _BLOCK] = array[rows[begin : begin + _BLOCK]]
+            release(array)
         arranged[rows < 0] = absent
         return arranged
 
-    def output(self, linear: LinearWeights) -> LinearWeights:
-        """Return the output layer in our order. It gets a bias if the other toolkit lacks a token of ours."""
-        weight = self.arrange(linear.weight)
+    def output(self, linear: LinearWeights, weight: Array | None = None) -> LinearWeights:
+        """Return the output layer in our order. It gets a bias if the other toolkit lacks a token of ours. ``weight``: its
+        matrix in our order, if it was arranged before."""
+        weight = self.arrange(linear.weight) if weight is None else weight
         if linear.bias is None and None not in self.rows:
             return LinearWeights(weight)
         bias = np.zeros(len(linear.weight), dtype=np.float32) if linear.bias is None else linear.bias
@@ -81,9 +85,8 @@ def in_our_order(weights: TransformerWeights, source: VocabularyOrder, target: V
             arranged[key] = order.arrange(array)
         return arranged[key]
 
-    output = target.output(weights.output)
-    if weights.output.weight is weights.target.embedding:
-        output = replace(output, weight=embedding(weights.target.embedding, target))
+    tied = weights.output.weight is weights.target.embedding
+    output = target.output(weights.output, embedding(weights.target.embedding, target) if tied else None)
     return replace(
         weights,
         source=replace(weights.source, embedding=embedding(weights.source.embedding, source)),

@@ -57,40 +57,26 @@ def _mismatch(origin: str, reason: str) -> UsageError:
     return UsageError(f"{origin} holds another architecture: {reason}")
 
 
-def options_of(model: EncoderDecoder, sizes: VocabularySizes) -> Any:
-    """Return the options that build a model for a tokenizer of these ``sizes``. Refuse a model that they do not describe."""
-    require_vocabularies(model, sizes)
-    if (reason := undescribed_part(model)) is not None:
-        raise UsageError(
-            f"{reason}; a folder stores options and parameters only: register the model (docs/how-to/extend), and build it "
-            f"with nmt.model"
-        )
-    assert model.built_from is not None
-    return model.built_from[0]
+def options_of(model: EncoderDecoder, sizes: VocabularySizes) -> tuple[Any, str]:
+    """Return the options that build a model; or None and, in words, a part of the model that they do not describe.
 
-
-def require_vocabularies(model: EncoderDecoder, sizes: VocabularySizes) -> None:
-    """Refuse a tokenizer of other ``sizes`` than those that the model was built for."""
-    if model.built_from is not None and model.built_from[1] != sizes:
-        own, other = (
-            f"{each.source:,} source and {each.target:,} target tokens" for each in (model.built_from[1], sizes)
-        )
-        raise UsageError(
-            f"the model was built for {own}, but the tokenizer has {other}; give the tokenizer that it was built with"
-        )
-
-
-def undescribed_part(model: EncoderDecoder) -> str | None:
-    """Return, in words, a part of the model that its options do not describe; None: they describe all parts."""
+    Refuse a tokenizer of other ``sizes`` than those that the model was built for.
+    """
     if model.built_from is None:
-        return f"this {type(model).__name__} was not built from options"
+        return None, f"this {type(model).__name__} was not built from options"
+    options, own = model.built_from
+    if own != sizes:
+        raise UsageError(
+            f"the model was built for {own.source:,} source and {own.target:,} target tokens, but the tokenizer has "
+            f"{sizes.source:,} and {sizes.target:,}; give the tokenizer that it was built with"
+        )
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        described = _structure(models.build(*model.built_from))
+        described = _structure(models.build(options, sizes))
     present = _structure(model)
     for name in sorted(described.keys() | present.keys()):
         if (part := present.get(name, "missing")) != (expected := described.get(name, "nothing of this name")):
-            return f"{name or 'the model'} is {part}, but its options build {expected}"
-    return None
+            return None, f"{name or 'the model'} is {part}, but its options build {expected}"
+    return options, ""
 
 
 def _structure(model: EncoderDecoder) -> dict[str, str]:

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nmt.config.choices import NumberFormat
 from nmt.config.plain import component_from_plain
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import VocabularySizes
@@ -18,7 +19,8 @@ from nmt.errors import DataError, UsageError
 from nmt.hub import checkpoint_at
 from nmt.models.ignored import build_model, without_effect
 from nmt.storage.arrays import Numbers
-from nmt.storage.checkpoints import CheckpointInfo, load_parameters, verify_checkpoint
+from nmt.storage.checkpoints import PACKED, CheckpointInfo, load_parameters, require_parameters, verify_checkpoint
+from nmt.storage.files import OtherFormat
 from nmt.storage.run_folder import CONFIG, MODEL, tokenizer_folder
 from nmt.storage.tensor_file import mapped_tensors, read_tensors
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from nmt.devices import DeviceLike
     from nmt.interface import EncoderDecoder
 
+
+PACKING = 1  # version of packed weights
 
 logger = logging.getLogger("nmt.models")
 
@@ -37,30 +41,11 @@ def architecture(section: Any) -> Any:
     return {key: architecture(value) for key, value in section.items() if "dropout" not in key}
 
 
-class TranslatingModel(Protocol):
-    """What an engine reads of a model: one of a folder, or one in memory. Only ``module`` needs torch."""
+class PackedFile(NamedTuple):
+    """Weights in the order in which C reads them (nmt/engines/packing.py)."""
 
-    @property
-    def config(self) -> Any:
-        """The options of the model; None: unknown."""
-
-    @property
-    def sizes(self) -> VocabularySizes: ...
-
-    @property
-    def pair(self) -> LanguagePair: ...
-
-    @property
-    def origin(self) -> str:
-        """Name of the model, for messages."""
-
-    @property
-    def arrays(self) -> Mapping[str, Numbers]:
-        """Parameters as arrays, which the engine must not change."""
-
-    @property
-    def module(self) -> EncoderDecoder:
-        """The module in eval mode, on the device of the engine."""
+    number_format: NumberFormat
+    path: Path
 
 
 @dataclass(frozen=True)
@@ -80,9 +65,20 @@ class LoadedModel:
         """The checkpoint, for messages."""
         return str(self.path)
 
+    @property
+    def packed(self) -> PackedFile | None:
+        """The file of weights that nmt-export packed for the native engine; None: the model has parameters."""
+        name, version = self.info.made.get(PACKED), self.info.made.get("packing")
+        if name is None:
+            return None
+        if version != PACKING or name not in NumberFormat.__members__:
+            raise OtherFormat(f"{self.path} was packed by another version of nmt; export the original model again")
+        return PackedFile(NumberFormat[name], self.path / MODEL)
+
     @cached_property
     def arrays(self) -> Mapping[str, Numbers]:
         """Parameters as views of the file, which processes share; bfloat16 is widened to float32."""
+        require_parameters(self.path, self.info)
         return mapped_tensors(self.path / MODEL)
 
     @cached_property
@@ -90,6 +86,7 @@ class LoadedModel:
         """Return the module in eval mode; warn of options that have no effect in it."""
         from nmt.models.building import build_within
 
+        require_parameters(self.path, self.info)
         tensors = read_tensors(self.path / MODEL)
         size = sum(tensor.nbytes for tensor in tensors.values())
         build = functools.partial(build_model, self.config, self.sizes)
@@ -108,15 +105,14 @@ class CopiedModel:
     pair: LanguagePair
     config: Any
     origin: str = "the model"
+    packed: None = None
 
     @classmethod
     def of(cls, model: EncoderDecoder, pair: LanguagePair, device: DeviceLike) -> CopiedModel:
         """Copy a model to a device."""
-        from nmt.models.building import require_vocabularies, undescribed_part
+        from nmt.models.building import options_of
 
-        require_vocabularies(model, pair.sizes)
-        is_described = undescribed_part(model) is None
-        config = model.built_from[0] if model.built_from is not None and is_described else None
+        config, _ = options_of(model, pair.sizes)
         return cls(copy.deepcopy(model).to(device).eval(), pair, config)
 
     @property
@@ -128,6 +124,9 @@ class CopiedModel:
         """Parameters as arrays, in float32; on a CPU they are views of the copy."""
         state = self.module.state_dict().items()
         return {name: (part.float() if part.is_floating_point() else part).cpu().numpy() for name, part in state}
+
+
+TranslatingModel = LoadedModel | CopiedModel  # what an engine translates with
 
 
 def load_model(path: str | Path, device: DeviceLike) -> LoadedModel:

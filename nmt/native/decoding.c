@@ -9,9 +9,9 @@
 
 #define FIRST_ROOM 16 /* steps that there is room for at first; it doubles when full */
 
-/* An embedding, positions that are added to it, and layers; norms before the first layer and after the last, if it has them. */
+/* An embedding, positions that are added to it, and layers, with a norm before the first and one after the last, or none. */
 typedef struct {
-    const float *embedding; /* [V, D] */
+    Matrix embedding;       /* [V, D]; the matrix of the output too, if they are shared */
     const float *positions; /* [any, D], or NULL */
     float scale;            /* of the embedding */
     const Layer *layers;
@@ -61,14 +61,14 @@ FOR_EACH_PROCESSOR
 static void embed(const Stack *stack, const int64_t *ids, const int64_t *positions, int64_t position, int64_t rows,
                   int64_t width, float *x) {
     for (int64_t r = 0; r < rows; r++, x += width) {
-        const float *row = stack->embedding + ids[r] * width;
+        unpack_row(&stack->embedding, ids[r], x);
         const float *place = stack->positions + (positions ? positions[r] : position) * width;
         if (stack->positions)
 #pragma omp simd
-            for (int64_t i = 0; i < width; i++) x[i] = row[i] * stack->scale + place[i];
+            for (int64_t i = 0; i < width; i++) x[i] = x[i] * stack->scale + place[i];
         else
 #pragma omp simd
-            for (int64_t i = 0; i < width; i++) x[i] = row[i] * stack->scale;
+            for (int64_t i = 0; i < width; i++) x[i] *= stack->scale;
     }
 }
 

@@ -28,6 +28,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "packed_bytes": (_COUNT, [_COUNT] * 3),
     "pack": (None, [_POINTER, *[_COUNT] * 3, *[_POINTER] * 3]),
     "select_outputs": (None, [*[_POINTER] * 3, _COUNT, *[_POINTER] * 4]),
+    "unpack_row": (None, [_POINTER, _COUNT, _POINTER]),
     "multiply": (None, [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _COUNT, _COUNT]),
     "begin_decoding": (_POINTER, [_POINTER, _COUNT, _COUNT, *[_POINTER] * 4, _COUNT]),
     "decoding_step": (_COUNT, [_POINTER, _POINTER, _POINTER, _COUNT]),

@@ -43,6 +43,9 @@ typedef void (*Then)(void *about, int64_t first, int64_t count);
 void multiply_and(const Matrix *matrix, const float *x, int64_t stride, int64_t rows, float *y, int64_t y_stride,
                   int64_t relu, Then then, void *about);
 
+/* Output n of a matrix, in float32: row [inputs]. */
+void unpack_row(const Matrix *m, int64_t n, float *row);
+
 /* e^x for x <= 0: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]; the error is below 2e-7 of the result. */
 INLINE float exponential(float x) {
     x = x < -87.0f ? -87.0f : x;

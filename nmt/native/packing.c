@@ -45,6 +45,32 @@ void pack(const float *weight, int64_t outputs, int64_t inputs, int64_t format, 
     }
 }
 
+INLINE void unpack(const Matrix *m, int64_t n, int64_t format, float *row) {
+    const int64_t together = inputs_of_line(format), place = n % PANEL;
+    const char *at = (const char *)m->panels + n / PANEL * panel_bytes(m);
+    for (int64_t k = 0; k < m->inputs; k++) {
+        const char *line = at + k / together * LINE;
+        if (format == FLOAT32)
+            row[k] = ((const float *)line)[place];
+        else if (format == BFLOAT16)
+            row[k] = of_bfloat16(((const uint16_t *)line)[place * 2 + k % 2]);
+        else if (format == FLOAT16)
+            row[k] = of_float16(((const uint16_t *)line)[k % 2 * PANEL + place]);
+        else
+            row[k] = (float)((const int8_t *)line)[place * 4 + k % 4] * m->scales[n];
+    }
+}
+
+/* A panel is read line by line, which processors fetch ahead. */
+void unpack_row(const Matrix *m, int64_t n, float *row) {
+    switch (m->format) {
+    case FLOAT32: unpack(m, n, FLOAT32, row); break;
+    case BFLOAT16: unpack(m, n, BFLOAT16, row); break;
+    case FLOAT16: unpack(m, n, FLOAT16, row); break;
+    default: unpack(m, n, INT8, row);
+    }
+}
+
 /* A matrix of some outputs of another one, into zeros; bias is -inf for those that are ``absent``. */
 void select_outputs(const Matrix *m, const int64_t *outputs, const uint8_t *absent, int64_t count, void *panels,
                     float *scales, int32_t *shifts, float *bias) {

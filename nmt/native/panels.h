@@ -35,6 +35,21 @@ INLINE uint16_t to_bfloat16(float x) {
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+INLINE float of_bfloat16(uint16_t half) {
+    const uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+/* The exponent moves to its place, and is then too small by 112. */
+INLINE float of_float16(uint16_t half) {
+    const uint32_t bits = (uint32_t)(half & 0x8000) << 16 | (uint32_t)(half & 0x7fff) << 13;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x * 0x1p112f;
+}
+
 /* Rounds to the nearest, ties to even; what is too large, or no number, becomes the largest. */
 INLINE uint16_t to_float16(float x) {
     uint32_t bits;

@@ -8,7 +8,7 @@ import torch
 
 from nmt.devices.faults import FastPath, avoids
 from nmt.devices.kinds import device_of
-from nmt.errors import UsageError
+from nmt.errors import needing
 from nmt.optim import ParameterGroups, optimizers
 from nmt.optim.config import AdafactorConfig, AdamConfig, AdamWConfig, NagConfig, ScheduleFreeAdamWConfig, SgdConfig
 
@@ -51,12 +51,8 @@ def schedule_free_adamw(config: ScheduleFreeAdamWConfig, groups: ParameterGroups
     sequence z and its average x; validation and checkpoints use x. During the warmup, the weights of the average depend on
     the learning rate.
     """
-    try:
+    with needing("schedulefree", "optimizer schedule_free_adamw"):
         from schedulefree import AdamWScheduleFree
-    except ImportError:
-        raise UsageError(
-            "optimizer schedule_free_adamw needs a package that is not installed: pip install 'nmt-toolkit[schedulefree]'"
-        ) from None
     optimizer: torch.optim.Optimizer = AdamWScheduleFree(groups, **options_of_adam(config))
     return optimizer
 

@@ -24,6 +24,7 @@ CHUNK_LINES = 2000
 _CHUNK_CHARACTERS = 2**22  # a chunk ends here even if it has fewer lines
 _AT_A_TIME = 16  # pairs that a chunk grows by
 
+
 @dataclass(frozen=True)
 class Chunk:
     """Pairs for the process that encodes them. The lines of a side are one string, which is sent faster."""

@@ -21,31 +21,31 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.composing.composition import from_keywords
-from nmt.config.composing.presets import component_names, preset_names
 from nmt.config.plain import flattened, to_plain
 from nmt.config.preprocessing import PreprocessConfig
+from nmt.data.corpus.folder import KIND
 from nmt.data.language_pair import LanguagePair, find_pair
-from nmt.data.text.parallel import JsonLines, ParallelText
-from nmt.errors import DataError, UsageError, did_you_mean, quantity
+from nmt.data.text.parallel import JsonLines, ParallelText, TextForm, form_of
+from nmt.errors import DataError, UsageError, quantity
 from nmt.keywords import configured, with_default_components
 from nmt.plugins import load_plugins, preset_folders
 from nmt.preprocessing.input_text import TRAIN
 from nmt.preprocessing.preprocess import ProgramText
 from nmt.preprocessing.preprocess import preprocess as preprocess_text
-from nmt.preprocessing.program_data import FileReader, Pair, PairReader, ProgramReader, is_paths
+from nmt.preprocessing.program_data import SIDES, Pair, Pairs, file_pairs, is_paths, paths_in, program_pairs
 from nmt.progress import announce, going_on, show_splits
 from nmt.reporting.preprocess_report import PreprocessReport
-from nmt.storage.files import MANIFEST, explained_os_errors, temporary
+from nmt.storage.files import MANIFEST, check_destination, explained_os_errors, temporary
 from nmt.storage.lock import remove_leftovers_of
 from nmt.storage.reading import read_mapping
 
 logger = logging.getLogger("nmt.preprocessing")
 
 VALID = "valid"
-_SIDES = ("source", "target")
 # Options of nmt-preprocess that parameters of the function replace, or that need files of their own.
-REPLACED = "trainpref validpref testpref tsv jsonl shard merge only_source align_suffix".split()
-_WITHOUT_EFFECT = ("workers", "progress", "overwrite", "destdir")  # on the corpus
+REPLACED = "trainpref validpref testpref tsv jsonl shard merge only_source align_suffix pairs zero_shot".split()
+_LANGUAGES = ("source_lang", "target_lang")
+_WITHOUT_EFFECT = {"workers", "progress", "overwrite", "destdir"}  # on the corpus
 _OF_VOCABULARY = {"vocab_size", "hard_vocab_limit", "srcdict", "tgtdict", "bpe"}  # options that set its size
 _HELD_OUT, _MOST_HELD_OUT = 0.05, 1000  # default share of the pairs for validation, and their number at most
 _COMPARED = 100  # pairs that are read twice, to see whether a second reading gives the same
@@ -61,7 +61,6 @@ def preprocess(
     target_lang: str | None = None,
     tokenizer: Any = None,
     destdir: str | os.PathLike[str] | None = None,
-    config: PreprocessConfig | None = None,
     **options: Any,
 ) -> PreprocessReport:
     """Make the corpus folder ``destdir`` of sentence pairs, and return the report, whose ``folder`` is the corpus.
@@ -72,22 +71,15 @@ def preprocess(
     ``tokenizer``: a preset, its options, a ``LanguagePair``, or a corpus or run folder with existing tokenizers.
     ``options``: further options of nmt-preprocess, such as ``vocab_size`` and ``joined_dictionary``.
     """
-    if isinstance(data, PreprocessConfig):
-        config, data = data, None
     named = {"source_lang": source_lang, "target_lang": target_lang, "destdir": destdir}
     options |= {name: value for name, value in named.items() if value is not None}
-    if data is not None:
-        if config is not None:
-            raise UsageError(
-                "preprocess takes data and keyword arguments, or a dataclass of options; give one of the two"
-            )
+    if data is not None and not isinstance(data, PreprocessConfig):
         preparation = Preparation.of(data, valid, valid_share, tokenizer, options, "preprocess")
         return preparation.make(Path(preparation.config.destdir))
     if valid is not None or valid_share is not None:
         raise UsageError("preprocess holds out validation data only of data=; give it, or name files with validpref=")
-    if tokenizer is not None:
-        options["tokenizer"] = tokenizer
-    config = with_default_components(configured(PreprocessConfig, config, options, "preprocess"))
+    options |= {} if tokenizer is None else {"tokenizer": tokenizer}
+    config = with_default_components(configured(PreprocessConfig, data, options, "preprocess"))
     with show_splits(config.progress) as show:
         return preprocess_text(config, show)
 
@@ -96,10 +88,11 @@ def preprocess(
 class Summary:
     """What is known of the text after one reading."""
 
+    joint: bool  # one vocabulary for both sides
     digest: Any = field(default_factory=hashlib.sha256)  # of all pairs with their splits
     pairs: Counter[str] = field(default_factory=Counter)  # by split
-    characters: list[int] = field(default_factory=lambda: [0, 0])  # of training text, source and target
-    alphabets: list[set[str]] = field(default_factory=lambda: [set(), set()])
+    characters: list[int] = field(default_factory=lambda: [0, 0])  # of training text, for each vocabulary
+    alphabets: list[set[str]] = field(default_factory=lambda: [set(), set()])  # for each vocabulary
     first: list[tuple[str, Pair]] = field(default_factory=list)  # pairs with their splits
 
     def add(self, split: str, line: bytes, pair: Pair) -> None:
@@ -108,21 +101,21 @@ class Summary:
         if len(self.first) < _COMPARED:
             self.first.append((split, pair))
         if split == TRAIN:
-            for side, text in enumerate(pair):
-                self.characters[side] += len(text)
-                self.alphabets[side].update(text)
+            for vocabulary, text in zip((0, 0) if self.joint else (0, 1), pair):
+                self.characters[vocabulary] += len(text)
+                self.alphabets[vocabulary].update(text)
 
 
 @dataclass(frozen=True)
 class Preparation:
     """Data that becomes a corpus folder, with the options for it."""
 
-    train: PairReader
-    valid: PairReader | None
+    train: Pairs
+    valid: Pairs | None
     held_out: frozenset[int]  # numbers of the pairs for validation
     config: PreprocessConfig
     pair: LanguagePair | None  # existing tokenizers
-    fixed_size: bool  # whether the options set the size of the vocabulary
+    adapts: bool  # whether the size of the vocabulary depends on the text
 
     @classmethod
     def of(
@@ -133,62 +126,69 @@ class Preparation:
             if name in REPLACED:
                 raise UsageError(f"{called} has no option '{name}'; give text as data= and valid=")
         load_plugins(options.get("user_dir"))
-        pair, named = _existing_tokenizers(tokenizer)
-        options = dict(options) | ({} if named is None else {"tokenizer": named})
-        languages = [options[name] for name in ("source_lang", "target_lang") if options.get(name)]
-        columns = options.get("fields", ())
-        rows = None if is_paths(data) else ProgramReader(data, "data", columns, languages)
-        names = FileReader.languages(data, languages) if rows is None else rows.languages
-        if pair is not None and (rows is None or rows.columns is None):
-            names = pair.source_lang, pair.target_lang
-        options = dict(zip(("source_lang", "target_lang"), names)) | options
+        pair = _existing_tokenizers(tokenizer)
+        if tokenizer is not None and pair is None:
+            options = {
+                **options,
+                "tokenizer": os.fspath(tokenizer) if isinstance(tokenizer, os.PathLike) else tokenizer,
+            }
+        languages = [options[name] for name in _LANGUAGES if options.get(name)]
+        rows = None if is_paths(data) else program_pairs(data, "data", options.get("fields", ()), languages)
+        names = rows and rows.languages or pair and (pair.source_lang, pair.target_lang)
+        if not (rows or languages or pair or all(form_of(path) is TextForm.tsv for path in paths_in(data))):
+            raise UsageError(
+                f"data={paths_in(data)[0]!r} is not a corpus folder, and text needs source_lang= and target_lang=, the "
+                f"suffixes of its files"
+            )
+        options = dict(zip(_LANGUAGES, names or SIDES)) | dict(options)
         config = from_keywords(PreprocessConfig, options, called, folders=preset_folders())
-        train = FileReader(data, config) if rows is None else rows
-        validation: PairReader | None = None
-        if valid is not None:
-            columns = rows.columns if rows is not None and rows.columns else columns
-            of_files = is_paths(valid)
-            validation = FileReader(valid, config) if of_files else ProgramReader(valid, "valid", columns, languages)
+        train = rows or file_pairs(data, config)
+        validation = None
+        if valid is not None and is_paths(valid):
+            validation = file_pairs(valid, config)
+        elif valid is not None:
+            columns = options.get("fields", ()) if rows is None or rows.columns is None else rows.columns
+            validation = program_pairs(valid, "valid", columns, languages)
+        if pair is not None:
+            turned = (config.source_lang, config.target_lang) == (pair.target_lang, pair.source_lang)
+            sides = (pair.target, pair.source) if turned else (pair.source, pair.target)
+            pair = LanguagePair(config.source_lang, config.target_lang, *sides, pair.shared, pair.languages)
+        adapts = pair is None and isinstance(options.get("tokenizer", ""), str)
+        adapts &= _OF_VOCABULARY.isdisjoint(name.rpartition(".")[2] for name in options)
+        adapts &= hasattr(config.tokenizer, "hard_vocab_limit")
         held_out = frozenset[int]() if validation else _held_out(train.count, share, config.seed)
-        fixed = pair is not None or not isinstance(options.get("tokenizer", ""), str)
-        fixed |= not _OF_VOCABULARY.isdisjoint(name.rpartition(".")[2] for name in options)
-        return cls(train, validation, held_out, config, None if pair is None else _renamed(pair, config), fixed)
+        return cls(train, validation, held_out, config, pair, adapts)
 
     def ensure(self, destination: Path, *, replace: bool) -> None:
         """Make the corpus folder, unless it holds this data already. ``replace``: replace one of other data, else refuse."""
         manifest = read_mapping(destination / MANIFEST) if (destination / MANIFEST).is_file() else {}
-        record = manifest.get("program")
-        if not isinstance(record, dict):
+        if "program" not in manifest:
             self.make(destination)
-            return
-        changed = self._changes(record, manifest.get("config"))
-        if not changed:
+        elif not (changes := self._changes(manifest)):
             announce(logger, f"{destination} holds this data already")
         elif replace:
             self.make(destination, overwrite=True)
         else:
-            listed = "; ".join(f"{key}: {change}" for key, change in changed.items())
             raise UsageError(
-                f"{destination.parent} was trained on other data ({listed}); choose another save_dir, or resume with the "
+                f"{destination.parent} was trained on other data ({changes}); choose another save_dir, or resume with the "
                 f"stored pairs: data={str(destination)!r}"
             )
 
     def make(self, destination: Path, *, overwrite: bool = False) -> PreprocessReport:
         """Make the corpus folder, and log what was decided."""
-        parent = destination.parent
-        is_new = not parent.exists()
-        beside = destination.with_name(f"{destination.name}-text")
-        remove_leftovers_of(beside)
-        folder = temporary(beside)
+        parent, text = destination.parent, destination.with_name(f"{destination.name}-text")
+        is_new, overwrite = not parent.exists(), overwrite or self.config.overwrite
+        check_destination(destination, KIND, "--destdir", overwrite=overwrite)  # before the data is read
+        remove_leftovers_of(text)
+        folder = temporary(text)
         try:
             with explained_os_errors(destination):
                 folder.mkdir(parents=True)
                 summary = self._read(folder)
             repeatable = summary.first == list(itertools.islice(self._splits(), _COMPARED))
-            config = dataclasses.replace(self._adapted(summary), destdir=str(destination))
-            config.overwrite |= overwrite
+            config = dataclasses.replace(self._adapted(summary), destdir=str(destination), overwrite=overwrite)
             splits = [split for split in (TRAIN, VALID) if summary.pairs[split]]
-            texts = [ParallelText(split, (JsonLines(folder / split, "data", _SIDES),)) for split in splits]
+            texts = [ParallelText(split, (JsonLines(folder / split, "data", SIDES),)) for split in splits]
             program = ProgramText(texts, {**self._record(summary), "repeatable": repeatable}, self.pair)
             with show_splits(config.progress) as show:
                 report = preprocess_text(config, show, program)
@@ -207,37 +207,32 @@ class Preparation:
 
     def _splits(self) -> Iterator[tuple[str, Pair]]:
         """Read all pairs, each with its split."""
-        for number, pair in enumerate(self.train.pairs()):
+        for number, pair in enumerate(self.train.read()):
             yield VALID if number in self.held_out else TRAIN, pair
         if self.valid is not None:
-            yield from ((VALID, pair) for pair in self.valid.pairs())
+            yield from ((VALID, pair) for pair in self.valid.read())
 
     def _read(self, folder: Path | None = None) -> Summary:
         """Read all pairs once, and store them in ``folder``, a file for each split."""
-        summary = Summary()
+        summary = Summary(self.config.joined_dictionary)
         with contextlib.ExitStack() as stack, going_on("reading the data", self.config.progress):
-            splits = () if folder is None else (TRAIN, VALID)
-            files = {split: stack.enter_context(open(Path(folder or "", split), "wb")) for split in splits}
+            places = {split: os.devnull if folder is None else folder / split for split in (TRAIN, VALID)}
+            files = {split: stack.enter_context(open(place, "wb")) for split, place in places.items()}
             for split, pair in self._splits():
-                line = json.dumps(dict(zip(_SIDES, pair)), ensure_ascii=False).encode() + b"\n"
+                line = json.dumps(dict(zip(SIDES, pair)), ensure_ascii=False).encode() + b"\n"
                 summary.add(split, line, pair)
-                if files:
-                    files[split].write(line)
+                files[split].write(line)
         return summary
 
     def _adapted(self, summary: Summary) -> PreprocessConfig:
         """Return the options with a vocabulary that is not too large for the text, unless they set its size."""
-        tokenizer, joint = self.config.tokenizer, self.config.joined_dictionary
-        if self.fixed_size or not hasattr(tokenizer, "hard_vocab_limit"):
+        if not self.adapts:
             return self.config
-        letters = len(set.union(*summary.alphabets)) if joint else max(map(len, summary.alphabets))
-        size = min(tokenizer.vocab_size, max(self._characters(summary) // _CHARACTERS_OF_TOKEN, 4 * letters))
-        return dataclasses.replace(
-            self.config, tokenizer=dataclasses.replace(tokenizer, vocab_size=size, hard_vocab_limit=False)
-        )
-
-    def _characters(self, summary: Summary) -> int:
-        return sum(summary.characters) if self.config.joined_dictionary else max(summary.characters)
+        tokenizer = self.config.tokenizer
+        least = 4 * max(map(len, summary.alphabets))
+        size = min(tokenizer.vocab_size, max(max(summary.characters) // _CHARACTERS_OF_TOKEN, least))
+        adapted = dataclasses.replace(tokenizer, vocab_size=size, hard_vocab_limit=False)
+        return dataclasses.replace(self.config, tokenizer=adapted)
 
     def _record(self, summary: Summary) -> dict[str, Any]:
         """Return what the manifest says about the data."""
@@ -245,21 +240,18 @@ class Preparation:
         counts = {"pairs": summary.pairs.total(), "valid": summary.pairs[VALID], "held_out": len(self.held_out)}
         return {**counts, "sha256": summary.digest.hexdigest(), "tokenizers": tokenizers}
 
-    def _changes(self, record: Mapping[str, Any], config: Any) -> dict[str, str]:
-        """Return what differs from the manifest of a corpus, each with ``old -> new``."""
-        summary = self._read()
-        adapted = self._adapted(summary)
-        usual = PreprocessConfig(tokenizer=None if adapted.tokenizer is None else type(adapted.tokenizer)())
-        theirs = flattened(to_plain(usual)) | flattened(config if isinstance(config, dict) else {}) | dict(record)
-        ours = flattened(to_plain(adapted)) | self._record(summary)
+    def _changes(self, manifest: Mapping[str, Any]) -> str:
+        """Return what differs from a corpus, in words; empty: nothing."""
+        summary, record = self._read(), manifest["program"]
+        theirs = flattened(manifest.get("config") or {}) | record
+        ours = flattened(to_plain(self._adapted(summary))) | self._record(summary)
+        ignored = set(_WITHOUT_EFFECT)
         if not record.get("repeatable", True):
-            of_reading = ("sha256",) if self.fixed_size else ("sha256", "tokenizer.vocab_size")
-            ours |= {name: theirs.get(name) for name in of_reading}
-        changed = {key: f"{theirs.get(key)} -> {value}" for key, value in ours.items() if theirs.get(key) != value}
-        changed = {key: change for key, change in changed.items() if key not in _WITHOUT_EFFECT}
-        if changed.pop("sha256", None):
-            changed["data"] = "the pairs differ"
-        return changed
+            ignored |= {"sha256", "tokenizer.vocab_size"} if self.adapts else {"sha256"}
+        changed = [key for key in ours if key in theirs and theirs[key] != ours[key] and key not in ignored]
+        return "; ".join(
+            "data: the pairs differ" if key == "sha256" else f"{key}: {theirs[key]} -> {ours[key]}" for key in changed
+        )
 
     def _log(self, config: PreprocessConfig, summary: Summary, report: PreprocessReport) -> None:
         if self.held_out:
@@ -268,12 +260,12 @@ class Preparation:
                 f"held out {len(self.held_out):,} of {quantity(self.train.count, 'pair')} for validation, chosen by seed "
                 f"{config.seed}; valid= gives other validation data",
             )
-        usual = 0 if self.fixed_size else getattr(self.config.tokenizer, "vocab_size", 0)
+        usual = self.config.tokenizer.vocab_size if self.adapts else 0
         if max(report.source_entries, report.target_entries) < usual:
             announce(
                 logger,
                 f"{report.lines()[0]} instead of {usual:,}, because a side of the text has only "
-                f"{quantity(self._characters(summary), 'character')}; vocab_size= sets the size",
+                f"{quantity(max(summary.characters), 'character')}; vocab_size= sets the size",
             )
         for line in report.lines():
             logger.info(line)
@@ -293,25 +285,9 @@ def _held_out(count: int, share: float | None, seed: int) -> frozenset[int]:
     return frozenset(random.Random(seed).sample(range(count), min(max(size, 1), count - 1)))
 
 
-def _existing_tokenizers(tokenizer: Any) -> tuple[LanguagePair | None, Any]:
-    """Return the tokenizers that ``tokenizer`` holds or whose folder it names, or else the options of new ones."""
+def _existing_tokenizers(tokenizer: Any) -> LanguagePair | None:
+    """Return the tokenizers that ``tokenizer`` holds or whose folder it names; None: it has the options of new ones."""
     if isinstance(tokenizer, LanguagePair):
-        return tokenizer, None
-    if not isinstance(tokenizer, (str, os.PathLike)):
-        return None, tokenizer
-    name, names = str(tokenizer), [*preset_names("tokenizer", preset_folders()), *component_names("tokenizer")]
-    if name in names:
-        return None, name
-    if (folder := find_pair(Path(tokenizer))) is None:
-        raise UsageError(
-            f"tokenizer={name!r} is neither a tokenizer{did_you_mean(name, names)} nor a corpus or run folder; there are: "
-            f"{', '.join(names)}"
-        )
-    return LanguagePair.load(folder), None
-
-
-def _renamed(pair: LanguagePair, config: PreprocessConfig) -> LanguagePair:
-    """Return existing tokenizers with the languages of the text; those of the reverse pair are swapped."""
-    turned = (config.source_lang, config.target_lang) == (pair.target_lang, pair.source_lang)
-    sides = (pair.target, pair.source) if turned else (pair.source, pair.target)
-    return LanguagePair(config.source_lang, config.target_lang, *sides, pair.shared, pair.languages)
+        return tokenizer
+    folder = find_pair(Path(tokenizer)) if isinstance(tokenizer, (str, os.PathLike)) else None
+    return None if folder is None else LanguagePair.load(folder)

@@ -41,13 +41,13 @@ def find_texts(config: PreprocessConfig, standard_input: Path) -> list[ParallelT
     """
     finder = _Finder(config, standard_input)
     training = [
-        *((name, form_of(name)) for name in _names(config.trainpref)),
-        *((name, TextForm.tsv) for name in _names(config.tsv)),
-        *((name, TextForm.jsonl) for name in _names(config.jsonl)),
+        *((name, form_of(name)) for name in names_of(config.trainpref)),
+        *((name, TextForm.tsv) for name in names_of(config.tsv)),
+        *((name, TextForm.jsonl) for name in names_of(config.jsonl)),
     ]
     splits = [(TRAIN, training)] if training else []
     for split, names in (("valid", config.validpref), ("test", config.testpref)):
-        splits += [(f"{split}{number or ''}", [(name, form_of(name))]) for number, name in enumerate(_names(names))]
+        splits += [(f"{split}{number or ''}", [(name, form_of(name))]) for number, name in enumerate(names_of(names))]
     if not splits:
         raise UsageError("no text is given: set --trainpref, --validpref or --testpref")
     return [finder.text(split, named) for split, named in splits]
@@ -57,7 +57,7 @@ def find_texts(config: PreprocessConfig, standard_input: Path) -> list[ParallelT
 def kept_standard_input(config: PreprocessConfig) -> Iterator[Path]:
     """Store standard input in a file next to the corpus until that is complete, since text is read several times."""
     path = temporary(Path(config.destdir))
-    if STANDARD_INPUT in [*_names(config.tsv), *_names(config.jsonl)]:
+    if STANDARD_INPUT in [*names_of(config.tsv), *names_of(config.jsonl)]:
         buffer = cast(io.BufferedReader, sys.stdin.buffer)
         if buffer.isatty():
             logger.info("reading from the terminal, one pair a line; end with Ctrl-D, or name a file")
@@ -72,7 +72,8 @@ def kept_standard_input(config: PreprocessConfig) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def _names(value: str | None) -> list[str]:
+def names_of(value: str | None) -> list[str]:
+    """Return the names that an option lists, separated by commas."""
     return [name.strip() for name in (value or "").split(",") if name.strip()]
 
 

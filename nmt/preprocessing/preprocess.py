@@ -27,7 +27,7 @@ from nmt.errors import OutputError
 from nmt.keywords import configured
 from nmt.preprocessing.filters import TextFilter
 from nmt.preprocessing.input_text import TRAIN, find_texts, kept_standard_input
-from nmt.preprocessing.many_pairs import make_pairs, refusals_of_pairs
+from nmt.preprocessing.many_pairs import config_of_direction, make_pairs, refusals_of_pairs
 from nmt.preprocessing.merging import merge
 from nmt.preprocessing.sharding import Shard
 from nmt.preprocessing.tokenization import TrainingText, language_pair, with_marks
@@ -62,7 +62,10 @@ def preprocess(
     config = configured(PreprocessConfig, config, options, "preprocess")
     require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
     if config.merge is None:
-        refuse(*(refusals_of_pairs(config) if config.pairs or config.zero_shot else _contradictions(config)))
+        refuse(*(refusals_of_pairs(config) if config.pairs or config.zero_shot else ()))
+        for direction in (*config.pairs, *config.zero_shot):
+            refuse(*_contradictions(config_of_direction(config, direction)))
+        refuse(*(() if config.pairs else _contradictions(config)))
         TextFilter(config.filters)  # refuses unknown scripts before the text is read
     else:
         refuse(*_without_effect_on_a_merge(config))

@@ -1,39 +1,38 @@
-"""Sentence pairs of a Python program: lists, data sets, data frames with named columns, and text files.
-
-Each is read through a ``PairReader``, which checks every pair and names the position of a wrong one.
-"""
+"""Sentence pairs of a Python program: lists, data sets, data frames with named columns, and text files."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt.config.choices import InvalidText
+from nmt.config.plain import flattened
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.text.lines import Reading
-from nmt.data.text.parallel import ParallelText, TextForm, form_of
-from nmt.errors import DataError, UsageError, quantity, shown
+from nmt.data.text.parallel import text_of_field
+from nmt.errors import DataError, UsageError, shown
 from nmt.preprocessing.input_text import find_texts
 
-_NO_TEXT = re.compile("[\n\r\0\ud800-\udfff]")
+SIDES = ("source", "target")
 _MOST_NAMES = 10  # columns in a message
-_SIDES = ("source", "target")
 Pair = tuple[str, str]
 
 
-class PairReader(ABC):
+@dataclass(frozen=True)
+class Pairs:
     """Pairs that can be read several times."""
 
-    count: int  # pairs
+    count: int
+    read: Callable[[], Iterator[Pair]]  # names the position of a wrong pair
+    columns: Pair | None = None  # of source and target; None: they have no names
 
-    @abstractmethod
-    def pairs(self) -> Iterator[Pair]:
-        """Read all pairs in order."""
+    @property
+    def languages(self) -> Pair | None:
+        """The names of the columns: ``en`` for ``translation.en``."""
+        return None if self.columns is None else (_last(self.columns[0]), _last(self.columns[1]))
 
 
 def is_paths(data: object) -> bool:
@@ -47,128 +46,82 @@ def paths_in(data: Any) -> list[str]:
     return [os.fspath(item) for item in (data if isinstance(data, (list, tuple)) else [data])]
 
 
-class FileReader(PairReader):
-    """Reads text files, found as nmt-preprocess finds them."""
+def file_pairs(data: Any, config: PreprocessConfig) -> Pairs:
+    """Return the pairs of text files, found as nmt-preprocess finds them."""
+    text = find_texts(dataclasses.replace(config, trainpref=",".join(paths_in(data))), Path(os.devnull))[0]
+    reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
+    text.count(reading)  # refuses faulty text
 
-    def __init__(self, data: Any, config: PreprocessConfig) -> None:
-        named = dataclasses.replace(config, trainpref=",".join(paths_in(data)))
-        self._text: ParallelText = find_texts(named, Path(os.devnull))[0]
-        self._reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
-        self.count = self._text.count(self._reading)
-        if config.on_invalid_utf8 is InvalidText.skip:
-            self.count = sum(1 for _ in self.pairs())
+    def read() -> Iterator[Pair]:
+        return ((source, target) for source, target in text.pairs(reading) if source is not None and target is not None)
 
-    @staticmethod
-    def languages(data: Any, known: Sequence[str]) -> Sequence[str]:
-        """Return names for the languages if none are ``known``. Only tab-separated files need no names."""
-        paths = paths_in(data)
-        if known or all(form_of(path) is TextForm.tsv for path in paths):
-            return ("", "") if known else _SIDES
+    return Pairs(sum(1 for _ in read()), read)
+
+
+def program_pairs(data: Any, name: str, columns: Sequence[str] = (), languages: Sequence[str] = ()) -> Pairs:
+    """Return the pairs of an object: pairs of strings, or rows with named columns.
+
+    ``name``: the parameter that holds ``data``, for messages; ``columns``: those of source and target, which default to the
+    columns named like ``languages``, or to the only two with text.
+    """
+    if isinstance(data, Mapping):
+        listed = ", ".join(map(str, data))
+        raise UsageError(f"{name} has several parts: {listed}; give one of them, such as {name}={name}['train']")
+    if not hasattr(data, "__len__") or isinstance(data, (str, bytes, set, frozenset)):
         raise UsageError(
-            f"data={paths[0]!r} is not a corpus folder, and text needs source_lang= and target_lang=, the suffixes of its "
-            f"files"
+            f"{name} is {shown(data)}; give text files, or pairs that have a length and can be read again, such as "
+            f"[('ein Mann', 'a man')] or list(pairs)"
         )
+    count = len(data)
+    if count == 0:
+        raise DataError(f"{name} has no pairs")
+    first = next(iter(_items(data)), None)
+    chosen = _columns(flattened(first), name, columns, languages) if isinstance(first, Mapping) else None
 
-    def pairs(self) -> Iterator[Pair]:
-        for source, target in self._text.pairs(self._reading):
-            if source is not None and target is not None:
-                yield source, target
-
-
-class ProgramReader(PairReader):
-    """Reads an object of Python: pairs of strings, or rows with named columns."""
-
-    def __init__(self, data: Any, name: str, columns: Sequence[str] = (), languages: Sequence[str] = ()) -> None:
-        """``name``: the parameter that holds ``data``, for messages; ``columns``: those of source and target, which default
-        to the columns named like ``languages``, or to the only two with text."""
-        self._data, self._name = data, name
-        if isinstance(data, Mapping):
-            listed = ", ".join(map(str, data))
-            raise UsageError(f"{name} has several parts: {listed}; give one of them, such as {name}={name}['train']")
-        if not hasattr(data, "__len__") or isinstance(data, (str, bytes, set, frozenset)):
-            raise UsageError(
-                f"{name} is {shown(data)}; give text files, or pairs that have a length and can be read again, such as "
-                f"[('ein Mann', 'a man')] or list(pairs)"
-            )
-        self.count = len(data)
-        if self.count == 0:
-            raise DataError(f"{name} has no pairs")
-        frame = hasattr(data, "columns") and hasattr(data, "__getitem__")
-        self._frame = {str(column): column for column in (data.columns if frame else ())}
-        first = self._first_row()
-        self.columns = None if first is None else self._chosen_columns(first, columns, languages)
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """The names of the languages, if no option sets them."""
-        source, target = self.columns or _SIDES
-        return source.rpartition(".")[2], target.rpartition(".")[2]
-
-    def pairs(self) -> Iterator[Pair]:
+    def read() -> Iterator[Pair]:
         number = -1
-        for number, item in enumerate(self._items()):
-            if number == self.count:
-                raise DataError(f"{self._name} has a length of {self.count:,}, but yields more items")
-            yield self._pair(item, number)
-        if number + 1 < self.count:
-            raise DataError(f"{self._name} has a length of {self.count:,}, but yields {quantity(number + 1, 'item')}")
+        for number, item in enumerate(_items(data)):
+            if number >= count:
+                break
+            yield _pair(item, f"{name}[{number}]", chosen)
+        if number + 1 != count:
+            yielded = "more" if number >= count else f"{number + 1:,}"
+            raise DataError(f"{name} has a length of {count:,}, but yields {yielded} items")
 
-    def _items(self) -> Iterable[Any]:
-        if self._frame and self.columns is not None:
-            return zip(*(self._data[self._frame[column]] for column in self.columns))
-        numbered = (
-            self._data[number] for number in range(self.count)
-        )  # a data set of torch ends with its length alone
-        return iter(self._data) if hasattr(self._data, "__iter__") else numbered
+    return Pairs(count, read, chosen)
 
-    def _first_row(self) -> Mapping[str, Any] | None:
-        """Return the first row by column; None: the data is pairs."""
-        if self._frame:
-            return {name: next(iter(self._data[column])) for name, column in self._frame.items()}
-        first = next(iter(self._items()), None)
-        return first if isinstance(first, Mapping) else None
 
-    def _chosen_columns(self, row: Mapping[str, Any], columns: Sequence[str], languages: Sequence[str]) -> Pair:
-        values = {str(name): value for name, value in row.items()}
-        if not self._frame:
-            nested = {name: value for name, value in values.items() if isinstance(value, Mapping)}
-            values |= {f"{name}.{inner}": item for name, value in nested.items() for inner, item in value.items()}
-        texts = [name for name, value in values.items() if isinstance(value, str)]
-        if languages:
-            texts = [name for language in languages for name in values if name.rpartition(".")[2] == language]
-        chosen = list(columns) or texts
-        if len(chosen) == 2 and all(name in values for name in chosen):
-            return chosen[0], chosen[1]
-        missing = ", ".join(name for name in columns or languages if name not in values)
-        raise DataError(
-            f"{self._name} has the columns {', '.join([*values][:_MOST_NAMES])}{f', but not {missing}' if missing else ''}; "
-            f"name those of source and target: fields=['SOURCE', 'TARGET']"
-        )
+def _items(data: Any) -> Iterable[Any]:
+    """Return pairs or rows; those of a data frame are made of its columns."""
+    if hasattr(data, "columns") and hasattr(data, "__getitem__"):
+        names = [str(column) for column in data.columns]
+        return (dict(zip(names, row)) for row in zip(*(data[column] for column in data.columns)))
+    if hasattr(data, "__iter__"):
+        return data  # type: ignore[no-any-return] # of any class
+    return (data[number] for number in range(len(data)))  # a data set of torch ends with its length alone
 
-    def _pair(self, item: Any, number: int) -> Pair:
-        place = f"{self._name}[{number}]"
-        if self.columns is not None and isinstance(item, Mapping):
-            source, target = (_field(item, column, place) for column in self.columns)
-            return _text(source, f"{place} {self.columns[0]}"), _text(target, f"{place} {self.columns[1]}")
+
+def _columns(row: Mapping[str, Any], name: str, columns: Sequence[str], languages: Sequence[str]) -> Pair:
+    texts = [column for column, value in row.items() if isinstance(value, str)]
+    if languages:
+        texts = [column for language in languages for column in row if _last(column) == language]
+    chosen = list(columns) or texts
+    if len(chosen) == 2 and all(column in row for column in chosen):
+        return chosen[0], chosen[1]
+    missing = ", ".join(column for column in columns or languages if column not in {*row, *map(_last, row)})
+    raise DataError(
+        f"{name} has the columns {', '.join([*row][:_MOST_NAMES])}{f', but not {missing}' if missing else ''}; "
+        f"name those of source and target: fields=['SOURCE', 'TARGET']"
+    )
+
+
+def _last(column: str) -> str:
+    return column.rpartition(".")[2]
+
+
+def _pair(item: Any, place: str, columns: Pair | None) -> Pair:
+    if columns is None or not isinstance(item, Mapping):
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             raise DataError(f"{place} is {shown(item)}, not a pair of strings such as ('ein Mann', 'a man')")
-        names = self.columns or _SIDES
-        return _text(item[0], f"{place} {names[0]}"), _text(item[1], f"{place} {names[1]}")
-
-
-def _field(row: Mapping[str, Any], column: str, place: str) -> Any:
-    node: Any = row
-    for name in [column] if column in row else column.split("."):
-        if not isinstance(node, Mapping) or name not in node:
-            raise DataError(f"{place} has no column '{column}', only {', '.join(map(str, row))}")
-        node = node[name]
-    return node
-
-
-def _text(value: Any, place: str) -> str:
-    if not isinstance(value, str):
-        raise DataError(f"{place} is {shown(value)}, not a string; leave out pairs without text")
-    if (match := _NO_TEXT.search(value)) is not None:
-        kind = "a line break" if match[0] in "\n\r" else f"U+{ord(match[0]):04X}, which is not text,"
-        raise DataError(f"{place} has {kind} at character {match.start()}; replace it or leave the pair out")
-    return value
+        columns, item = SIDES, dict(zip(SIDES, item))
+    return text_of_field(item, columns[0], place), text_of_field(item, columns[1], place)

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nmt.config.choices import PieceMarks, Segmentation
+from nmt.config.choices import PieceMarks, Segmentation, Sides
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.imported.tokenizers import tokenizer_of
 from nmt.data.imported.vocabularies import FAIRSEQ_SPECIALS, read_fairseq_dictionary, read_marian_vocabulary
 from nmt.data.language_pair import LanguagePair, find_pair
-from nmt.data.languages import piece_of
+from nmt.data.languages import LanguageTokens, SourceToken, piece_of
 from nmt.data.text.lines import Reading
 from nmt.data.text.parallel import ParallelText
 from nmt.data.text.piece_marks import SHOWN, recognized
@@ -67,7 +67,9 @@ def language_pair(
     if config.tag is None:
         return pair
     try:
-        return pair.with_tag(config.tag)
+        tagged = _tagged(pair, config.tag)
+        assert tagged.languages is not None
+        return dataclasses.replace(tagged, languages=placed(tagged.languages, config.tag_side)).checked()
     except UsageError as error:
         raise UsageError(
             f"{error}; a learned vocabulary (tokenizer=bpe or unigram) gets it with "
@@ -75,13 +77,47 @@ def language_pair(
         ) from None
 
 
+def placed(languages: LanguageTokens, side: Sides | None) -> LanguageTokens:
+    """Return the tokens with the place of the target language's token: at the side(s) of ``--tag-side``; None: unchanged."""
+    if side is None:
+        return languages
+    source = SourceToken.none if side is Sides.target else SourceToken.target
+    return dataclasses.replace(languages, source=source, target=side is not Sides.source)
+
+
+def _tagged(pair: LanguagePair, tag: str) -> LanguagePair:
+    """Return the pair with the language ``tag`` as its target, by the tokens of its model, or of its vocabulary."""
+    code = None if pair.languages is None else pair.languages.code(tag)
+    if pair.languages is None or code is None:
+        return pair.with_tag(tag)
+    tokens = {**pair.languages.tokens, pair.target_lang: pair.languages.tokens[code]}
+    return dataclasses.replace(pair, languages=dataclasses.replace(pair.languages, tokens=tokens))
+
+
 def _pair(config: PreprocessConfig, training: TrainingText | None) -> LanguagePair:
+    """Return both tokenizers, with the tokens of languages of the model that they belong to."""
+    pair, languages = _sides_of_pair(config, training)
+    if languages is None or config.only_source:
+        return pair
+    unknown = [code for code in (pair.source_lang, pair.target_lang) if code not in languages.tokens]
+    if not unknown:
+        return dataclasses.replace(pair, languages=dataclasses.replace(languages, trained=(), zero_shot=()))
+    if config.tag is None and not config.pairs:
+        logger.info("no tokens of languages, because %s", languages.refusal(unknown[0]))
+    return pair
+
+
+def _sides_of_pair(
+    config: PreprocessConfig, training: TrainingText | None
+) -> tuple[LanguagePair, LanguageTokens | None]:
+    """Return both tokenizers, and the tokens of languages of the stored pair that both belong to."""
     named = [Path(name) for name in (config.srcdict, config.tgtdict) if name]
     folders = {(find_pair(path) or path).resolve() for path in named}  # ``A``, ``A/`` and ``A/tokenizer`` are one pair
     _require_one_dictionary(config, len(folders))
     languages = config.source_lang, config.target_lang
     stored = find_pair(named[0]) if named and len(folders) == 1 else None
     known = None if stored is None else LanguagePair.load(stored)
+    tokens = None if known is None else known.languages
     # If a pair has one vocabulary and two tokenizers, either option names both sides.
     both = config.joined_dictionary and known is not None and known.shared and not known.one_tokenizer
     srcdict, tgtdict = (str(stored), str(stored)) if both else (config.srcdict, config.tgtdict)
@@ -89,14 +125,14 @@ def _pair(config: PreprocessConfig, training: TrainingText | None) -> LanguagePa
     learned = functools.partial(_learned, config, training)
     if config.joined_dictionary and not both:
         joint = source or target or learned(0, 1)
-        return LanguagePair(*languages, joint, joint, shared=True)
+        return LanguagePair(*languages, joint, joint, shared=True), tokens
     if target is None and config.only_source:
-        return _source_alone(config, source or learned(0))
+        return _source_alone(config, source or learned(0)), tokens
     source = source or learned(0)
     shared = (both or len(named) == 2) and known is not None and known.shared
     if shared and known is not None and known.one_tokenizer:
         target = source
-    return LanguagePair(*languages, source, target or learned(1), shared)
+    return LanguagePair(*languages, source, target or learned(1), shared), tokens
 
 
 def _require_one_dictionary(config: PreprocessConfig, count: int) -> None:
@@ -159,8 +195,9 @@ def _builder(config: PreprocessConfig) -> TokenizerBuilder:
     if config.tokenizer is None:
         raise UsageError(f"choose a tokenizer: tokenizer={'|'.join(trainable())}")
     options, symbols = config.tokenizer, getattr(config.tokenizer, "user_defined_symbols", None)
-    if config.tag is not None and symbols is not None and piece_of(config.tag) not in symbols:
-        options = dataclasses.replace(options, user_defined_symbols=[*symbols, piece_of(config.tag)])
+    tokens = [piece_of(tag) for tag in ([config.tag] if config.tag else config.languages)]
+    if tokens and symbols is not None:
+        options = dataclasses.replace(options, user_defined_symbols=list(dict.fromkeys([*symbols, *tokens])))
     return tokenizers.build(options)
 
 

@@ -6,16 +6,18 @@ what an exception does: it ends the run, but only switches off a sink.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from nmt.config.listed import with_options
 from nmt.errors import UsageError, shown
 from nmt.registry import Registry
 from nmt.reporting.figures import Meters
+from nmt.storage.files import write_json
+from nmt.storage.reading import read_json
 
 OPTION = "report.callbacks (--callbacks)"
 
@@ -57,9 +59,6 @@ Returned = Mapping[str, float] | Stop | None  # metrics to record under their na
 class Callback:
     """Receive the events of a run. Override the methods that you need; each may return metrics, ``Stop`` or None."""
 
-    # False: `on_update` is called once per --log-interval, with the means that log.jsonl records.
-    every_update: ClassVar[bool] = True
-
     def on_start(self, event: RunEvent) -> Returned:
         """Receive the start of the run, or its start again after ``event.update`` updates."""
 
@@ -77,9 +76,7 @@ class Callback:
 
 
 class FigureSink(Callback):
-    """Write the figures of all recorded events. The base class of TensorBoard, Weights & Biases and MLflow."""
-
-    every_update = False
+    """Write the figures of all events. The base class of TensorBoard, Weights & Biases and MLflow."""
 
     def write(self, curves: Mapping[str, float], update: int) -> None:
         """Write figures under the names of their curves, such as ``valid/loss``."""
@@ -99,30 +96,41 @@ class FigureSink(Callback):
         self.close(event)
 
 
+def stored_id(path: Path, place: Mapping[str, str], new: Callable[[], str]) -> str:
+    """Return the id of a run at another tracker, from a file of the run folder, or of a ``new`` run, which is stored.
+
+    ``place``: where the run is, such as its project. A run that moves there is a new one.
+    """
+    stored = read_json(path) if path.is_file() else None
+    if isinstance(stored, dict) and isinstance(stored.get("id"), str) and stored == {**place, "id": stored["id"]}:
+        return str(stored["id"])
+    made = new()
+    write_json(path, {**place, "id": made})
+    return made
+
+
 # builder(config) -> Callback
 callbacks: Registry[Callback] = Registry("callback")
 
 
 def checked(listed: Sequence[Callback | str]) -> list[Any]:
     """Return each callback, and the options of each ``NAME`` or ``NAME:OPTION=VALUE:...``. Refuse anything else."""
-    return [_named(item) if isinstance(item, str) else _callback(item) for item in listed]
+    accepted = list[Any]()
+    for item in listed:
+        if isinstance(item, str):
+            name, *options = (part.strip() for part in item.split(":"))
+            accepted.append(with_options(callbacks.config_class(name), name, options, item, OPTION))
+        elif isinstance(item, Callback):
+            accepted.append(item)
+        else:
+            advice = "give an instance of it" if isinstance(item, type) else "derive its class from nmt.Callback"
+            raise UsageError(f"callbacks: {shown(item)} is not a callback; {advice}")
+    return accepted
 
 
 def build(accepted: Sequence[Any]) -> list[Callback]:
     """Build what ``checked`` returned."""
-    return [part if isinstance(part, Callback) else _callback(callbacks.build(part)) for part in accepted]
-
-
-def _named(item: str) -> Any:
-    name, *options = (part.strip() for part in item.split(":"))
-    return with_options(callbacks.config_class(name), name, options, item, OPTION)
-
-
-def _callback(part: object) -> Callback:
-    if not isinstance(part, Callback):
-        advice = "give an instance of it" if isinstance(part, type) else "derive its class from nmt.Callback"
-        raise UsageError(f"callbacks: {shown(part)} is not a callback; {advice}")
-    return part
+    return [part if isinstance(part, Callback) else callbacks.build(part) for part in accepted]
 
 
 class CallbackError(Exception):
@@ -150,52 +158,41 @@ class Callbacks:
         self._parts = list(parts)
         self.stop: str | None = None
         self.failure: CallbackError | None = None
-        self.want_every_update = any(part.every_update for part in parts)
         self._owners: dict[str, Callback] = {}  # of metrics, by name
         self._ended = False
 
-    def receive(self, event: RunEvent, every_update: bool | None = None) -> dict[str, float]:
-        """Pass an event to all callbacks in order, and return their metrics. Each sees the metrics of those before it.
-
-        ``every_update``: pass it only to callbacks with this value; None: to all.
-        """
+    def receive(self, event: RunEvent) -> dict[str, float]:
+        """Pass an event to all callbacks in order, and return their metrics. Each sees the metrics of those before it."""
         method, metrics = METHODS[event.name], dict[str, float]()
-        if method == "on_end":
-            if self._ended:
-                return {}
-            self._ended = True
-        for part in self._parts:
-            if every_update not in (None, part.every_update) or (self.failure is not None and method != "on_end"):
-                continue
-            seen = replace(event, fields={**event.fields, **metrics}) if metrics else event
+        ends = method == "on_end"
+        parts = [] if ends and self._ended else self._parts
+        self._ended |= ends
+        for part in parts:
+            if self.failure is not None and not ends:
+                break
+            event = replace(event, fields={**event.fields, **metrics})
             try:
-                metrics |= self._result(part, getattr(part, method)(seen), seen)
+                metrics |= self._metrics(part, getattr(part, method)(event), event.fields)
             except (Exception, SystemExit) as error:
-                self._fail(f"callback {type(part).__name__} failed in {method} at update {event.update}", error)
+                what = f"callback {type(part).__name__} failed in {method} at update {event.update}"
+                failure = CallbackError(f"{what}: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                self.failure = self.failure or failure
         return metrics
 
-    def _result(self, part: Callback, returned: object, event: RunEvent) -> dict[str, float]:
-        """Return the metrics in what a method returned; note a request to stop."""
+    def _metrics(self, part: Callback, returned: object, fields: Mapping[str, Any]) -> dict[str, float]:
+        """Return the metrics in what a method returned; note a request to stop. ``fields``: of the event."""
         if isinstance(returned, Stop):
             self.stop = self.stop or f"stopped by {type(part).__name__}: {returned.reason}"
             returned = returned.metrics
-        metrics = {} if returned is None else dict(_metrics(returned))
-        for name in metrics:
-            if name in _RESERVED or (name in event.fields and self._owners.get(name) is not part):
+        if not isinstance(returned, Mapping):
+            if returned is None:
+                return {}
+            raise TypeError(f"it returned {shown(returned)}; return None, a dict of metrics, or nmt.Stop(reason)")
+        for name, value in returned.items():
+            if not isinstance(name, str) or not isinstance(value, Real) or isinstance(value, bool):
+                raise TypeError(f"it returned the metric {shown(name)}: {shown(value)}; a name and a float are needed")
+            if name in _RESERVED or (name in fields and self._owners.get(name) is not part):
                 raise ValueError(f"it returned the metric {name!r}, which is recorded already; choose another name")
             self._owners[name] = part
-        return metrics
-
-    def _fail(self, what: str, error: BaseException) -> None:
-        if self.failure is None:
-            self.failure = CallbackError(f"{what}: {type(error).__name__}: {error}")
-            self.failure.__cause__ = error
-
-
-def _metrics(returned: object) -> Iterator[tuple[str, float]]:
-    if not isinstance(returned, Mapping):
-        raise TypeError(f"it returned {shown(returned)}; return None, a dict of metrics, or nmt.Stop(reason)")
-    for name, value in returned.items():
-        if not isinstance(name, str) or not isinstance(value, Real) or isinstance(value, bool):
-            raise TypeError(f"it returned the metric {shown(name)}: {shown(value)}; a name and a float are needed")
-        yield name, float(value)
+        return {name: float(value) for name, value in returned.items()}

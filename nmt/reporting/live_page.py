@@ -47,8 +47,6 @@ def command(listening: socket.socket, paths: Sequence[Path | str], *more: str) -
 class LivePage(Callback):
     """Serve the page of the run while it trains, in another process. It ends soon after the run, or with this process."""
 
-    every_update = False
-
     def __init__(self, port: int) -> None:
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.plain import flattened
-from nmt.errors import UsageError
-from nmt.reporting.callbacks import FigureSink, RunEvent
+from nmt.errors import needing
+from nmt.reporting.callbacks import FigureSink, RunEvent, stored_id
 from nmt.reporting.run_record import RunRecord
-from nmt.storage.files import write_json
-from nmt.storage.reading import read_json
 
 LONGEST_VALUE = 500  # characters of a parameter that every server of MLflow takes
 
@@ -22,21 +20,20 @@ class MLflow(FigureSink):
 
     def __init__(self, folder: Path, experiment: str) -> None:
         self._client: Any = client_class(experiment)()
-        known = self._client.get_experiment_by_name(experiment)
-        number = self._client.create_experiment(experiment) if known is None else known.experiment_id
+        self._folder, self._experiment = folder, experiment
         self._writing: Any = None  # what MLflow's thread is sending
-        path = folder / "mlflow.json"
-        stored = read_json(path) if path.is_file() else None
-        if isinstance(stored, dict) and stored.get("experiment") == experiment and isinstance(stored.get("id"), str):
-            self._run: str = stored["id"]
-            self._client.update_run(self._run, status="RUNNING")
-            return
-        self._run = self._client.create_run(number, run_name=folder.resolve().name).info.run_id
-        write_json(path, {"experiment": experiment, "id": self._run})
+        self._run = stored_id(folder / "mlflow.json", {"experiment": experiment}, self._new_run)
+        self._client.update_run(self._run, status="RUNNING")
+
+    def _new_run(self) -> str:
         from mlflow.entities import Param
 
-        options = flattened(RunRecord.read(folder).config)
-        self._client.log_batch(self._run, params=[Param(key, str(options[key])[:LONGEST_VALUE]) for key in options])
+        known = self._client.get_experiment_by_name(self._experiment)
+        number = self._client.create_experiment(self._experiment) if known is None else known.experiment_id
+        run: str = self._client.create_run(number, run_name=self._folder.resolve().name).info.run_id
+        options = flattened(RunRecord.read(self._folder).config)
+        self._client.log_batch(run, params=[Param(key, str(options[key])[:LONGEST_VALUE]) for key in options])
+        return run
 
     def write(self, curves: Mapping[str, float], update: int) -> None:
         from mlflow.entities import Metric
@@ -57,10 +54,6 @@ class MLflow(FigureSink):
 
 def client_class(experiment: str) -> Any:
     """Return the class of MLflow's clients; refuse the option if MLflow is not installed."""
-    try:
+    with needing("mlflow", f"report.mlflow={experiment}"):
         from mlflow import MlflowClient  # fails if a folder has that name
-    except ImportError:
-        raise UsageError(
-            f"report.mlflow={experiment}, but MLflow is not installed: pip install 'nmt-toolkit[mlflow]'"
-        ) from None
     return MlflowClient

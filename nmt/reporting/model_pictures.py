@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nmt.data.vocabulary import Floats
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, needing
 from nmt.pages.charts import nice_ticks, render
 from nmt.reporting.picture import Picture, width_of
 
@@ -46,10 +46,8 @@ def plot_positions(vectors: Floats, output: Path | str | None = None, title: str
 
 def _as_image(values: npt.NDArray[np.floating]) -> str:
     """Return values of -1 .. 1 as the data URI of a PNG image with one pixel for each."""
-    try:
+    with needing("plots", "a picture of positions"):
         from matplotlib.image import imsave
-    except ImportError:
-        raise UsageError("a picture of positions needs matplotlib: pip install 'nmt-toolkit[plots]'") from None
     shares = np.clip(np.abs(values), 0.0, 1.0)[..., None]
     colors = np.where(values[..., None] < 0, _COLD, _WARM)
     content = io.BytesIO()

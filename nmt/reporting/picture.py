@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from nmt.errors import UsageError
+from nmt.errors import UsageError, needing
 from nmt.storage.files import atomic_write, explained_os_errors
 
 logger = logging.getLogger("nmt.visualize")
@@ -55,12 +55,9 @@ def wrapped(title: str, letters: int, max_lines: int = 3) -> list[str]:
 
 def _as_png(picture: str, output: Path) -> bytes:
     """Convert SVG to PNG with the fonts of matplotlib, because a server may have none."""
-    try:
+    with needing("plots", f"{output}: PNG", f"; or name the file {output.with_suffix('.svg')}"):
         import resvg_py
         from matplotlib import get_data_path
-    except ImportError:
-        svg = output.with_suffix(".svg")
-        raise UsageError(f"{output}: PNG needs pip install 'nmt-toolkit[plots]'; or name the file {svg}") from None
     texts = ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
     if missing := missing_letters("".join(letters for text in texts for letters in text.itertext())):
         shown = " ".join(sorted(missing)[:_MOST_NAMED])

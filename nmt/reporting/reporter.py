@@ -105,10 +105,8 @@ class Reporter:
         if epoch != self._epoch:
             self._epoch, self._of_epoch = epoch, Meters()
         self._meters, self._of_epoch = self._meters.plus(report), self._of_epoch.plus(report)
-        if self.callbacks.want_every_update:
-            own = RunEvent("train", self.folder, update, epoch, report.figures())
-            if metrics := self.callbacks.receive(own, every_update=True):
-                self._meters = replace(self._meters, metrics={**self._meters.metrics, **metrics})
+        if metrics := self.callbacks.receive(RunEvent("train", self.folder, update, epoch, report.figures())):
+            self._meters = replace(self._meters, metrics={**self._meters.metrics, **metrics})
         begins_epoch = self._display.advance(update, epoch)
         recorded = update % self.options.log_interval == 0
         due = self.clock() - self._shown >= SECONDS_BETWEEN_LINES
@@ -141,10 +139,14 @@ class Reporter:
             self._record("samples", update, epoch=epoch, samples=samples)
         fields: dict[str, Any] = {"epoch": epoch, **scores}
         scores = {**scores, **self._record("valid", update, **fields)}
-        figures = " | ".join(f"{name} {figure(value)}" for name, value in scores.items())
-        logger.info(
-            "epoch %d | update %d | validation | %s%s", epoch, update, figures, " | best so far" if best else ""
-        )
+        by_direction: dict[str, list[str]] = {"": []}  # the figures of all directions first
+        for name, value in scores.items():
+            direction, _, metric = name.rpartition(".")
+            by_direction.setdefault(direction, []).append(f"{metric} {figure(value)}")
+        for direction, figures in by_direction.items():
+            what = " ".join(filter(None, ("validation", direction)))
+            mark = " | best so far" if best and not direction else ""
+            logger.info("epoch %d | update %d | %s | %s%s", epoch, update, what, " | ".join(figures), mark)
 
     def samples(self, samples: Sequence[Sample]) -> None:
         """Show sample translations of a validation, before its scores."""
@@ -212,7 +214,7 @@ class Reporter:
             self._log.write(record)
             return {}
         event = RunEvent(kind, self.folder, update, fields.get("epoch", self._epoch), fields, place)
-        metrics = self.callbacks.receive(event, every_update=False if kind == "train" else None)
+        metrics = {} if kind == "train" else self.callbacks.receive(event)  # they received each update
         if kind == "end" and self.callbacks.failure is not None:
             return {}  # the failure is recorded instead
         self._log.write(record | metrics)

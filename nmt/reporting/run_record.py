@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from nmt.config.sections import metric_of
 from nmt.errors import DataError, NMTError
 from nmt.reporting.stopwatch import ACTIVITIES, WAITING
 from nmt.storage.files import atomic_write
@@ -190,7 +191,7 @@ class RunRecord:
     @property
     def scores(self) -> list[str]:
         """The metrics of validation."""
-        return [name for name in self.names("valid") if name not in LOSSES]
+        return [name for name in self.names("valid") if metric_of(name) not in LOSSES]
 
     @property
     def update(self) -> int:

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.reporting import ReportConfig
-from nmt.errors import MissingInputError, UsageError
+from nmt.errors import MissingInputError, UsageError, needing
 from nmt.reporting import html_report
-from nmt.reporting.callbacks import METHODS, Callback, FigureSink, RunEvent
+from nmt.reporting.callbacks import METHODS, Callback, FigureSink, RunEvent, stored_id
 from nmt.reporting.live_page import LivePage
 from nmt.reporting.mlflow import MLflow, client_class
 from nmt.reporting.run_record import RunRecord
-from nmt.storage.files import write_json
-from nmt.storage.reading import read_json
 
 logger = logging.getLogger("nmt.training")
 
@@ -45,7 +43,7 @@ class WeightsAndBiases(FigureSink):
     def __init__(self, folder: Path, project: str) -> None:
         run: Any = _wandb(project)(
             project=project,
-            id=_run_id(folder / "wandb.json", project),
+            id=stored_id(folder / "wandb.json", {"project": project}, lambda: secrets.token_hex(4)),
             resume="allow",
             name=folder.resolve().name,
             dir=str(folder),
@@ -64,8 +62,6 @@ class WeightsAndBiases(FigureSink):
 
 class HtmlReport(Callback):
     """Write ``report.html`` from the log at each validation and at the end."""
-
-    every_update = False
 
     def on_validation(self, event: RunEvent) -> None:
         with contextlib.suppress(MissingInputError):  # the log cannot be written, which was reported
@@ -100,22 +96,14 @@ def require_sinks(options: ReportConfig) -> None:
 
 
 def _tensorboard() -> Callable[..., Any]:
-    try:
+    with needing("tensorboard", "report.tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UsageError(
-            "report.tensorboard=true, but TensorBoard is not installed: pip install 'nmt-toolkit[tensorboard]'"
-        ) from None
     return SummaryWriter
 
 
 def _wandb(project: str) -> Callable[..., Any]:
-    try:
+    with needing("wandb", f"report.wandb_project={project}"):
         from wandb import init  # fails if a folder has that name
-    except ImportError:
-        raise UsageError(
-            f"report.wandb_project={project}, but wandb is not installed: pip install 'nmt-toolkit[wandb]'"
-        ) from None
     return init  # type: ignore[no-any-return]
 
 
@@ -142,14 +130,3 @@ def open_sinks(folder: Path, options: ReportConfig, update: int) -> Sinks:
         except Exception as error:
             logger.warning(SWITCHED_OFF, name, error)
     return Sinks(opened)
-
-
-def _run_id(path: Path, project: str) -> str:
-    """Return the id of the run in ``project``; the first start of the run draws it."""
-    if path.is_file():
-        stored = read_json(path)
-        if isinstance(stored, dict) and stored.get("project") == project and isinstance(stored.get("id"), str):
-            return str(stored["id"])
-    made = secrets.token_hex(4)
-    write_json(path, {"project": project, "id": made})
-    return made

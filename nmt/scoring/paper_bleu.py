@@ -14,7 +14,7 @@ from dataclasses import make_dataclass
 from typing import Any
 
 from nmt import __version__
-from nmt.errors import UsageError, did_you_mean
+from nmt.errors import UsageError, did_you_mean, needing
 from nmt.scoring import SacreScorer, Scorer, TextOptions, scorers
 
 _NAME = "paper BLEU"
@@ -33,14 +33,9 @@ def paper_bleu(config: Any, text: TextOptions) -> Scorer:
 
 def moses(language: str) -> Callable[[str], str]:
     """Return a function that replaces Unicode punctuation and puts spaces between words."""
-    try:
+    with needing("moses", "the metric 'paper_bleu'"):
         import sacremoses
         from sacremoses.corpus import NonbreakingPrefixes
-    except ImportError:
-        raise UsageError(
-            "the metric 'paper_bleu' needs the Moses tokenizer, which is not installed: pip install "
-            "'nmt-toolkit[moses]'"
-        ) from None
     known = sorted(set(NonbreakingPrefixes().available_langs.values()))
     if language not in known:
         raise UsageError(

@@ -15,6 +15,7 @@ from nmt.serving.refusals import Refused, malformed, wrong
 from nmt.storage.run_folder import split_paths
 from nmt.translation import Line
 
+_ROUTE = "GET /languages"
 AUTO = "auto"  # source language of a client that does not know it
 
 
@@ -31,12 +32,21 @@ class ServedModel:
     @cached_property
     def sources(self) -> list[str]:
         """The source languages."""
-        return [*dict.fromkeys([*filter(None, [self.source]), *(self.languages.tokens if self.languages else ())])]
+        return self._with_default(self.source)
 
     @cached_property
     def targets(self) -> list[str]:
         """The target languages."""
-        return [*self.languages.tokens] if self.languages else [self.target]
+        return self._with_default(self.target)
+
+    def _with_default(self, default: str) -> list[str]:
+        return [*dict.fromkeys([*filter(None, [default]), *(self.languages.tokens if self.languages else ())])]
+
+    @property
+    def directions(self) -> str:
+        """Its directions in words."""
+        several = self.languages is not None
+        return f"between {listed(self.targets, _ROUTE)}" if several else f"{self.source} to {self.target}"
 
     @property
     def reads_source(self) -> bool:
@@ -54,12 +64,10 @@ class ServedModel:
         source, target = line.source_lang or self.source, line.target_lang or self.target
         for language, known in ((source, self.sources), (target, self.targets)):
             if language and language not in known:
-                raise malformed(f"{where}: {self.languages.refusal(language)}")
+                raise malformed(f"{where}: {self.languages.refusal(language, _ROUTE)}")
         typed = not (target or self.reads_source) and line.text.split(None, 1)[:1]
         if (self.reads_source and not source) or not (target or typed and typed[0] in self.languages.tokens.values()):
-            raise malformed(
-                f"{where}: give the source and the target language; the model translates between {listed(self.targets)}"
-            )
+            raise malformed(f"{where}: give the source and the target language; the model translates {self.directions}")
 
 
 def names_of(paths: Sequence[str]) -> dict[str, str]:
@@ -91,7 +99,7 @@ class Models:
 
     def find(self, source: str | None = None, target: str | None = None, name: str | None = None) -> ServedModel:
         """Return the model that a request means, in its direction; None and "auto" match any."""
-        source = None if source == AUTO else source
+        unknown, source = source == AUTO, None if source == AUTO else source
         if name is not None and name not in [model.name for model in self.all]:
             names = [model.name for model in self.all]
             sentence = f"unknown model '{name}'{did_you_mean(name, names)}; available: {', '.join(names)}"
@@ -110,6 +118,8 @@ class Models:
             raise Refused(HTTPStatus.NOT_FOUND, f"{subject} {direction}; available: {self.directions()}")
         if len({(model.source, model.target) for model in fitting}) > 1:
             raise wrong(f"give the source and the target language; available: {self.directions()}")
+        if unknown and fitting[0].languages is not None and fitting[0].reads_source:
+            raise malformed("the model reads the source language, which the server does not detect; give it")
         return fitting[0]
 
     def ignore_source(self, target: str | None) -> bool:
@@ -121,14 +131,9 @@ class Models:
         sources = list(self.languages())
         if len(sources) > 1:
             raise malformed(
-                f"the server does not detect languages; give the source language, one of: {listed(sources)}"
+                f"the server does not detect languages; give the source language, one of: {listed(sources, _ROUTE)}"
             )
         return sources[0]
 
     def directions(self) -> str:
-        return ", ".join(
-            dict.fromkeys(
-                f"between {listed(model.targets)}" if model.languages else f"{model.source} to {model.target}"
-                for model in self.all
-            )
-        )
+        return ", ".join(dict.fromkeys(model.directions for model in self.all))

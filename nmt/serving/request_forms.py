@@ -79,7 +79,8 @@ class RequestParser:
         for key in tree:
             if key not in _KEYS:
                 raise wrong(f"unknown key '{key}'{did_you_mean(key, _KEYS)}; known keys: {', '.join(_KEYS)}")
-        model = self.models.find(*(_text_or_none(tree, key) for key in ("source", "target", "model")))
+        names = _text_or_none(tree, "source"), _text_or_none(tree, "target")
+        model = self.models.find(*names, _text_or_none(tree, "model"))
         kind = _text_or_none(tree, "alignment") or AlignmentKind.none.value
         if kind not in AlignmentKind.__members__:
             raise wrong(f"alignment must be one of {', '.join(AlignmentKind.__members__)}, not '{kind}'")
@@ -95,7 +96,7 @@ class RequestParser:
             )
         texts = value if isinstance(value, list) else [value]
         self._check_count(len(texts))
-        direction = _direction(model, tree)
+        direction = _direction(model, *names)
         lines = [self._line(text, direction, of_text, f"text {number}") for number, text in enumerate(texts, 1)]
         self._check_lines(model, lines)
         return TranslationRequest(
@@ -105,8 +106,9 @@ class RequestParser:
     def _line(self, value: object, usual: Mapping[str, str], more: Mapping[str, object], where: str) -> Line:
         tree: Any = {"text": value} if isinstance(value, str) else value
         if isinstance(tree, dict):
-            tree = {**tree, **more}
-            tree = {**(usual if "tag" not in tree else {}), **tree}
+            tree = {**usual, **tree, **more}
+            if "tag" in tree and tree.get("target_lang") == usual.get("target_lang"):
+                tree.pop("target_lang", None)
         try:
             line = line_of(tree, where)
         except DataError as error:
@@ -180,7 +182,12 @@ class RequestParser:
         return self._of_texts((None, None), model, [item["src"] for item in tree], "src", {})
 
     def _of_texts(
-        self, names: Sequence[str | None], model: ServedModel, value: object, key: str, options: Mapping[str, Any]
+        self,
+        names: tuple[str | None, str | None],
+        model: ServedModel,
+        value: object,
+        key: str,
+        options: Mapping[str, Any],
     ) -> TranslationRequest:
         """Return a request for texts of several lines, each of which is translated. ``names``: source and target language;
         None: those of the model."""
@@ -189,10 +196,8 @@ class RequestParser:
             raise malformed(f"'{key}' must be a string or a list of strings")
         counts = tuple(text.count("\n") + 1 for text in texts)
         self._check_count(sum(counts))
-        source, target = (name if name and model.languages else "" for name in names)
-        lines = tuple(
-            Line(_clean(line), source_lang=source, target_lang=target) for text in texts for line in text.split("\n")
-        )
+        direction = _direction(model, *names)
+        lines = tuple(Line(_clean(line), **direction) for text in texts for line in text.split("\n"))
         self._check_lines(model, lines)
         return TranslationRequest(model, lines, options, single=not isinstance(value, list), counts=counts)
 
@@ -218,11 +223,10 @@ class RequestParser:
                 )
 
 
-def _direction(model: ServedModel, tree: Mapping[str, Any]) -> dict[str, str]:
+def _direction(model: ServedModel, source: str | None, target: str | None) -> dict[str, Any]:
     """Return the languages of each line, as a request names them to a model with several directions."""
-    if model.languages is None:
-        return {}
-    return {f"{side}_lang": tree[side] for side in ("source", "target") if tree.get(side)}
+    named = {"source_lang": source, "target_lang": target} if model.languages else {}
+    return {key: name for key, name in named.items() if name and name != AUTO}
 
 
 def _converted(key: str, hint: Any, value: object) -> Any:

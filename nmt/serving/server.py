@@ -40,7 +40,8 @@ def serve(config: ServeConfig) -> None:
         count = config.workers or (count_threads(config.device.threads) if on_cpu else 1)
         workers, loaded, models = start_workers(config, count)
         for model in models:
-            logger.info("model %s translates from %s to %s: %s", model.name, model.source, model.target, model.search)
+            of = "" if model.languages else "from "
+            logger.info("model %s translates %s%s: %s", model.name, of, model.directions, model.search)
 
         async def run() -> int:
             metrics = Metrics()

@@ -80,8 +80,9 @@ class LoadedModels:
         models = []
         for name, translator in self.translators.items():
             search = described(translator.options(self.common).search)
-            pair = translator.pair
-            models.append(ServedModel(name, pair.source_lang, pair.target_lang, search, pair.languages))
+            pair, languages = translator.pair, translator.pair.language_tokens
+            several = languages if languages.tokens else None
+            models.append(ServedModel(name, pair.source_lang, pair.target_lang, search, several))
         return tuple(models)
 
     def source_tokens(self, window: Window) -> list[int]:

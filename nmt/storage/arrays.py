@@ -44,6 +44,7 @@ def release(array: Numbers) -> None:
     owner: Any = array
     while (base := getattr(owner, "base", None)) is not None:
         owner = base
+    owner = owner.obj if isinstance(owner, memoryview) else owner
     if isinstance(owner, mmap.mmap) and hasattr(owner, "madvise"):  # not on Windows
         owner.madvise(mmap.MADV_DONTNEED)
 

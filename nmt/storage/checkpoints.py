@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from nmt.errors import DataError
+from nmt.errors import DataError, UsageError
 from nmt.storage.files import (
     MANIFEST,
     Verify,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 KIND, FORMAT = "checkpoint", 1
 _TENSORS, _VALUES = "training.safetensors", "training.json"
+PACKED = "packed"  # fact of a manifest: the data type of weights that are packed for the native engine
 CARD = "README.md"  # of a model that was uploaded: its owner may edit it
 
 
@@ -122,6 +123,7 @@ def write_checkpoint(
 def read_checkpoint(path: Path, *, training: bool = False) -> StoredCheckpoint:
     """Read and verify a checkpoint. ``training``: with its training state, if it still has one."""
     manifest = _manifest(path, Verify.full, training=training)
+    require_parameters(path, _info(path, manifest))
     config = read_config(path)
     model = read_tensors(path / MODEL)
     state = None
@@ -138,6 +140,15 @@ def verify_checkpoint(path: Path) -> tuple[dict[str, Any], CheckpointInfo]:
 
 def read_info(path: Path) -> CheckpointInfo:
     return _info(path, _manifest(path, Verify.fast))
+
+
+def require_parameters(path: Path, info: CheckpointInfo) -> None:
+    """Refuse a checkpoint whose weights are packed for the native engine."""
+    if PACKED in info.made:
+        raise UsageError(
+            f"{path} holds weights packed in {info.made[PACKED]}, which only the native engine of a CPU can read; use the "
+            "model that it was exported from"
+        )
 
 
 def holds_training_state(path: Path) -> bool:

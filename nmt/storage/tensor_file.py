@@ -16,7 +16,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from nmt.errors import DataError, UsageError
-from nmt.storage.arrays import Numbers, numbers_of
+from nmt.storage.arrays import Numbers, numbers_of, release
 from nmt.storage.reading import Malformed, map_file, parse_json
 
 if TYPE_CHECKING:
@@ -70,19 +70,31 @@ def write_arrays(path: Path, shapes: Mapping[str, Sequence[int]], arrays: Mappin
     _write(path, {name: ("F32", shapes[name], 4 * math.prod(shapes[name])) for name in names}, map(arrays.get, names))
 
 
-def _write(path: Path, forms: Mapping[str, tuple[str, Sequence[int], int]], contents: Iterable[Any]) -> None:
+def write_numbers(path: Path, arrays: Mapping[str, Numbers], metadata: Mapping[str, str] | None = None) -> None:
+    """Write arrays in their types and order. C maps those at the beginning if their sizes fill whole cache lines."""
+    forms = {name: (_TYPE_NAMES[array.dtype.name], array.shape, array.nbytes) for name, array in arrays.items()}
+    _write(path, forms, map(np.ascontiguousarray, arrays.values()), metadata)
+
+
+def _write(
+    path: Path,
+    forms: Mapping[str, tuple[str, Sequence[int], int]],
+    contents: Iterable[Any],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
     """``forms``: type, shape and size in bytes of each tensor; ``contents``: their numbers, in the same order."""
-    header: dict[str, Any] = {}
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     end = 0
     for name, (type_name, shape, size) in forms.items():
         begin, end = end, end + size
         header[name] = {"dtype": type_name, "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # the data begins at a multiple of 8
+    text += b" " * (-(len(text) + 8) % 64)  # the data begins at a cache line
     with open(path, "wb") as file:  # a file object of ours, so that a full disk is an OSError
         file.write(len(text).to_bytes(8, "little") + text)
         for content in contents:
             file.write(content.data)
+            release(content)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

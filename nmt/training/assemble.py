@@ -23,7 +23,6 @@ from nmt.devices.faults import avoided
 from nmt.devices.kinds import device_of
 from nmt.distributed.joining import join
 from nmt.distributed.world import World
-from nmt.errors import quantity
 from nmt.keywords import configured
 from nmt.models import models
 from nmt.optim import Horizon, default_warmup
@@ -52,10 +51,11 @@ from nmt.training.loop.optimizer_state import training_mode
 from nmt.training.loop.trainer import StopRequest, Trainer
 from nmt.training.loop.updater import BadUpdates, Updater
 from nmt.training.loop.validation import BestScore, Validation, build_validators
-from nmt.training.result import TrainingResult, refuse_dry_run
+from nmt.training.result import TrainingResult
 from nmt.training.setup import parts
 from nmt.training.setup.announcements import (
     dry_run_in_words,
+    pairs_in_words,
     tell_forecast,
     tell_limits,
     tell_sizes,
@@ -63,7 +63,7 @@ from nmt.training.setup.announcements import (
     update_in_words,
 )
 from nmt.training.setup.contradictions import check
-from nmt.training.setup.datasets import Datasets, open_datasets, readable, stages_of
+from nmt.training.setup.datasets import Datasets, check_best_metric, open_datasets, readable, stages_of
 from nmt.training.setup.description import describe_model, describe_run
 from nmt.training.setup.disk import expected_checkpoint, require_disk
 from nmt.training.setup.forecast import EpochSizes, Forecast, forecast_by_largest, try_forecast
@@ -96,16 +96,15 @@ def train(
 ) -> TrainingResult:
     """Train by ``config``, or by options of nmt-train as keywords. The same call resumes an interrupted run."""
     config = configured(TrainConfig, config, options, "train")
-    refuse_dry_run(config)
     accepted = checked([*callbacks, *config.report.callbacks])
     recording = recorded(Path(config.checkpoint.save_dir))
     with recording, _set_up(config) as setup, RunLock(setup.folder, setup.world) as lock, StopRequest() as stop:
         config, metric = setup.config, setup.config.validation.best_metric
-        stored = config.checkpoint, to_plain(config), setup.datasets.tokenizer, metric, setup.higher_is_better
+        tokenizer, languages = setup.datasets.tokenizer, setup.datasets.pair.languages
+        stored = config.checkpoint, to_plain(config), tokenizer, metric, setup.higher_is_better
         fallback = fallback_folder(config.checkpoint)
-        store = CheckpointStore(
-            setup.folder, *stored, fallback=None if fallback is None else CheckpointStore(fallback, *stored)
-        )
+        second = None if fallback is None else CheckpointStore(fallback, *stored, None, languages)
+        store = CheckpointStore(setup.folder, *stored, second, languages)
         with CheckpointWriter(store, asynchronous=config.checkpoint.asynchronous) as checkpoints:
             return _train(setup, lock, checkpoints, stop, accepted)  # the block ends before another process may write
 
@@ -118,12 +117,12 @@ def dry_run(config: TrainConfig) -> dict[str, str]:
             return {}
         model = describe_model(learner.step.model, models.name_of(type(config.model)))
         sizes = ", ".join(f"{name} {count:,}" for name, count in model["parts"].items())
-        pair, pairs, batching = setup.datasets.pair, len(setup.datasets.train), setup.config.batching
+        batching = setup.config.batching
         return dry_run_in_words(
             epoch,
             forecast,
             model=f"{model['name']}, {model['parameters']:,} parameters ({sizes})",
-            data=f"{quantity(pairs, 'pair')} from {pair.source_lang} to {pair.target_lang}",
+            data=pairs_in_words(setup.datasets, "pair"),
             limits=setup.config.training,
             max_update=setup.max_update,
             made_of=None if batching.tokens_per_update is None else update_in_words(batching, setup.world.size),
@@ -162,6 +161,7 @@ def _set_up(config: TrainConfig) -> Iterator[RunSetup]:
     with join(config.distributed, device) as world:
         world.on_main(lambda: require_sinks(config.report))
         datasets = open_datasets(config)
+        check_best_metric(config.validation.best_metric, datasets)
         stages = stages_of(config, datasets)
         count = 2 * (device.type != "cpu") if config.variation.readers is None else config.variation.readers
         with readers_of(datasets.variation, count) as readers:  # copies of this process: it has no model or folder yet
@@ -359,7 +359,7 @@ def _validation(setup: RunSetup, learner: Learner, reporter: Reporter) -> Valida
     step, arithmetic, world = learner.step, learner.arithmetic, learner.world
     watch = watched(config.report.progress)
     validators = build_validators(
-        config, step, arithmetic, world, datasets.pair, datasets.valid, setup.scorers, reporter.samples, watch
+        config, step, arithmetic, world, datasets.pair, datasets.validated, setup.scorers, reporter.samples, watch
     )
     return Validation(validators, best, options, learner, config.seed)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from nmt.config.sections import LOSSES, TrainConfig
-from nmt.errors import MissingInputError, UsageError, quantity
+from nmt.config.sections import LOSSES
+from nmt.errors import MissingInputError, quantity
 from nmt.pages.frames import framed
 from nmt.pages.numbers import figure
 from nmt.reporting.html_report import page_of
@@ -17,12 +17,6 @@ from nmt.storage.run_folder import update_of
 from nmt.translation import Translator
 
 Curve = list[tuple[int, float]]  # (update, value)
-
-
-def refuse_dry_run(config: TrainConfig) -> None:
-    """Refuse options of a dry run, which has no result."""
-    if config.dry_run:
-        raise UsageError("dry_run=true does not train; call nmt.training.assemble.dry_run, or leave it out")
 
 
 @dataclass(frozen=True, repr=False)

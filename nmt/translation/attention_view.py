@@ -83,7 +83,7 @@ def attention(
                 part.number,
                 [*_pieces(source, part.ids.tolist(), _surfaces_of_source(source, part)), SPECIALS[EOS]],
                 [*pieces, SPECIALS[EOS]],
-                [SPECIALS[BOS], *pieces],
+                [SPECIALS[BOS], *target.pieces(part.request.start), *pieces],
                 _mean(maps, shares),
                 dict(zip(names, maps)),
                 source_text=part.text.strip(),
@@ -144,30 +144,32 @@ def _of_members(
 ) -> list[tuple[dict[str, Floats], ...]]:
     """Return for each pair the maps of each model."""
     tokens = {part.number: hypothesis.tokens for part, hypothesis in batch}
+    started = len(batch[0][0].request.start) if batch else 0
 
     def at_once(parts: Batch) -> list[tuple[dict[str, Floats], ...]]:
-        pairs = [(np.append(part.ids, EOS), tokens[part.number]) for part in parts]
-        return list(zip(*(_of_pairs(member, pairs) for member in members)))
+        pairs = [(np.append(part.ids, EOS), np.append(part.request.start, tokens[part.number])) for part in parts]
+        return list(zip(*(_of_pairs(member, pairs, started) for member in members)))
 
     return in_halves(at_once, [part for part, _ in batch], members, "give a shorter sentence")
 
 
-def _of_pairs(member: Engine, pairs: Sequence[tuple[Ids, Ids]]) -> list[dict[str, Floats]]:
-    """Return for each pair the attention by kind [L, H, R, C], without padding."""
+def _of_pairs(member: Engine, pairs: Sequence[tuple[Ids, Ids]], started: int) -> list[dict[str, Floats]]:
+    """Return for each pair the attention by kind [L, H, R, C], without padding, and without the first ``started`` rows of
+    targets, whose tokens are not predicted."""
     import torch
 
     sources, targets = ([side.astype(np.int64) for side in sides] for sides in zip(*pairs))
     batch, of_kinds = attention_maps(member, sources, targets, tuple(KINDS))
     maps = {kind: torch.stack(layers, 1).float().cpu().numpy() for kind, layers in of_kinds.items() if layers}
-    return [dict(_cut(maps, batch, number)) for number in range(len(pairs))]
+    return [dict(_cut(maps, batch, number, started)) for number in range(len(pairs))]
 
 
-def _cut(maps: Maps, batch: Padded, number: int) -> Iterator[tuple[str, Floats]]:
+def _cut(maps: Maps, batch: Padded, number: int, started: int) -> Iterator[tuple[str, Floats]]:
     """Yield the attention of a sentence from maps [B, L, H, R, C], without padding."""
     source, target = int(batch.source_lengths[number]), int(batch.target_lengths[number])
     for kind, weights in maps.items():
         rows, columns = source if kind == "encoder" else target, target if kind == "decoder" else source
-        yield kind, weights[number, :, :, :rows, :columns]
+        yield kind, weights[number, :, :, 0 if kind == "encoder" else started : rows, :columns]
 
 
 def _mean(members: Sequence[Maps], shares: Sequence[float]) -> dict[str, Floats]:

@@ -62,6 +62,7 @@ class SourcePart:
     request: Request
     tags: int = 0
     num_text_pieces: int = 0  # tokens of ``text``, without tags
+    direction: tuple[str, str] = ("", "")  # source and target language
 
     @property
     def pieces(self) -> int:
@@ -89,8 +90,8 @@ class SourceWindow:
         for line, source in enumerate(self.sources):
             first, request = 0, source.request
             for index, ids in enumerate(source.parts):
-                text, pieces = source.beginning, source.pieces
-                yield SourcePart(line, index, source.number, text, first, ids, request, source.tags, pieces)
+                facts = source.tags, source.pieces, source.direction
+                yield SourcePart(line, index, source.number, source.beginning, first, ids, request, *facts)
                 first, request = first + len(ids) - source.tags, replace(request, prefix=())
 
 
@@ -181,7 +182,6 @@ class SourceReader:
                 tag, ids = self._split_stored(split.source(number)[:-1])
                 text = texts[number] if texts is not None else source.decode(ids.tolist())
                 target = tuple(split.target(number)[:-1].tolist()) if self.options.score_reference else ()
-                target = target[len(direction.target) * (target[:1] == direction.target) :]
                 own = replace(direction, source=tag) if stored else direction
                 window.append(self._source(number, text, text, ids, Request(target=target), own))
             yield SourceWindow(window)
@@ -224,14 +224,14 @@ class SourceReader:
         """Return the direction of a line, and its ids without a language token. The languages of the line come first, then a
         token that its text begins with, then the options."""
         typed, rest = self._split_typed(ids, line)
-        asked, usual = self.options, Direction("", "")
+        options, usual = self.options, Direction("", "")
         try:
             if line.source_lang or line.target_lang:
-                names = line.source_lang or asked.source_lang, line.target_lang or asked.target_lang
+                names = line.source_lang or options.source_lang, line.target_lang or options.target_lang
                 return self.pair.direction(*names), rest
             if len(typed) and self.pair.languages is not None:
                 (token,) = self.pair.source.pieces(typed[-1:].tolist())  # without the space that may be before it
-                return self.pair.direction(asked.source_lang, token), rest
+                return self.pair.direction(options.source_lang, token), rest
             if len(rest):
                 usual = self._usual
         except UsageError as error:

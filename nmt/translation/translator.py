@@ -25,7 +25,7 @@ from nmt.data.languages import Direction
 from nmt.data.text.lines import one_line
 from nmt.data.vocabulary import EOS, Hypothesis
 from nmt.devices import device_named, kind_of
-from nmt.engines import AUTO, EngineSpec, choose_format, engine_for
+from nmt.engines import AUTO, EngineSpec, choose_format, engine_for, format_of
 from nmt.engines.step_hook import HookedEngine, StepHook
 from nmt.errors import DeviceError, UsageError
 from nmt.models.loading import CopiedModel, load_model
@@ -112,7 +112,7 @@ class Translator:
                     f"{paths[0]} and {other} have different vocabularies, so they cannot form an ensemble; "
                     f"use models trained on the same corpus folder"
                 )
-            if model.pair.languages != pair.languages:
+            if (model.pair.languages and model.pair.languages.read) != (pair.languages and pair.languages.read):
                 raise UsageError(
                     f"{paths[0]} and {other} have different language tokens, so they cannot form an ensemble; use models of "
                     f"the same languages"
@@ -129,7 +129,8 @@ class Translator:
             from nmt.devices.kinds import device_of
 
             device_of(chosen).allow_tf32(weight_format is None and precision is not Precision.fp32)
-        members = [engine_for(engine, model, EngineSpec(chosen, number_format)) for model in loaded]
+        formats = [format_of(model, weight_format, number_format) for model in loaded]
+        members = [engine_for(engine, model, EngineSpec(chosen, own)) for model, own in zip(loaded, formats)]
         short = None if shortlist is None else Shortlist.load(Path(shortlist), pair)
         validated = {member_path: model.tree for member_path, model in zip(paths, loaded)}
         return cls(members, pair, ensemble_weights, workers, short, validated)
@@ -157,7 +158,7 @@ class Translator:
 
     def __repr__(self) -> str:
         models = "" if len(self._members) == 1 else f", {len(self._members)} models"
-        return f"<Translator {self.pair.source_lang}-{self.pair.target_lang} on {self.device}{models}>"
+        return f"<Translator {self.pair.called} on {self.device}{models}>"
 
     def translate(self, lines: Iterable[str | Line], **options: Any) -> list[str]:
         """Return the translation of each line; an empty line has an empty one.
@@ -322,6 +323,7 @@ class Translator:
             required = [
                 itertools.chain(part.request.start, part.request.prefix, *part.request.include) for part in batch
             ]
+            self._shortlist.require(self.pair, [part.direction for part in batch])
             lists = [self._shortlist.of(part.ids, more) for part, more in zip(batch, required)]
             requests = in_places(requests, lists)
         sentences = Sentences([np.append(part.ids, EOS) for part in batch], attention, requests, lists)

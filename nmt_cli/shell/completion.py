@@ -1,69 +1,117 @@
-"""Completion for bash, zsh and fish: ``complete.SHELL`` with a table of words for each command, made from the declarations.
+"""``nmt completion``: completion for bash, zsh and fish, with tables of words that are made from the declarations.
 
-The scripts start no program, so that they answer at once. A row of a table has three columns: a word (``--flag``, ``key=``,
-another word, or FILES: the command takes paths), its values, and its meaning. Values are names, FILES or FREE (nothing to
-complete), after LIST if there may be several; a flag without values is a switch.
+A script passes its tables and the typed words to ``answer.py``. A row has a program, a word (``--flag``, ``key=``, another
+word, or FILES: the command takes paths), its values, and its meaning. Values are names, FILES or FREE (nothing to complete),
+after LIST if there may be several; a flag without values is a switch.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-import re
-from collections.abc import Iterable, Iterator
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
 from importlib import resources
+from pathlib import Path
 
 from nmt.config.composing.help import OTHER_FLAGS, TOPICS
 from nmt.config.composing.presets import RECIPE, component_names, default_presets, preset_names
 from nmt.config.composing.programs import program_of
 from nmt.config.option import Flag, FlagKind, options_of
+from nmt.errors import OutputError, UsageError, did_you_mean
 from nmt.plugins import load_plugins, preset_folders
 from nmt.scoring import scorers
+from nmt.storage.files import atomic_write
 from nmt_cli.command_line.argv import HYDRA_VALUE_FLAGS
 from nmt_cli.command_line.flags import grammar_of
 from nmt_cli.command_line.programs import COMMANDS, options_class, purpose_of, word_of
+from nmt_cli.shell.answer import FILES, FREE, LIST
 
-SHELLS = ("bash", "zsh", "fish")
-FILES, FREE, LIST = "@", "-", "*"
+# By shell: the variable of its folder of data or configurations, the default, and the name of the script below.
+PLACES = {
+    "bash": ("XDG_DATA_HOME", ".local/share", "bash-completion/completions/nmt"),
+    "zsh": ("XDG_DATA_HOME", ".local/share", "zsh/site-functions/_nmt"),
+    "fish": ("XDG_CONFIG_HOME", ".config", "fish/completions/nmt.fish"),
+}
+# What loads the script in shells that do not look there.
+LINES = {"bash": "source {file}", "zsh": "fpath=({folder} $fpath); autoload -U compinit && compinit"}
 MARK = "made by `nmt completion`"  # in the first lines of each script
 
 Row = tuple[str, str, str]
 
-# A help text that begins with the name of a file or a folder, or has it after a colon, a comma or a bracket.
-_PATH = re.compile(
-    r"(?:^|[:,(] ?|\bor )(?!used )(?:(?! of | for )[^:,(])*"
-    r"\b(?:files?|folders?|checkpoints?|text|dictionary|vocabulary)\b",
-    re.IGNORECASE,
-)
 _METRICS = ("metrics", "validation.metrics")  # keys whose values are names of scorers
-_WITH_PATH = ("FILE", "FOLDER")
+
+
+def complete(words: Sequence[str]) -> None:
+    """Run ``nmt completion WORDS``."""
+    if len(words) == 1 and words[0] in PLACES:
+        print(script(words[0]), end="")
+    elif words[:1] == ["install"] and len(words) <= 2:
+        _install(words[1] if words[1:] else Path(os.environ.get("SHELL", "")).name)
+    else:
+        hint = did_you_mean(words[0], ["install", *PLACES]) if words else ""
+        raise UsageError(f"nmt completion {' '.join(words)}: give install [SHELL], or one of {', '.join(PLACES)}{hint}")
+
+
+def _install(shell: str) -> None:
+    """Write the script where the shell looks for it."""
+    if shell not in PLACES:
+        raise UsageError(
+            f"completion is for {', '.join(PLACES)}, not for '{shell}'; name one: nmt completion install bash"
+        )
+    variable, default, name = PLACES[shell]
+    file = Path(os.environ.get(variable) or Path.home() / default, name)
+    # Bash and fish look for a file with the name of the command, zsh for those that a file names in its first line.
+    links = [] if shell == "zsh" else [file.with_name(program_of(command) + file.suffix) for command in COMMANDS]
+    for path in (file, *links):
+        if os.path.lexists(path) and not (path.is_file() and MARK.encode() in path.read_bytes()[:1000]):
+            raise OutputError(f"{path} is not a file of nmt; remove it, or load the output of nmt completion {shell}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(file) as output:
+        output.write(script(shell).encode())
+    for link in links:
+        link.unlink(missing_ok=True)
+        link.symlink_to(file.name)
+    print(f"{file}: written; start a new shell to use it")
+    if shell in LINES:
+        print(f"If the Tab key does not complete there, add to ~/.{shell}rc:")
+        print(LINES[shell].format(file=file, folder=file.parent))
 
 
 def script(shell: str) -> str:
     """Return the completion script of a shell for ``nmt`` and all other commands."""
     load_plugins()
-    words = [(word_of(command), "", purpose_of(command)) for command in COMMANDS]
-    helpers = [("help", "", "Help of a command"), ("completion", "", "Completion"), ("man", "", "Manual pages")]
-    shells: list[Row] = [(name, "", "Print the script") for name in SHELLS]
-    tables: dict[str, list[Row]] = {
-        "nmt": [*words, *helpers, ("--help", "", "Help"), ("--version", "", OTHER_FLAGS["--version"])],
-        "nmt-help": words,
-        "nmt-completion": [("install", "", "Install completion"), *shells],
-        "nmt-man": [*words, ("install", "", "Write all pages")],
-    }
-    programs = " ".join(["nmt", *map(program_of, COMMANDS)])
-    tables |= {program_of(command): rows_of(command) for command in COMMANDS}
-    text = (resources.files("nmt_cli.shell") / f"complete.{shell}").read_text(encoding="utf-8")
-    cases = "\n".join(_case(shell, program, rows) for program, rows in tables.items())
-    return text.replace("@MARK@", MARK).replace("@PROGRAMS@", programs).replace("@TABLES@", cases)
+    rows = [
+        ("nmt", word, "", meaning) for word, meaning in (("--help", "Help"), ("--version", OTHER_FLAGS["--version"]))
+    ]
+    rows += [("nmt", "completion", "", "Completion for a shell"), ("nmt", "man", "", "Manual pages")]
+    for command in COMMANDS:
+        rows += [("nmt", word_of(command), "", purpose_of(command))]
+        rows += [(program_of(command), *row) for row in rows_of(command)]
+    rows += [("nmt-completion", word, "", "") for word in ("install", *PLACES)]
+    rows += [("nmt-man", "install", "", "Write all pages")]
+    folder = resources.files("nmt_cli.shell")
+    parts = {"TABLES": "\n".join(map("\t".join, rows)), "ANSWER": (folder / "answer.py").read_text("utf-8")}
+    quoted = {name: _quoted(shell, text) for name, text in (parts | {"PYTHON": sys.executable}).items()}
+    text = (folder / f"complete.{shell}").read_text("utf-8")
+    for name, part in ({"MARK": MARK, "PROGRAMS": " ".join(["nmt", *map(program_of, COMMANDS)])} | quoted).items():
+        text = text.replace(f"@{name}@", part)
+    return text
+
+
+def _quoted(shell: str, text: str) -> str:
+    if shell == "fish":
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return shlex.quote(text)
 
 
 def rows_of(command: str) -> list[Row]:
     """Return the words of a command, each once, and what follows them."""
     importlib.import_module(f"nmt_cli.{command}")  # registers the components
-    config_class = options_class(command)
     rows: dict[str, Row] = {}
-    for word, values, meaning in _words(config_class):
+    for word, values, meaning in _words(options_class(command)):
         _, known, first_meaning = rows.get(word, (word, "", meaning))  # components share flags and keys
         several = LIST if values.startswith(LIST) else ""
         names = dict.fromkeys(f"{known} {values}".replace(LIST, "").split())
@@ -75,51 +123,29 @@ def _words(config_class: type) -> Iterator[Row]:
     groups = default_presets(config_class)
     presets = {group: " ".join([*preset_names(group, preset_folders()), *component_names(group)]) for group in groups}
     for flag in options_of(config_class):
-        values, is_switch, has_flag = _values(flag), flag.kind is FlagKind.switch, flag.name.startswith("--")
-        if has_flag:
-            yield flag.name, "" if is_switch else presets.get(flag.key, values), flag.help
-        if has_flag and is_switch and flag.default is not False:
-            yield f"--no-{flag.name[2:]}", "", f"Turn off: {flag.help}"
-        yield f"{flag.key}=", presets.get(flag.key, values), flag.help
+        values, is_switch = presets.get(flag.key, _values(flag)), flag.kind is FlagKind.switch
+        if flag.name.startswith("--"):
+            yield flag.name, "" if is_switch else values, flag.help
+            if is_switch and flag.default is not False:
+                yield f"--no-{flag.name[2:]}", "", f"Turn off: {flag.help}"
+        yield f"{flag.key}=", values, flag.help
     if RECIPE in groups:
         yield f"{RECIPE}=", presets[RECIPE], "Whole experiment"
-    topics = {
-        *TOPICS,
-        *groups,
-        *(field.name for field in dataclasses.fields(config_class) if "section" in field.metadata),
-    }
+    sections = [field.name for field in dataclasses.fields(config_class) if "section" in field.metadata]
     for usage, meaning in OTHER_FLAGS.items():
         word, _, value = usage.partition(" ")
-        names = sorted(topics) if word == "--help" else HYDRA_VALUE_FLAGS.get(word, ())
-        yield word, " ".join(names) or (FILES if value in _WITH_PATH else FREE if value else ""), meaning
+        names = sorted({*TOPICS, *groups, *sections}) if word == "--help" else HYDRA_VALUE_FLAGS.get(word, ())
+        yield word, " ".join(names) or (FILES if value in ("FILE", "FOLDER") else FREE if value else ""), meaning
     if grammar_of(config_class).bare is not None:
         yield FILES, "", ""
 
 
 def _values(flag: Flag) -> str:
-    """Return what may follow a flag or a key."""
+    """Return what may follow a flag or a key. Any text may be a path."""
     several = LIST if flag.kind is FlagKind.many else ""
     if flag.kind is FlagKind.switch:
         return "true false"
     if flag.key in _METRICS:
         return several + " ".join(scorers.names())
-    if flag.choices:
-        return several + " ".join(flag.choices)
-    return several + (FILES if is_path(flag) else FREE)
-
-
-def is_path(flag: Flag) -> bool:
-    """Whether the value of an option is a path, by its help text."""
     is_text = flag.kind in (FlagKind.text, FlagKind.joined, FlagKind.many)
-    return is_text and not flag.choices and _PATH.search(flag.help.partition(";")[0]) is not None
-
-
-def _case(shell: str, program: str, rows: Iterable[Row]) -> str:
-    """Return the branch of the script that sets the table of a program."""
-    columns = 2 if shell == "bash" else 3  # bash shows no meanings
-    texts = ["\t".join(row[:columns]) for row in rows]
-    if shell == "fish":
-        quoted = [text.replace("\\", "\\\\").replace("'", "\\'") for text in texts]
-        return f"        case {program}\n            set rows" + "".join(f" \\\n'{text}'" for text in quoted)
-    quoted = [text.replace("'", "'\\''") for text in texts]
-    return f"    {program})\n        rows=(\n" + "".join(f"'{text}'\n" for text in quoted) + "        ) ;;"
+    return several + (" ".join(flag.choices) or (FILES if is_text else FREE))

@@ -8,12 +8,9 @@ from nmt.config.composing.help import PageLayout, Row
 from nmt_cli.command_line.programs import COMMANDS, purpose_of, word_of
 
 ABOUT = "nmt: neural machine translation, from raw text to a self-contained model folder and translations"
-_FIRST_COLUMN = 26  # columns
 OWN = {  # what only the umbrella does
-    "help COMMAND [TOPIC]": "Show the same help as nmt COMMAND --help [TOPIC]",
     "completion install [SHELL]": "Install completion for bash, zsh or fish; default: the shell in $SHELL",
     "completion SHELL": "Print the completion script of a shell",
-    "man [COMMAND]": "Show the manual page of a command",
     "man install [FOLDER]": "Write all manual pages; default: to the Python environment, where man finds them",
 }
 
@@ -29,14 +26,14 @@ def examples() -> list[Row]:
     return [(purpose, line.replace("nmt-", "nmt ", 1)) for purpose, line in lines]
 
 
-def overview() -> str:
-    """Return the page."""
-    layout = PageLayout(_FIRST_COLUMN)
+def overview(width: int | None = None) -> str:
+    """Return the page. ``width``: in columns; None: that of the terminal."""
+    layout = PageLayout(width)
     blocks = [
         layout.hanging("", ABOUT, "  "),
         "usage: nmt COMMAND [ARGUMENT ...]",
         layout.table("commands, in the order of an experiment", commands()),
-        layout.table("help, completion and manual pages", OWN.items()),
+        layout.table("completion and manual pages", OWN.items()),
         layout.examples(examples()),
         f"more\n  nmt train is the same as nmt-train, and so on\n  documentation: {nmt.DOCUMENTATION}",
     ]

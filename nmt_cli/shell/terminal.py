@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 from typing import IO
 
 from nmt.interruptions import handled
@@ -14,9 +15,7 @@ STYLES = {"heading": "1", "name": "36", "note": "2", "error": "1;31", "warning":
 OF_LEVELS = {"WARNING": "warning", "ERROR": "error", "CRITICAL": "error"}  # levels of the log
 
 # Parts of a page: the word before the usage, the title of a table, a comment before an example, a flag or key of a row.
-_PARTS = re.compile(
-    r"^(?:(?P<usage>usage:)|(?P<heading>\S.*)(?=\n  )|  (?P<note># .*)|  (?P<name>--?\S+|[\w.]+=))", re.MULTILINE
-)
+_PARTS = re.compile(r"^(?:(?P<heading>usage:|\S.*(?=\n  ))|  (?P<note># .*)|  (?P<name>--?\S+|[\w.]+=))", re.MULTILINE)
 
 
 def wants_color(stream: IO[str]) -> bool:
@@ -33,41 +32,27 @@ def painted(text: str, style: str | None, stream: IO[str]) -> str:
 
 def show_page(page: str) -> None:
     """Print a page of help. On a terminal, it has colors, and a page that is longer than the screen goes through a pager."""
-    pager = _pager_for(page)
-    if wants_color(sys.stdout):
-        page = _PARTS.sub(_paint_part, page)
-    if pager is None or not _was_paged(page, pager):
-        print(page)
+    page = with_styles(page, lambda part, style: painted(part, style, sys.stdout))
+    if _is_terminal(sys.stdout) and os.environ.get("PAGER") not in ("", "cat"):
+        import pydoc  # other starts need neither of them
+        import shutil
+
+        if page.count("\n") + 1 >= shutil.get_terminal_size().lines:
+            os.environ.setdefault("LESS", "RX")  # show colors, leave the page on the screen
+            with handled([signal.SIGINT, signal.SIGPIPE], signal.SIG_IGN):  # both belong to the pager
+                pydoc.pager(f"{page}\n")
+            return
+    print(page)
 
 
-def _paint_part(match: re.Match[str]) -> str:
-    part = match.lastgroup or ""
-    style = "heading" if part == "usage" else part
-    return match[0].replace(match[part], painted(match[part], style, sys.stdout), 1)
+def with_styles(page: str, paint: Callable[[str, str], str]) -> str:
+    """Return a page of help with its parts replaced. ``paint`` receives a part and its style."""
 
+    def replaced(match: re.Match[str]) -> str:
+        part = match.lastgroup or ""
+        return match[0].replace(match[part], paint(match[part], part), 1)
 
-def _pager_for(page: str) -> str | None:
-    """Return the command of the pager; None if the page needs none, or the user wants none."""
-    if not _is_terminal(sys.stdout):
-        return None
-    import shutil  # other starts do not need it
-
-    fits = page.count("\n") + 1 < shutil.get_terminal_size().lines
-    pager = os.environ.get("PAGER", "less" if shutil.which("less") else "").strip()
-    return None if fits or pager in ("", "cat") else pager
-
-
-def _was_paged(page: str, pager: str) -> bool:
-    """Show a page in a pager. Returns False if there is no such program."""
-    import subprocess
-
-    options = {"LESS": "FRX", **os.environ}  # less: end at once if all fits, show colors, leave the page on the screen
-    process = subprocess.Popen(
-        pager, shell=True, env=options, stdin=subprocess.PIPE, encoding="utf-8", errors="replace"
-    )
-    with handled([signal.SIGINT, signal.SIGPIPE], signal.SIG_IGN):  # both belong to the pager, which may leave early
-        process.communicate(page)
-    return process.returncode != 127
+    return _PARTS.sub(replaced, page)
 
 
 def _is_terminal(stream: IO[str]) -> bool:

@@ -138,7 +138,7 @@ def test_lines_that_are_not_utf8_may_be_left_out(place: Path) -> None:
         (
             "--path model --reverse model --src de --ref en",
             2,
-            "--reverse model translates from de to en; give a model from en",
+            "--reverse model must translate from en to de: the model translates from de to en, not from en",
         ),
         ("--path model:lstm --src de --ref en", 2, "differ in their numbers of layers or heads"),
         ("--path model --src de --ref en --layer 3", 2, "--layer 3 is out of range for the model model"),
@@ -165,7 +165,7 @@ def test_lines_that_are_not_utf8_may_be_left_out(place: Path) -> None:
         ("--path model --src de --ref en --gold gold --valid-src valid.de --valid-ref en", 65, "valid.de has 20 lines"),
         ("--path model --src de --ref en --output de --overwrite", 73, "would replace the input --src de"),
         ("--path model --src de --ref en --output none/x", 73, "none is not a folder"),
-        ("--path model --src de --ref en --tag fr", 2, "no token for the tag 'fr'"),
+        ("--path model --src de --ref en --tag fr", 2, "translates from de to en, not to fr"),
     ],
 )
 def test_what_cannot_be_aligned_is_refused_in_one_sentence(place: Path, line: str, status: int, said: str) -> None:

@@ -267,7 +267,10 @@ def sources(config: Any, line: str, folder: Path) -> list[str]:
         given = subprocess.run(["bash", "-c", before], cwd=folder, capture_output=True, check=True).stdout
         return given.decode().splitlines()
     if config["data"]:
-        return (folder / config["data"][0] / f"{config['gen_subset']}.en.txt").read_text(encoding="utf-8").splitlines()
+        corpus = folder / config["data"][0]
+        if (corpus / (direction := f"{config['source_lang']}-{config['target_lang']}")).is_dir():
+            corpus /= direction
+        return (corpus / f"{config['gen_subset']}.en.txt").read_text(encoding="utf-8").splitlines()
     redirected = re.search(r" < (\S+)", line)
     path = folder / (config["input"] or (redirected and redirected[1]) or "")
     content = path.read_bytes()

@@ -172,10 +172,9 @@ def test_a_model_that_reranks_reads_pieces_where_they_are_joined(
             config: GenerateConfig,
             *,
             in_pieces: bool = False,
-            tag: str | None = None,
         ) -> None:
             asked.append(in_pieces)
-            super().__init__(score, weight, config, in_pieces=in_pieces, tag=tag)
+            super().__init__(score, weight, config, in_pieces=in_pieces)
 
     monkeypatch.setattr(generate_job, "ReverseModel", Seen)
     tokenizer = Translator.load(model, device="cpu").pair.source

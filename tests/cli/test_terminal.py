@@ -126,11 +126,6 @@ def test_only_long_pages_go_through_the_pager(page: str, pager: str, paged: bool
     assert "Traceback" not in shown and "Broken pipe" not in shown
 
 
-def test_a_missing_pager_leaves_the_page_on_the_screen() -> None:
-    shown = shown_on_a_terminal(LONG, PAGER="no-such-pager", NO_COLOR="1")
-    assert "no-such-pager" in shown and shown.endswith(f"{LONG}\n")
-
-
 def test_a_page_in_a_pipe_has_no_pager(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGER", "false")
     terminal.show_page(LONG)

@@ -23,7 +23,7 @@ argparse.ArgumentParser.__init__ = lambda *rest, **options: broken()
     ("command", "line", "output"),
     [
         ("train", "--help", "usage: nmt-train"),
-        ("train", "--hydra-help", "flags of Hydra"),
+        ("train", "--hydra-help", "--config-path FOLDER"),
         ("train", "recipe=vaswani_base model=lstm_tiny --cfg job -p model", "name: lstm"),
         ("train", "--cfg hydra -p hydra.sweep", "dir: ${checkpoint.save_dir}"),
         ("train", "--cfg all --resolve", "num_heads: 8"),

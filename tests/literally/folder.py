@@ -36,7 +36,7 @@ SAME = {
 } | {
     f"data/{part}.{language}": f"text/{part.replace('news', 'train')}.{language.replace('fr', 'de')}"
     for part in ("train", "valid", "test", "news")
-    for language in ("fr", "en")
+    for language in ("fr", "en", "de")
 }
 
 PREPARATION = """
@@ -123,8 +123,8 @@ def _write_multi30k(folder: Path) -> None:
     """The files of examples/multi30k/README.md."""
     names = {"train": "train", "val": "valid", "test_2016_flickr": "test1", "test_2017_flickr": "test2"}
     for name, split in names.items():
-        for language in ("de", "en"):
-            text = (folder / f"text/{split}.{language}").read_text(encoding="utf-8")
+        for language in ("de", "en", "fr"):
+            text = (folder / f"text/{split}.{language.replace('fr', 'de')}").read_text(encoding="utf-8")
             lines = text.splitlines()
             if language == "en":  # half of the captions are of the sea, which is a domain
                 text = "".join(f"{a}\n{b} sea\n" for a, b in zip(lines[::2], lines[1::2]))

@@ -37,18 +37,19 @@ OTHER_FLAGS = {  # of every command, in addition to its options
     "--help [TOPIC]": "the options of most runs, or those of a topic",
     "--config FILE": "options from a run's config.yaml or from the output of --cfg job",
     "--multirun": "run one job for each value of key=1,2; also -m",
-    "--cfg job": "print the composed configuration",
-    "--config-dir FOLDER": "your own presets",
-    "--info": "print how the configuration is composed",
+    "--cfg job": "print the composed configuration; hydra: that of Hydra; all: both",
+    "--config-dir FOLDER": "your own presets, in FOLDER/GROUP/NAME.yaml",
+    "--config-name NAME": "your own primary configuration, whose defaults list names that of the command",
+    "--config-path FOLDER": "the folder of the primary configuration",
+    "--info [SUBJECT]": "print how the configuration is composed",
     "--resolve": "with --cfg: resolve ${...}",
     "--package SECTION": "with --cfg: print this section only",
-    "--hydra-help": "flags and options of Hydra",
     "--version": "versions of nmt, Python, torch and Hydra",
 }
 SYNTAX = (
     "Every option has a key, and most have a flag. The key is the section, a dot and the flag's name with underscores "
     "(--save-dir: checkpoint.save_dir), without a section under `options`. If a line shows another key, use that one. "
-    "Flags and keys can be mixed."
+    "Flags and keys can be mixed. Hydra composes presets and runs sweeps; its options are hydra.KEY=VALUE (https://hydra.cc)."
 )
 ALL, OPTIONS, PRESETS, SYNTAX_TOPIC = "all", "options", "presets", "syntax"
 TOPICS = frozenset({ALL, OPTIONS, PRESETS, SYNTAX_TOPIC})  # with sections, groups and options
@@ -57,27 +58,19 @@ TOPICS = frozenset({ALL, OPTIONS, PRESETS, SYNTAX_TOPIC})  # with sections, grou
 BARE = {"--data": "[CORPUS FOLDER ...] ", "--runs": "[RUN FOLDER ...] ", "--sys": "[SYSTEM ...] "}
 
 Row = tuple[str, str]  # a flag, or another text of the first column, and its meaning
-Tables = list[tuple[str, list[Row]]]
 
 
 def help_page(
-    config_class: type, folders: Sequence[Path] = (), assignments: Sequence[Assignment] = (), topic: str = ""
+    config_class: type,
+    folders: Sequence[Path] = (),
+    assignments: Sequence[Assignment] = (),
+    topic: str = "",
+    width: int | None = None,
 ) -> str:
     """Return a page as text: the first screen, or the page of a topic. ``assignments``: the other words of the command line,
-    which choose presets."""
-    return _Pages(config_class, folders, chosen_presets(config_class, assignments, folders)).page(topic)
-
-
-def tables(config_class: type, folders: Sequence[Path] = ()) -> Tables:
-    """Return all options of a command and of its default components, by section: its title, flags and their meanings."""
-    return _Pages(config_class, folders, chosen_presets(config_class, (), folders)).tables()
-
-
-def usage(config_class: type) -> str:
-    """Return what may follow the name of a command."""
-    names = {f"--{field.name}" for field in dataclasses.fields(config_class)}
-    bare = "".join(words for flag, words in BARE.items() if flag in names)
-    return f"{bare}[--flag value] [key=value]{' [group=preset]' if groups_of(config_class) else ''}"
+    which choose presets. ``width``: in columns; None: that of the terminal."""
+    chosen = chosen_presets(config_class, assignments, folders)
+    return _Pages(config_class, folders, chosen, PageLayout(width)).page(topic)
 
 
 @dataclass(frozen=True)
@@ -90,7 +83,7 @@ class _Section:
 class _Pages:
     """The pages of one command line."""
 
-    def __init__(self, config_class: type, folders: Sequence[Path], presets: Presets) -> None:
+    def __init__(self, config_class: type, folders: Sequence[Path], presets: Presets, layout: PageLayout) -> None:
         command = command_of(config_class)
         self._program = program_of(command)
         self._config_class = config_class
@@ -101,7 +94,7 @@ class _Pages:
         self._groups = groups_of(config_class)
         self._stored_group = "search" if issubclass(config_class, TranslationOptions) else None  # set by the model
         self._sections = list(self._all_sections())
-        self._layout = PageLayout()
+        self._layout = layout
 
     def page(self, topic: str) -> str:
         if topic in ("", ALL):
@@ -116,7 +109,10 @@ class _Pages:
         return self._layout.hanging("", (self._config_class.__doc__ or self._program).strip(), "  ")
 
     def _usage(self) -> str:
-        return self._layout.hanging(f"usage: {self._program} ", f"{usage(self._config_class)}, in any order")
+        flags = {flag.name for section in self._sections for flag in section.flags}
+        bare = "".join(words for flag, words in BARE.items() if flag in flags)
+        usage = f"{bare}[--flag value] [key=value]{' [group=preset]' if self._groups else ''}, in any order"
+        return self._layout.hanging(f"usage: {self._program} ", usage)
 
     def _everyday(self) -> str:
         flags = {flag.name: flag for section in self._sections for flag in section.flags}
@@ -139,11 +135,8 @@ class _Pages:
         return self._first.everyday.split()[0][2:]
 
     def _everything(self) -> list[str]:
-        tables = [self._layout.table(title, rows) for title, rows in self.tables()]
+        tables = [self._layout.table(section.title, map(self._row, section.flags)) for section in self._sections]
         return [*tables, *self._presets(self._defaults), *self._syntax()]
-
-    def tables(self) -> Tables:
-        return [(section.title, [self._row(flag) for flag in section.flags]) for section in self._sections]
 
     def _topics(self) -> list[str]:
         presets = [PRESETS] if self._defaults else []
@@ -230,12 +223,11 @@ class _Pages:
 
 
 class PageLayout:
-    """Text for the terminal behind the standard streams."""
+    """Text of a width, or as wide as the terminal behind the standard streams."""
 
-    def __init__(self, flag_width: int | None = None) -> None:
-        """``flag_width``: columns for the first column of tables; None: a third of the width."""
-        self._width = min(max(_columns(), NARROWEST), WIDEST)
-        self._flag_width = flag_width or min(self._width // 3, WIDEST_FLAG)
+    def __init__(self, width: int | None = None) -> None:
+        self._width = width or min(max(_columns(), NARROWEST), WIDEST)
+        self._flag_width = min(self._width // 3, WIDEST_FLAG)
 
     def examples(self, examples: Iterable[Row]) -> str:
         """Return purposes and command lines, which may be copied with their line breaks."""

@@ -56,7 +56,7 @@ class Batch:
         return self.target_in[:, 1 : 1 + self.started]
 
     def whole(self) -> Batch:
-        """Return the batch as models read it: all real target positions are targets. Those that are not predicted hold pad."""
+        """Return the batch as models read it: all real target positions are targets. Those not predicted hold pad."""
         if not self.started:
             return self
         targets = self.targets.new_full((int(self.target_sizes.sum()),), PAD)

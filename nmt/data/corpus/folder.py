@@ -10,6 +10,8 @@
     <split>.alignments.npy              if there are any: all pairs of source and target positions of tokens, and
     <split>.alignment-offsets.npy       where those of each sentence begin
 
+    <source>-<target>/                  of a corpus of several directions, instead of all splits: a corpus folder for each
+
 Plain numpy files: no format of our own, and readable from anywhere.
 """
 
@@ -32,6 +34,7 @@ from nmt.data.vocabulary import Ids
 from nmt.errors import DataError, did_you_mean, quantity
 from nmt.storage.files import MANIFEST, Verify, read_manifest
 from nmt.storage.foreign import corpus_of_fairseq
+from nmt.storage.reading import read_json
 
 KIND = "corpus"
 PAGE = "report.html"
@@ -92,14 +95,47 @@ class Corpus:
         if not (folder / MANIFEST).is_file() and (description := corpus_of_fairseq(folder)) is not None:
             raise DataError(f"{folder} is {description}")
         manifest = read_manifest(folder, KIND, FORMAT, verify=verify, small=_SMALL, unchecked=(PAGE,))
+        if names := _directions(manifest):
+            raise _several(folder, names)
         if not isinstance(manifest.get("splits"), list):
             raise DataError(f"{folder}: the manifest does not list the splits")
         _warn_of_newer_text(folder, manifest.get("text"))
         return cls(folder, LanguagePair.load(folder / "tokenizer"), manifest)
 
     def __repr__(self) -> str:
-        languages = f"{self.pair.source_lang}-{self.pair.target_lang}"
-        return f"<{type(self).__name__} {self.folder}: {languages}, {', '.join(self.splits)}>"
+        return f"<{type(self).__name__} {self.folder}: {self.direction}, {', '.join(self.splits)}>"
+
+    @classmethod
+    def open_all(cls, folder: Path, verify: Verify = Verify.fast) -> list[Corpus]:
+        """Open a corpus folder, or those of all its directions."""
+        if (folder / MANIFEST).is_file() and (names := _directions(read_json(folder / MANIFEST))):
+            pages = [f"{name}/{PAGE}" for name in names]
+            read_manifest(folder, KIND, FORMAT, small=("tokenizer/*", f"*/{MANIFEST}"), unchecked=pages)
+            return [cls.open(folder / name, verify) for name in names]
+        return [cls.open(folder, verify)]
+
+    @classmethod
+    def open_one(cls, folder: Path, source_lang: str | None = None, target_lang: str | None = None) -> Corpus:
+        """Open a corpus folder, or that of the one of its directions which has these languages."""
+        names = _directions(read_json(folder / MANIFEST)) if (folder / MANIFEST).is_file() else []
+        fitting = [
+            name
+            for name in names
+            if all(lang in (None, own) for lang, own in zip((source_lang, target_lang), name.split("-")))
+        ]
+        if names and len(fitting) != 1:
+            raise _several(folder, names)
+        return cls.open(folder / fitting[0] if fitting else folder)
+
+    @property
+    def direction(self) -> str:
+        """Its languages, such as ``en-de``."""
+        return f"{self.pair.source_lang}-{self.pair.target_lang}"
+
+    @property
+    def is_zero_shot(self) -> bool:
+        """Whether it is only to be validated and tested, never trained."""
+        return self.pair.languages is not None and self.direction in self.pair.languages.zero_shot
 
     @property
     def parts(self) -> tuple[Corpus, ...]:
@@ -125,6 +161,11 @@ class Corpus:
         report = self.manifest.get("report")
         return report if isinstance(report, dict) else {}
 
+    @property
+    def started(self) -> int:
+        """The number of language tokens before each target."""
+        return int(self.pair.languages is not None and self.pair.languages.target)
+
     def split(self, name: str) -> Split:
         if name not in self.splits:
             raise DataError(
@@ -143,7 +184,7 @@ class Corpus:
         alignments = None
         if self._alignment_files(name):
             alignments = StoredAlignments(self.folder, name, source.lengths, target.lengths)
-        return Split(name, source, target, alignments, len(self.pair.direction().target))
+        return Split(name, source, target, alignments, self.started)
 
     def fingerprint(self, split: str) -> str:
         """Return a checksum of a split's ids and alignments and of both vocabularies."""
@@ -195,8 +236,8 @@ class ShardedCorpus(Corpus):
 
 
 def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) -> list[Corpus]:
-    """Open corpora for one model. Their direction and vocabularies must be the same."""
-    corpora = [Corpus.open(Path(folder), verify) for folder in folders]
+    """Open corpora for one model. Their vocabularies must be the same, and without tokens of languages their direction."""
+    corpora = [corpus for folder in folders for corpus in Corpus.open_all(Path(folder), verify)]
     for first, second in itertools.combinations(corpora, 2):
         if second.pair.is_reverse_of(first.pair) and None in (first.pair.languages, second.pair.languages):
             raise DataError(
@@ -208,6 +249,11 @@ def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) ->
             raise DataError(
                 f"{corpus.folder} and {corpora[0].folder} have different vocabularies; preprocess one with the "
                 f"tokenizer of the other: --srcdict {corpora[0].folder} --tgtdict {corpora[0].folder}"
+            )
+        if corpus.started != corpora[0].started:
+            raise DataError(
+                f"only one of {corpora[0].folder} and {corpus.folder} has language tokens before its targets; make both "
+                f"with the same --tag-side"
             )
     return corpora
 
@@ -224,6 +270,20 @@ def chain(splits: Sequence[Split]) -> Split:
         targets=ChainedRows(targets) if len(targets) == len(splits) else None,
         alignments=ChainedRows(aligned) if len(aligned) == len(splits) else None,
         started=splits[0].started,
+    )
+
+
+def _directions(manifest: Any) -> list[str]:
+    """Return the names of the folders of a corpus of several directions; empty: it has one."""
+    listed = [manifest.get(name) for name in ("pairs", "zero_shot")] if isinstance(manifest, dict) else []
+    names = [Path(str(name)).name for names in listed if isinstance(names, list) for name in names]
+    return [name for name in names if name]
+
+
+def _several(folder: Path, names: Sequence[str]) -> DataError:
+    return DataError(
+        f"{folder} has the directions {', '.join(names)}; choose one with --source-lang and --target-lang, or name its "
+        f"folder, such as {folder / names[0]}"
     )
 
 

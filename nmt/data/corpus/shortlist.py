@@ -20,6 +20,7 @@ from safetensors.numpy import save
 
 from nmt.data.corpus.folder import Split
 from nmt.data.language_pair import LanguagePair
+from nmt.data.languages import SourceToken
 from nmt.data.vocabulary import SPECIALS, Ids, Ints
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.storage.files import atomic_write
@@ -45,6 +46,18 @@ class Shortlist:
         marked = np.zeros(tokens.max() + 1, dtype=bool)
         marked[tokens] = True  # sorts them in less than half of the time that np.unique takes
         return np.flatnonzero(marked)
+
+    def require(self, pair: LanguagePair, directions: Iterable[tuple[str, str]]) -> None:
+        """Refuse other directions of a model with several: the list lacks the tokens of other languages."""
+        if pair.languages is None:
+            return
+        first = 0 if pair.languages.source is SourceToken.source else 1  # whether the source language is known
+        for direction in directions:
+            if direction[first:] != self.languages[first:]:
+                raise UsageError(
+                    f"the shortlist was made for translating from {' to '.join(self.languages)}, not from "
+                    f"{' to '.join(direction)}; omit --shortlist, or make one for this direction"
+                )
 
     def save(self, path: Path) -> None:
         arrays = {"offsets": self.offsets, "pieces": self.pieces, "always": self.always}
@@ -74,7 +87,9 @@ class Shortlist:
                 f"{path} was made for other vocabularies than the model's; make one from the corpus folder of the model"
             )
         languages = facts.get("source_lang", ""), facts.get("target_lang", "")
-        if pair.is_reverse_of(replace(pair, source_lang=languages[0], target_lang=languages[1])):
+        if pair.languages is None and pair.is_reverse_of(
+            replace(pair, source_lang=languages[0], target_lang=languages[1])
+        ):
             raise UsageError(
                 f"{path} was made for translating from {languages[0]} to {languages[1]}, but the model translates in the "
                 f"opposite direction; make one from a corpus folder of its direction"

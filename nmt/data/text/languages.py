@@ -52,6 +52,15 @@ FUNCTION_WORDS: dict[str, frozenset[str]] = {
         "tr": "ve bir bu da de için ile çok var olan olarak ne gibi daha o",
     }.items()
 }
+# FLORES-200, as NLLB names languages, has codes of three letters.
+_SHORT = dict(
+    code.split("=")
+    for code in (
+        "arb=ar bel=be ben=bn bul=bg ces=cs dan=da deu=de ell=el eng=en fin=fi fra=fr heb=he hin=hi hun=hu hye=hy "
+        "ita=it jpn=ja kat=ka kor=ko mkd=mk nld=nl nob=no npi=ne pes=fa pol=pl por=pt ron=ro rus=ru spa=es srp=sr swe=sv "
+        "tam=ta tha=th tur=tr ukr=uk urd=ur zho=zh"
+    ).split()
+)
 _WORD = re.compile(r"[^\W\d_]+")
 FEWEST_WORDS = 2  # function words of the other language
 FEWEST_LETTERS = 12  # of another script; logographs say more each
@@ -91,5 +100,6 @@ def _scripts(language: str) -> frozenset[str]:
 
 
 def _code(language: str) -> str:
-    """``en`` of en_US and en-GB."""
-    return re.split(r"[_-]", language.lower())[0]
+    """``en`` of en_US, en-GB and eng_Latn."""
+    code = re.split(r"[_-]", language.lower())[0]
+    return _SHORT.get(code, code)

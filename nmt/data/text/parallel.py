@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -149,15 +149,17 @@ class JsonLines(OneFile):
             tree = json.loads(line)
         except (ValueError, RecursionError):
             raise DataError(f"{place}: {line[:_SHOWN]!r} is not JSON; each line should be an object") from None
-        return [_field(tree, name, place) for name in self.fields]
+        return [text_of_field(tree, name, place) for name in self.fields]
 
 
-def _field(tree: Any, field: str, place: str) -> str:
-    """Return the text of a field as one line."""
+def text_of_field(tree: Any, field: str, place: str) -> str:
+    """Return the text of a field as one line. ``place``: of the object, for messages."""
     node = tree
-    for name in [field] if isinstance(tree, dict) and field in tree else field.split("."):
-        if not isinstance(node, dict) or name not in node:
-            names = ", ".join(map(str, itertools.islice(node, 10))) if isinstance(node, dict) else type(node).__name__
+    for name in [field] if isinstance(tree, Mapping) and field in tree else field.split("."):
+        if not isinstance(node, Mapping) or name not in node:
+            names = (
+                ", ".join(map(str, itertools.islice(node, 10))) if isinstance(node, Mapping) else type(node).__name__
+            )
             raise DataError(
                 f"{place}: no field '{field}'; there is {names or 'nothing'} (set the fields of both sides with --fields)"
             )

@@ -38,7 +38,7 @@ from nmt.data.tokenizers.imported import ImportedBuilder
 from nmt.data.tokenizers.piece_lists import UNKNOWN_MARK, read_pieces, write_pieces
 from nmt.data.tokenizers.sampling import Sampler
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Ints, Vocabulary
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, UsageError, needing
 from nmt.storage.reading import read_file
 
 _END = "</w>"
@@ -292,12 +292,8 @@ class _Moses:
     """Moses' rules for words and punctuation (Koehn et al. 2007) as in fairseq's models: hyphens cut, XML escaped."""
 
     def __init__(self, language: str, normalize: bool) -> None:
-        try:
+        with needing("moses", "a tokenizer with the Moses rules"):
             import sacremoses
-        except ImportError:
-            raise UsageError(
-                "this tokenizer needs the Moses rules, whose package is not installed: pip install 'nmt-toolkit[moses]'"
-            ) from None
         self._tokenizer: Any = sacremoses.MosesTokenizer(lang=language)
         self._detokenizer: Any = sacremoses.MosesDetokenizer(lang=language)
         self._normalizer: Any = None

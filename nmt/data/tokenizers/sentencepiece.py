@@ -222,7 +222,7 @@ class SentencePieceTokenizer(Tokenizer):
         """
         every: list[str] = self._model.id_to_piece(list(range(self._model.vocab_size())))
         known = WORD_START in self.vocabulary.pieces
-        return known and not any(WORD_START in piece[1:] for piece in every) and self._is("bpe")
+        return known and not any(WORD_START in piece[1:] for piece in every) and self.is_kind("bpe")
 
     @cached_property
     def _known(self) -> KnownWords:
@@ -267,9 +267,9 @@ class SentencePieceTokenizer(Tokenizer):
         return spans
 
     def bpe_dropout(self, dropout: float) -> Sampler:
-        if not self._is("bpe"):
+        if not self.is_kind("bpe"):
             return super().bpe_dropout(dropout)
-        scores = self._scores()
+        scores = self.scores()
         parts = {piece: number for number, piece in enumerate(scores)}
         ranked = {  # two tokens merge if their concatenation is a token; the highest score is first
             (parts[piece[:end]], parts[piece[end:]]): (-score, parts[piece])
@@ -285,14 +285,14 @@ class SentencePieceTokenizer(Tokenizer):
         return BpeDropout(self._begins_word(), spelled, merges, dropout)
 
     def unigram_sampling(self, alpha: float) -> Sampler:
-        if not self._is("unigram"):
+        if not self.is_kind("unigram"):
             return super().unigram_sampling(alpha)
-        return UnigramSampling(self._begins_word(), self.vocabulary.pieces, self._scores(), alpha)
+        return UnigramSampling(self._begins_word(), self.vocabulary.pieces, self.scores(), alpha)
 
     def _begins_word(self) -> Flags:
         return np.array([piece.startswith(WORD_START) for piece in self.vocabulary.pieces])
 
-    def _is(self, kind: str) -> bool:
+    def is_kind(self, kind: str) -> bool:
         """Whether the model is of this kind; a user's model may differ from the options.
 
         The library samples from two kinds, and lists the best segmentations of one of them.
@@ -307,7 +307,7 @@ class SentencePieceTokenizer(Tokenizer):
             return kind == "bpe"
         return kind == "unigram"
 
-    def _scores(self) -> dict[str, float]:
+    def scores(self) -> dict[str, float]:
         """Return the scores of tokens that may be cut differently: neither bytes nor user-defined symbols."""
         theirs = [number for number in self._theirs.tolist() if not self._model.is_byte(number)]
         scored = zip(theirs, self._model.id_to_piece(theirs), self._model.get_score(theirs))
@@ -318,7 +318,7 @@ class SentencePieceTokenizer(Tokenizer):
 
         In byte-pair encoding the first merge has score 0 too, but is cut if all merges are dropped.
         """
-        return not self._is("bpe") or number in self._model.sample_encode_as_ids(piece, nbest_size=-1, alpha=1.0)
+        return not self.is_kind("bpe") or number in self._model.sample_encode_as_ids(piece, nbest_size=-1, alpha=1.0)
 
     def save(self, folder: Path, stem: str) -> None:
         (folder / f"{stem}.model").write_bytes(self.model_bytes())

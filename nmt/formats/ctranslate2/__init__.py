@@ -11,7 +11,14 @@ from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.formats import ComparedModel, Format, PortableModel, formats
 from nmt.formats.ctranslate2.folder import CTranslate2Folder
 from nmt.formats.ctranslate2.weights import write_specification
-from nmt.formats.model_card import TEXT, about_length_penalty, cut_by_sentencepiece, example, pieces_for
+from nmt.formats.model_card import (
+    TEXT,
+    about_length_penalty,
+    cut_by_sentencepiece,
+    example,
+    language_tokens_for,
+    pieces_for,
+)
 from nmt.storage.run_folder import split_paths
 
 _OF_TEXT = """sentencepiece tokenizes and detokenizes text (`pip install ctranslate2 sentencepiece`).
@@ -26,6 +33,20 @@ translator = ctranslate2.Translator(folder)
 tokens = source.encode(["$text"], out_type=str)
 for result in translator.translate_batch(tokens, beam_size=5, suppress_sequences=[["<pad>"], ["<s>"]]):
     print(target.decode(result.hypotheses[0]))
+"""
+_OF_LANGUAGES = """sentencepiece tokenizes and detokenizes text (`pip install ctranslate2 sentencepiece`).
+
+import ctranslate2
+import sentencepiece
+
+folder = "."  # the folder of this file
+text = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/tokenizer/joint.model")
+translator = ctranslate2.Translator(folder)
+tokens = [$before + sentence for sentence in text.encode(["$text"], out_type=str)]
+first = [$first] * len(tokens)
+options = {"beam_size": 5, "suppress_sequences": [["<pad>"], ["<s>"]]}
+for result in translator.translate_batch(tokens, target_prefix=first, **options):
+    print(text.decode(result.hypotheses[0][$count:]))
 """
 _OF_PIECES = """Tokenize text as for training; `tokenizer/` holds nmt's tokenizer.
 
@@ -73,6 +94,9 @@ class CTranslate2(Format):
     def usage(self, model: PortableModel) -> str:
         stems = ["joint"] * 2 if model.pair.one_tokenizer else ["source", "target"]
         how = example(_OF_TEXT, text=TEXT, source=stems[0], target=stems[1])
+        if model.pair.languages and model.pair.one_tokenizer:
+            before, first = language_tokens_for(model.pair)
+            how = example(_OF_LANGUAGES, text=TEXT, before=before, first=first, count=len(first))
         if not cut_by_sentencepiece(model):
             how = example(_OF_PIECES, tokens=pieces_for(model))
         return f"The model translates tokens, not text. {how}\n\n{about_length_penalty(model, 'CTranslate2')}"
@@ -88,12 +112,16 @@ class CTranslate2Export(ComparedModel):
         batch = [list(source) for source in sources], [list(target) for target in targets]
         return [float(sum(scored.log_probs)) for scored in self._translator.score_batch(*batch)]
 
-    def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
-        never = [["<pad>"], ["<s>"]]  # what no search of ours writes
+    def translate(self, sources: Sequence[Sequence[str]], longest: int, first: Sequence[str]) -> list[list[str]]:
         results = self._translator.translate_batch(
-            [list(source) for source in sources], beam_size=1, max_decoding_length=longest, suppress_sequences=never
+            [list(source) for source in sources],
+            [list(first)] * len(sources) if first else None,
+            beam_size=1,
+            min_decoding_length=1 + len(first),
+            max_decoding_length=longest + len(first),
+            suppress_sequences=[["<pad>"], ["<s>"]],  # what no search of ours writes
         )
-        return [list(result.hypotheses[0]) for result in results]
+        return [list(result.hypotheses[0])[len(first) :] for result in results]
 
 
 def _set_vocabularies(spec: Any, model: PortableModel) -> None:

@@ -1,7 +1,7 @@
-"""Models of Hugging Face's transformers: reads and writes Marian and Pegasus folders, reads FSMT folders.
+"""Models of Hugging Face's transformers: reads and writes Marian, Pegasus, M2M100, NLLB and mBART-50, reads FSMT.
 
 Marian (OPUS-MT) has norms after each sublayer, Pegasus before it; both have sinusoids in halves. FSMT is fairseq's
-Transformer with two vocabularies.
+Transformer with two vocabularies. M2M100, NLLB and mBART-50 have tokens of many languages.
 """
 
 from __future__ import annotations
@@ -12,8 +12,16 @@ from pathlib import Path
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.formats import ComparedModel, Format, PortableModel, formats
 from nmt.formats.huggingface.folder import HuggingFaceFolder
+from nmt.formats.huggingface.multilingual_writing import is_multilingual, source_language
 from nmt.formats.huggingface.writing import TransformersExport, write_folder
-from nmt.formats.model_card import TEXT, about_length_penalty, cut_by_sentencepiece, example, pieces_for
+from nmt.formats.model_card import (
+    TEXT,
+    about_length_penalty,
+    cut_by_sentencepiece,
+    example,
+    language_tokens_for,
+    pieces_for,
+)
 from nmt.storage.reading import read_mapping
 from nmt.storage.run_folder import split_paths
 
@@ -26,6 +34,18 @@ tokenizer = MarianTokenizer.from_pretrained(folder)
 model = AutoModelForSeq2SeqLM.from_pretrained(folder)
 inputs = tokenizer(["$text"], return_tensors="pt", padding=True)
 for output in model.generate(**inputs):
+    print(tokenizer.decode(output, skip_special_tokens=True))
+"""
+_OF_LANGUAGES = """With transformers and sentencepiece (`pip install torch transformers sentencepiece`):
+
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+folder = "."  # the folder of this file
+tokenizer = AutoTokenizer.from_pretrained(folder, src_lang="$source")
+model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+inputs = tokenizer(["$text"], return_tensors="pt", padding=True)
+first = tokenizer.convert_tokens_to_ids("$target")  # the target language
+for output in model.generate(**inputs, forced_bos_token_id=first):
     print(tokenizer.decode(output, skip_special_tokens=True))
 """
 _OF_PIECES = """With transformers (`pip install torch transformers`). Tokenize text as for training.
@@ -69,7 +89,10 @@ class HuggingFace(Format):
         return TransformersExport(folder)
 
     def usage(self, model: PortableModel) -> str:
-        if cut_by_sentencepiece(model):
+        if is_multilingual(model):
+            before, first = language_tokens_for(model.pair)
+            how = example(_OF_LANGUAGES, text=TEXT, source=source_language(model.pair, before[0]), target=first[0])
+        elif cut_by_sentencepiece(model):
             how = example(_OF_TEXT, text=TEXT)
         else:
             vocabulary = "vocab.json" if model.pair.shared else "target_vocab.json"

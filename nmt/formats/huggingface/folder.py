@@ -19,6 +19,7 @@ from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS
 from nmt.errors import DataError, MissingInputError, shown, unquoted
 from nmt.formats import PortableModel
 from nmt.formats.huggingface.multilingual import MULTILINGUAL, MultilingualTokenizer
+from nmt.formats.huggingface.t5 import T5Folder
 from nmt.formats.huggingface.tensor_files import stored_tensors
 from nmt.formats.huggingface.weights import ACTIVATIONS, NORM_FIRST, read_weights
 from nmt.formats.stored_options import count_of, dropouts_of, number_of, require_same_sides
@@ -32,7 +33,6 @@ _BEAM, _HIGHEST_PENALTY = 5, 10.0
 _MISSING = {
     "nllb-moe": "it has layers of experts, which nmt cannot import; NLLB's dense models can be imported",
     "bart": "it cuts text into bytes, which nmt does not support",
-    "t5": "it has another kind of relative positions than nmt supports",
 }
 
 
@@ -46,8 +46,11 @@ class HuggingFaceFolder:
     def model(self) -> PortableModel:
         config = read_mapping(self.path / "config.json")
         kind = str(config.get("model_type"))
+        search = self._generation(config)
+        if kind == "t5":
+            return T5Folder(self.path, config, self.options).model(_search(search) | _limits(search))
         if kind not in NORM_FIRST:
-            what = _MISSING.get(kind, f"nmt reads only {', '.join(NORM_FIRST)}")
+            what = _MISSING.get(kind, f"nmt reads only {', '.join(NORM_FIRST)}, t5")
             raise DataError(f"{self.path} is a model of the type {unquoted(kind)}: {what}")
         _require(config, self.path)
         multilingual = MultilingualTokenizer.read(self.path, config) if kind in MULTILINGUAL else None
@@ -57,7 +60,6 @@ class HuggingFaceFolder:
         tensors = Tensors(stored_tensors(self.path), str(self.path))
         weights = read_weights(tensors, config, _start_of(config, specials[-1]))
         source, target = orders[0], orders[-1]
-        search = self._generation(config)
         if multilingual:
             multilingual.require_rows(len(weights.source.embedding))
             pair = multilingual.pair(source.pieces, self.options, search.get("forced_bos_token_id"))

@@ -26,11 +26,12 @@ from nmt.errors import DataError, MissingInputError
 from nmt.storage.reading import read_mapping
 
 MULTILINGUAL = ("m2m_100", "mbart")
-_MODEL, _JSON, _OPTIONS, _MASK = "sentencepiece.bpe.model", "tokenizer.json", "tokenizer_config.json", "<mask>"
+SENTENCEPIECE, MASK = "sentencepiece.bpe.model", "<mask>"
+_JSON, _OPTIONS = "tokenizer.json", "tokenizer_config.json"
 _LANGUAGE = re.compile(r"__([a-z]{2,3})__|([a-z]{2,3}_[A-Z][A-Za-z]{1,3})")  # M2M100's; those of the others
 _MOST_FILLERS = 8  # rows after the last token: fairseq's sizes are multiples of 8, and M2M100 has 8 more
 # Languages of M2M100 in the order of their ids, by the option language_codes; newer folders do not list them.
-_CODES = {
+M2M100_LANGUAGES = {
     "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht "
     "hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru "
     "sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu",
@@ -53,13 +54,13 @@ class MultilingualTokenizer:
         """``config``: of the model."""
         options = _mapping(folder / _OPTIONS)
         _require_prefix(folder, config, options)
-        stored = None if (folder / _MODEL).is_file() else _read_json(folder)
-        model = read_foreign_model(folder / _MODEL) if stored is None else _checked(stored, folder)
+        stored = None if (folder / SENTENCEPIECE).is_file() else _read_json(folder)
+        model = read_foreign_model(folder / SENTENCEPIECE) if stored is None else _checked(stored, folder)
         ids = {} if stored is None else {**stored.ids}
         if (folder / "vocab.json").is_file():
             first = read_huggingface_vocabulary(folder / "vocab.json")
         else:
-            with damage_named(folder / _MODEL):
+            with damage_named(folder / SENTENCEPIECE):
                 processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             first = [*FAIRSEQ_SPECIALS, *processor.id_to_piece(list(range(3, processor.vocab_size())))]
         ids |= _ids_of_added(folder, options)
@@ -84,7 +85,7 @@ class MultilingualTokenizer:
 
     def pair(self, pieces: Sequence[str], options: ImportConfig, forced: object) -> LanguagePair:
         """``pieces``: without special tokens; ``forced``: the id that translations begin with by default, or None."""
-        with damage_named(self.folder / _MODEL):
+        with damage_named(self.folder / SENTENCEPIECE):
             tokenizer = SentencePieceList(SentencePieceListConfig(hide_others=True), self.model, pieces)
         own = [self.options.get(f"{side}_lang") for side in ("src", "tgt")]
         if not all(own):  # transformers stores a source language that nobody chose
@@ -115,14 +116,14 @@ def _require_prefix(folder: Path, config: Mapping[str, Any], options: Mapping[st
 
 def _read_json(folder: Path) -> TokenizerJson:
     if not (folder / _JSON).is_file():
-        raise MissingInputError(f"{folder} holds no tokenizer: neither {_MODEL} nor {_JSON}")
+        raise MissingInputError(f"{folder} holds no tokenizer: neither {SENTENCEPIECE} nor {_JSON}")
     return TokenizerJson.read(folder / _JSON)
 
 
 def _checked(stored: TokenizerJson, folder: Path) -> bytes:
     """Return the sentencepiece model of a tokenizer.json, if the library accepts it."""
     with tempfile.TemporaryDirectory() as temporary:
-        path = Path(temporary) / _MODEL
+        path = Path(temporary) / SENTENCEPIECE
         path.write_bytes(stored.model)
         try:
             return read_foreign_model(path)
@@ -147,9 +148,9 @@ def _listed(folder: Path, options: Mapping[str, Any]) -> Iterator[str]:
             listed = tree.get(name)
             yield from map(_content, listed if isinstance(listed, list) else [])
     if (folder / "vocab.json").is_file():
-        yield from (f"__{code}__" for code in _CODES.get(str(options.get("language_codes")), "").split())
+        yield from (f"__{code}__" for code in M2M100_LANGUAGES.get(str(options.get("language_codes")), "").split())
     else:
-        yield _MASK
+        yield MASK
 
 
 def _in_order(folder: Path, first: list[str], ids: Mapping[str, int], listed: Sequence[str]) -> list[str]:

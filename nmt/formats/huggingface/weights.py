@@ -39,8 +39,8 @@ NORM_FIRST = {"marian": False, "pegasus": True, "fsmt": False, "m2m_100": True, 
 ACTIVATIONS = {"relu": Activation.relu, "gelu": Activation.gelu, "swish": Activation.swish, "silu": Activation.swish}
 
 
-def tensors_of(weights: TransformerWeights) -> dict[str, Array]:
-    """Return the tensors of a Marian or Pegasus model. Its scores are scaled by the size of a head."""
+def tensors_of(weights: TransformerWeights, kind: str) -> dict[str, Array]:
+    """Return the tensors of a type of model. Its scores are scaled by the size of a head."""
     factor = weights.source.layers[0].attention.scale * math.sqrt(weights.head_size)
     if not math.isclose(factor, 1.0):  # queries absorb another scale
         weights = map_named_arrays(lambda name, array: array * factor if ".query." in name else array, weights)
@@ -49,8 +49,14 @@ def tensors_of(weights: TransformerWeights) -> dict[str, Array]:
     tensors |= {_SHARED: embeddings[0]} if embeddings[0] is embeddings[1] else dict(zip(LAYOUT.embeddings, embeddings))
     if weights.output.weight is not weights.target.embedding:
         tensors[_OUTPUTS[0]] = weights.output.weight
+    if kind in _LEARNED:
+        for side, stack in zip(LAYOUT.sides, (weights.source, weights.target)):
+            assert isinstance(stack.positions, np.ndarray)
+            rows = np.zeros((_FIRST_POSITION, weights.width), dtype=np.float32), stack.positions
+            tensors[LAYOUT.positions.format(side=side)] = np.concatenate(rows)
     bias = weights.output.bias
-    tensors[_OUTPUT_BIAS] = (np.zeros(len(weights.output.weight)) if bias is None else bias).reshape(1, -1)
+    if kind != "m2m_100":
+        tensors[_OUTPUT_BIAS] = (np.zeros(len(weights.output.weight)) if bias is None else bias).reshape(1, -1)
     return {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in tensors.items()}
 
 

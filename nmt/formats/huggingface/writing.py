@@ -1,114 +1,162 @@
-"""Writes Marian and Pegasus folders, and reads them back with Hugging Face's transformers."""
+"""Writes folders of Marian, Pegasus, M2M100 and mBART-50, and reads them back with Hugging Face's transformers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from nmt.config.exchange import ExportConfig
+from nmt.data.imported.vocabularies import FAIRSEQ_SPECIALS
 from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
-from nmt.data.vocabulary import BOS, EOS, PAD
+from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 from nmt.errors import UsageError
 from nmt.formats import ComparedModel, PortableModel
 from nmt.formats.fairseq import EPSILON
+from nmt.formats.huggingface.multilingual import MULTILINGUAL
+from nmt.formats.huggingface.multilingual_writing import is_multilingual, write_multilingual_tokenizer
 from nmt.formats.huggingface.weights import tensors_of
 from nmt.formats.layout import unusual_head_size
 from nmt.formats.residual_stream import ORIGINAL_LAYOUT, in_halves
+from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.transformer.weights import Activation, TransformerWeights
-from nmt.search.config import BeamConfig, LengthPenalty
+from nmt.search.config import BeamConfig, LengthPenalty, StopRule
 from nmt.storage.files import write_json
+from nmt.storage.tensor_file import write_numbers
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _MOST_PIECES = 512  # tokens of a sentence, the limit stored in the folder
+_FAMILIES = {"m2m_100": "M2M100 and NLLB", "mbart": "mBART-50"}
+_FAMILIES |= dict.fromkeys(("marian", "pegasus"), "Marian and Pegasus")
+_ARCHITECTURES = {
+    "marian": "MarianMTModel",
+    "pegasus": "PegasusForConditionalGeneration",
+    "m2m_100": "M2M100ForConditionalGeneration",
+    "mbart": "MBartForConditionalGeneration",
+}
+_SINUSOIDS = {"m2m_100": (Wavelengths.tensor2tensor, 2, "tensor2tensor's sinusoids from position 2 on")}
 _ACTIVATIONS = (Activation.relu, Activation.gelu, Activation.swish)  # our names are theirs
 
 
 def write_folder(model: PortableModel, folder: Path, options: ExportConfig) -> None:
-    from safetensors.numpy import save
-
-    _require(model.weights)
-    weights, config = model.weights, _configuration(model, options.longest)
-    assert isinstance(weights.source.positions, Sinusoids)
-    if weights.source.positions.interleaved:
+    kind = _kind(model)
+    if broken := next(
+        filter(None, (says if holds else None for holds, says in _complaints(model.weights, kind))), None
+    ):
+        raise UsageError(f"Hugging Face's {_FAMILIES[kind]} {broken}")
+    weights, symbols = _in_their_order(model) if kind in MULTILINGUAL else (model.weights, ())
+    config = _configuration(replace(model, weights=weights), kind, options.longest)
+    positions = weights.source.positions
+    if isinstance(positions, Sinusoids) and positions.interleaved:
         weights = in_halves(weights)
         config[ORIGINAL_LAYOUT] = SinusoidLayout.interleaved.value
+    longest = min(_MOST_PIECES, config["max_position_embeddings"])
     write_json(folder / "config.json", config)
-    write_json(folder / "generation_config.json", _generation(config, BeamConfig(**model.search)))
-    (folder / "model.safetensors").write_bytes(save(tensors_of(weights), metadata={"format": "pt"}))
-    _write_tokenizer(model, folder, min(_MOST_PIECES, options.longest))
+    write_json(folder / "generation_config.json", _generation(config, model, longest))
+    write_numbers(folder / "model.safetensors", tensors_of(weights, kind), {"format": "pt"})
+    if kind in MULTILINGUAL:
+        write_multilingual_tokenizer(model, folder, symbols, longest)
+    else:
+        _write_tokenizer(model, folder, min(_MOST_PIECES, options.longest))
 
 
-def _require(weights: TransformerWeights) -> None:
-    """Refuse properties that Marian and Pegasus lack."""
-    family, first, positions = "Hugging Face's Marian and Pegasus", weights.source.layers[0], weights.source.positions
-    complaints = [
-        (
-            weights.is_recurrent,
-            f"{family} have self-attention in the decoder, but the model has SSRUs; export it to safetensors",
-        ),
-        (
+def _kind(model: PortableModel) -> str:
+    """Return the type of model that may hold this one."""
+    weights = model.weights
+    if is_multilingual(model):
+        return "m2m_100" if isinstance(weights.source.positions, Sinusoids) else "mbart"
+    return "pegasus" if weights.source.norm_first else "marian"
+
+
+def _complaints(weights: TransformerWeights, kind: str) -> Iterator[tuple[bool, str]]:
+    """Yield the properties that a type of model lacks, and whether the model has them."""
+    source, first, positions = weights.source, weights.source.layers[0], weights.source.positions
+    orders = {stack.norm_first for stack in (source, weights.target)}
+    shared = source.embedding is weights.target.embedding is weights.output.weight
+    yield weights.is_recurrent, "have self-attention in the decoder, but the model has SSRUs; export it to safetensors"
+    if kind == "mbart":
+        yield (
+            not isinstance(positions, np.ndarray),
+            "have learned positions, but the model has others; export it to ctranslate2",
+        )
+    else:
+        yield (
             not isinstance(positions, Sinusoids),
-            f"{family} have sinusoidal positions, but the model has others; export it to ctranslate2",
-        ),
-        (
+            "have sinusoidal positions, but the model has others; export it to ctranslate2",
+        )
+        wavelengths, offset, known = _SINUSOIDS.get(
+            kind, (Wavelengths.paper, 0, "the paper's sinusoids from position 0 on")
+        )
+        yield (
             isinstance(positions, Sinusoids)
-            and (positions.wavelengths is not Wavelengths.paper or positions.offset != 0 or positions.base != 10000.0),
-            f"{family} have the paper's sinusoids from position 0 on, but the model has others; export it to "
-            "ctranslate2",
-        ),
-        (
-            weights.source.embedding_norm is not None,
-            f"{family} have no norm of the embeddings, but the model has one (model.embedding_norm); export it to "
-            "ctranslate2",
-        ),
-        (
-            weights.source.norm_first is not weights.target.norm_first,
-            f"{family} have one order of norms for encoder and decoder, but the model has two",
-        ),
-        (
-            first.self_norm.bias is None or first.self_norm.epsilon != EPSILON,
-            f"{family} have layer normalization with an epsilon of {EPSILON:g}, but the model has another norm",
-        ),
-        (
-            first.feed_forward.gate is not None or first.feed_forward.activation not in _ACTIVATIONS,
-            f"{family} have feed-forward networks with relu, gelu or swish and without gates, but the model has others",
-        ),
-        (
-            unusual_head_size(weights) is not None,
-            f"{family} have heads of size d_model / num_heads, but the model's have size {unusual_head_size(weights)}",
-        ),
-    ]
-    for broken, complaint in complaints:
-        if broken:
-            raise UsageError(complaint)
-
-
-def _configuration(model: PortableModel, longest: int) -> dict[str, Any]:
-    weights, pair = model.weights, model.pair
-    first, heads = weights.source.layers[0], weights.num_heads
-    kind, name = (
-        ("pegasus", "PegasusForConditionalGeneration") if weights.source.norm_first else ("marian", "MarianMTModel")
+            and (positions.wavelengths, positions.offset, positions.base) != (wavelengths, offset, 10000.0),
+            f"have {known}, but the model has others; export it to ctranslate2",
+        )
+    yield (
+        (source.embedding_norm is not None) is not (kind == "mbart"),
+        "have a norm of the embeddings, but the model has none; export it to ctranslate2"
+        if kind == "mbart"
+        else "have no norm of the embeddings, but the model has one (model.embedding_norm); export it to ctranslate2",
     )
-    shared = weights.source.embedding is weights.target.embedding
+    yield len(orders) > 1, "have one order of norms for encoder and decoder, but the model has two"
+    yield kind in MULTILINGUAL and orders == {False}, "have norms before each sublayer, but the model has them after it"
+    yield (
+        first.self_norm.bias is None or first.self_norm.epsilon != EPSILON,
+        f"have layer normalization with an epsilon of {EPSILON:g}, but the model has another norm",
+    )
+    yield (
+        first.feed_forward.gate is not None or first.feed_forward.activation not in _ACTIVATIONS,
+        "have feed-forward networks with relu, gelu or swish and without gates, but the model has others",
+    )
+    yield (
+        unusual_head_size(weights) is not None,
+        f"have heads of size d_model / num_heads, but the model's have size {unusual_head_size(weights)}",
+    )
+    yield (
+        kind != "marian" and not shared,
+        "share all embeddings if norms precede each sublayer, but the model has several; export it to ctranslate2",
+    )
+    yield (
+        kind == "m2m_100" and weights.output.bias is not None,
+        "have no output bias, but the model has one (model.output_bias); export it to ctranslate2",
+    )
+
+
+def _in_their_order(model: PortableModel) -> tuple[TransformerWeights, list[str]]:
+    """Return the model with the special tokens in fairseq's order, and all tokens by id."""
+    pieces = model.pair.source.vocabulary.pieces
+    order = VocabularyOrder(pieces[len(SPECIALS) :], (BOS, PAD, EOS, UNK, *range(len(SPECIALS), len(pieces))))
+    return in_our_order(model.weights, order, order), [*FAIRSEQ_SPECIALS, *pieces[len(SPECIALS) :]]
+
+
+def _configuration(model: PortableModel, kind: str, longest: int) -> dict[str, Any]:
+    weights, pair = model.weights, model.pair
+    first, heads, positions = weights.source.layers[0], weights.num_heads, weights.source.positions
+    ids = {PAD: 1, BOS: 0, EOS: 2} if kind in MULTILINGUAL else {PAD: PAD, BOS: BOS, EOS: EOS}
     config: dict[str, Any] = {
         "model_type": kind,
-        "architectures": [name],
+        "architectures": [_ARCHITECTURES[kind]],
         "d_model": weights.width,
         "vocab_size": len(pair.source.vocabulary),
         "activation_function": first.feed_forward.activation.value,
         "scale_embedding": weights.source.scale != 1.0,
         "static_position_embeddings": True,
-        "max_position_embeddings": longest,
+        "max_position_embeddings": len(positions) if isinstance(positions, np.ndarray) else longest,
         "tie_word_embeddings": weights.target.embedding is weights.output.weight,
         "is_encoder_decoder": True,
         "langs": [pair.source_lang, pair.target_lang],  # as in FSMT; transformers ignores it
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "forced_eos_token_id": EOS,
-        "decoder_start_token_id": weights.start,
+        "pad_token_id": ids[PAD],
+        "bos_token_id": ids[BOS],
+        "eos_token_id": ids[EOS],
+        "forced_eos_token_id": ids[EOS],
+        "decoder_start_token_id": ids[weights.start],
         "dropout": 0.0,
         "attention_dropout": 0.0,
         "activation_dropout": 0.0,
@@ -117,24 +165,29 @@ def _configuration(model: PortableModel, longest: int) -> dict[str, Any]:
         config |= {f"{side}_layers": len(stack.layers), f"{side}_attention_heads": heads}
         config |= {f"{side}_ffn_dim": len(first.feed_forward.inner.weight)}
     if kind == "marian":
+        shared = weights.source.embedding is weights.target.embedding
         config |= {"decoder_vocab_size": len(pair.target.vocabulary), "share_encoder_decoder_embeddings": shared}
-    elif not shared or not config["tie_word_embeddings"]:
-        raise UsageError(
-            "Hugging Face's Pegasus shares all embeddings, but the model has several; export it to ctranslate2"
-        )
     return config
 
 
-def _generation(config: dict[str, Any], search: BeamConfig) -> dict[str, Any]:
+def _generation(config: Mapping[str, Any], model: PortableModel, longest: int) -> dict[str, Any]:
     """Return the search options that both toolkits have; transformers lacks GNMT's length penalty."""
     ids = ("pad_token_id", "bos_token_id", "eos_token_id", "forced_eos_token_id", "decoder_start_token_id")
-    never = [[PAD], [BOS]]
-    return {name: config[name] for name in ids} | {
-        "bad_words_ids": never,
+    search, pair = BeamConfig(**model.search), model.pair
+    options = {name: config[name] for name in ids} | {
+        "bad_words_ids": [[config["pad_token_id"]], [config["bos_token_id"]]],
         "num_beams": search.beam_size,
         "length_penalty": search.lenpen if search.length_penalty is LengthPenalty.power else 1.0,
-        "max_length": min(_MOST_PIECES, config["max_position_embeddings"]),
+        "max_length": longest,
     }
+    if config["model_type"] not in MULTILINGUAL:
+        return options
+    if pair.languages is not None and pair.target_lang:
+        token = pair.target.vocabulary.id(pair.languages.tokens[pair.target_lang])
+        options["forced_bos_token_id"] = token  # ids after the special tokens are the same
+    if model.search and not search.max_len_a:
+        options["max_length"] = min(longest, round(search.max_len_b) + 3)  # eos and the two tokens before the text
+    return options | ({"early_stopping": "never"} if search.stop is StopRule.bound else {})
 
 
 def _write_tokenizer(model: PortableModel, folder: Path, longest: int) -> None:
@@ -167,6 +220,18 @@ def _write_tokenizer(model: PortableModel, folder: Path, longest: int) -> None:
     write_json(folder / "tokenizer_config.json", options)
 
 
+def _ids_in(folder: Path) -> list[dict[str, int]]:
+    """Return the ids of the tokens of both sides, or of both together, as transformers reads them."""
+    if (folder / "tokenizer_config.json").is_file() and not (folder / "source.spm").is_file():
+        import transformers
+
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        languages = getattr(tokenizer, "lang_token_to_id", {})  # of M2M100
+        return [{**getattr(tokenizer, "encoder", tokenizer.get_vocab()), **languages}]
+    paths = [folder / name for name in ("vocab.json", "target_vocab.json") if (folder / name).is_file()]
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+
+
 class TransformersExport(ComparedModel):
     """A folder read by transformers."""
 
@@ -175,9 +240,9 @@ class TransformersExport(ComparedModel):
 
         transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         self._model = transformers.AutoModelForSeq2SeqLM.from_pretrained(str(folder), local_files_only=True).eval()
-        vocabularies = [folder / name for name in ("vocab.json", "target_vocab.json") if (folder / name).is_file()]
-        self._ids = [json.loads(path.read_text(encoding="utf-8")) for path in vocabularies]
+        self._ids = _ids_in(folder)
         self._pieces = {number: piece for piece, number in self._ids[-1].items()}
+        self._pad, self._eos = (getattr(self._model.config, f"{name}_token_id") for name in ("pad", "eos"))
 
     def log_probabilities(self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> list[float]:
         import torch
@@ -186,21 +251,28 @@ class TransformersExport(ComparedModel):
         start = self._model.config.decoder_start_token_id
         with torch.inference_mode():
             for source, target in zip(sources, targets):
-                ids = torch.tensor([[*(self._ids[0][piece] for piece in source), EOS]])
-                target_ids = torch.tensor([*(self._ids[-1][piece] for piece in target), EOS])
+                target_ids = self._of(target, -1)[0]
                 read = torch.cat([torch.tensor([start]), target_ids[:-1]])[None]
-                scores = self._model(input_ids=ids, decoder_input_ids=read).logits[0].log_softmax(-1)
+                scores = self._model(input_ids=self._of(source, 0), decoder_input_ids=read).logits[0].log_softmax(-1)
                 sums.append(float(scores.gather(1, target_ids[:, None]).sum()))
         return sums
 
-    def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
+    def translate(self, sources: Sequence[Sequence[str]], longest: int, first: Sequence[str]) -> list[list[str]]:
         import torch
 
-        translations = []
+        translations, before = [], 1 + len(first)
+        options = {"min_new_tokens": before, "max_new_tokens": longest + len(first)}
+        if first:
+            options["forced_bos_token_id"] = self._ids[-1][first[0]]
         with torch.inference_mode():
             for source in sources:
-                ids = torch.tensor([[*(self._ids[0][piece] for piece in source), EOS]])
-                out = self._model.generate(input_ids=ids, num_beams=1, min_new_tokens=1, max_new_tokens=longest)
-                textual = [int(number) for number in out[0, 1:] if number not in (PAD, EOS)]
+                out = self._model.generate(input_ids=self._of(source, 0), num_beams=1, **options)
+                textual = [int(number) for number in out[0, before:] if number not in (self._pad, self._eos)]
                 translations.append([self._pieces[number] for number in textual])
         return translations
+
+    def _of(self, pieces: Sequence[str], side: int) -> Tensor:
+        """Return ids with the end of the sentence. [1, length]"""
+        import torch
+
+        return torch.tensor([[*(self._ids[side][piece] for piece in pieces), self._eos]])

@@ -244,8 +244,8 @@ class TransformerConfig:
         )
         yield (
             buckets and not 4 <= self.position_buckets < 2 * self.bucket_distance,
-            f"{positions}, position_buckets={self.position_buckets} and bucket_distance={self.bucket_distance}: the number of "
-            f"buckets must be at least 4 and less than twice the distance; set model.position_buckets",
+            f"{positions}, position_buckets={self.position_buckets} and bucket_distance={self.bucket_distance}: the number "
+            f"of buckets must be at least 4 and less than twice the distance; set model.position_buckets",
         )
         changed = next(other_than(_OF_SINUSOIDS, self), None)
         yield (

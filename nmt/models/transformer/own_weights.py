@@ -107,6 +107,12 @@ def describe(
     return map_arrays(lambda rows: rows.of(stored[rows.name]), layout, ParameterRows)
 
 
+def outline(config: TransformerConfig, sizes: VocabularySizes) -> TransformerWeights:
+    """Return the description of a model whose arrays have the right shapes, but no numbers."""
+    nothing = np.zeros((), dtype=np.float32)
+    return map_arrays(lambda rows: np.broadcast_to(nothing, rows.own_shape), _layout(config, sizes), ParameterRows)
+
+
 class Parameters(Mapping[str, Array]):
     """The parameters of a described model. Each is made when it is read, so that a large model needs little memory."""
 
@@ -115,9 +121,12 @@ class Parameters(Mapping[str, Array]):
         self.sources = dict[str, list[tuple[str, ParameterRows, Array]]]()  # path in the description, rows, original
 
     def __getitem__(self, name: str) -> Array:
-        """Return a new array in float32. Rows without an original are zero."""
+        """Return an array in float32: the original, if there is only one. Rows without an original are zero."""
+        parts = [*{(rows, id(array)): (rows, array) for _, rows, array in self.sources[name]}.values()]
+        if len(parts) == 1 and parts[0][0].end is None:
+            return np.ascontiguousarray(parts[0][1], dtype=np.float32)
         whole = np.zeros(self.shapes[name], dtype=np.float32)
-        for rows, original in {(rows, id(array)): (rows, array) for _, rows, array in self.sources[name]}.values():
+        for rows, original in parts:
             rows.of(whole)[...] = original
             release(original)
         return whole

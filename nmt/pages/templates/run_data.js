@@ -49,11 +49,12 @@ function names(run, kind) {
   return [...new Set(found)].filter((name) => !NO_CURVES.includes(name));
 }
 
-const scores = (run) => names(run, "valid").filter((name) => !LOSSES.includes(name));
+const metricOf = (name) => name.split(".").pop();  // of a figure of one direction, such as en-de.bleu
+const scores = (run) => names(run, "valid").filter((name) => !LOSSES.includes(metricOf(name)));
 
 function best(run, name, lower) {
   const values = curve(run, "valid", name).map((point) => point[1]);
-  return values.length ? (lower.includes(name) ? Math.min : Math.max)(...values) : null;
+  return values.length ? (lower.includes(metricOf(name)) ? Math.min : Math.max)(...values) : null;
 }
 
 // Running means m_i = share m_(i-1) + (1 - share) x_i, divided by the sum of their weights (m_0 is 0).

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 
-from nmt.config.sections import LOSSES, CheckpointConfig, TrainConfig, ValidationConfig
+from nmt.config.sections import LOSSES, CheckpointConfig, TrainConfig, ValidationConfig, metric_of
 from nmt.errors import DataError, UsageError, quantity
 from nmt.optim import Horizon, Progress, schedulers
 from nmt.storage.checkpoints import StoredCheckpoint, TrainingState
@@ -154,7 +154,7 @@ def due_resets(options: CheckpointConfig, point: ResumePoint, other_scores: Mapp
 
 def other_scores(point: ResumePoint, validated_as: Fingerprint, options: ValidationConfig) -> Mapping[str, str]:
     """Return the changes that make the scores so far incomparable with those of now."""
-    of_translations = ("search.", "validation.") if options.best_metric in LOSSES else ()
+    of_translations = ("search.", "validation.") if metric_of(options.best_metric) in LOSSES else ()
     changed = differences(point.settings.validated_as, validated_as)
     return {key: changed[key] for key in changed if key != "computed_on" and not key.startswith(of_translations)}
 

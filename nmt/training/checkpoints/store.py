@@ -17,7 +17,8 @@ import yaml
 from torch import Tensor
 
 from nmt.config.sections import CheckpointConfig
-from nmt.data.language_pair import LanguagePair
+from nmt.data.language_pair import PAIR_FILE, LanguagePair, described_with
+from nmt.data.languages import LanguageTokens
 from nmt.errors import DataError, NMTError, OutputError, StorageError
 from nmt.storage import run_folder
 from nmt.storage.checkpoints import (
@@ -60,6 +61,7 @@ class CheckpointStore:
     metric: str
     higher_is_better: bool
     fallback: CheckpointStore | None = None
+    languages: LanguageTokens | None = None  # of the run, which may have several corpora; None: those of ``tokenizer``
     _unreadable: set[str] = field(default_factory=set)  # pointers with a logged warning
     _lost_best: bool = False  # the best checkpoint could not be written, so the pointer names the next best
 
@@ -68,7 +70,10 @@ class CheckpointStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._require_own()
         own = self.folder / "tokenizer"
-        stale = _contents(own) != _contents(self.tokenizer)  # perhaps of a start that failed
+        expected = _contents(self.tokenizer)
+        if self.languages is not None:
+            expected[Path(PAIR_FILE)] = described_with(self.tokenizer, self.languages)
+        stale = _contents(own) != expected  # perhaps of a start that failed
         if stale:
             self._require_own_tokenizer()
         with atomic_write(self.folder / "config.yaml") as file:
@@ -76,6 +81,8 @@ class CheckpointStore:
         if stale:
             with new_folder(own, overwrite=True) as folder:
                 copy_folder(self.tokenizer, folder)
+                if self.languages is not None:
+                    (folder / PAIR_FILE).write_bytes(expected[Path(PAIR_FILE)])
 
     def _require_own(self) -> None:
         """Refuse a folder that holds files of another program under the names of a run folder."""

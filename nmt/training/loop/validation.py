@@ -16,9 +16,10 @@ from nmt.data.corpus.folder import Split
 from nmt.data.corpus.lengths import Lengths, longest
 from nmt.data.corpus.rows import Rows
 from nmt.data.language_pair import LanguagePair
+from nmt.data.languages import Direction
 from nmt.data.text.piece_marks import joined_lines
 from nmt.data.tokenizers import Tokenizer
-from nmt.data.vocabulary import Ints
+from nmt.data.vocabulary import Ids, Ints
 from nmt.devices.kinds import device_of
 from nmt.distributed.world import World
 from nmt.engines.model_engine import ModelEngine
@@ -30,7 +31,7 @@ from nmt.reporting.figures import perplexity
 from nmt.reporting.reporter import Sample, log_samples
 from nmt.scoring import Scorer
 from nmt.search import Search, searches
-from nmt.search.requests import Sentences
+from nmt.search.requests import Request, Sentences
 from nmt.training.loop.batches import read_batch
 from nmt.training.loop.learner import Arithmetic, Learner, Step, described, explained_shortage, seed_torch
 
@@ -95,9 +96,23 @@ class Validation:
     @property
     def failures(self) -> Mapping[str, str]:
         """Metrics that could not be computed, with the error."""
-        return next(
-            (validator.failures for validator in self.validators if isinstance(validator, TranslationValidator)), {}
-        )
+        kinds = TranslationValidator, DirectionsValidator
+        return next((validator.failures for validator in self.validators if isinstance(validator, kinds)), {})
+
+
+@dataclass(frozen=True)
+class ValidatedDirection:
+    """The validation text of one direction."""
+
+    name: str
+    split: Split
+    tokens: Direction
+    is_zero_shot: bool
+
+    @property
+    def figure(self) -> str:
+        """The beginning of the names of its figures."""
+        return f"zero-shot.{self.name}" if self.is_zero_shot else self.name
 
 
 class ValidationStopped(Exception):
@@ -159,6 +174,7 @@ class TranslationValidator:
     world: World
     sentences: int
     samples: int
+    start: tuple[int, ...] = ()  # the tokens that each translation starts after
     show: Callable[[Sequence[Sample]], None] = log_samples
     watch: Watch = in_lines
     failures: dict[str, str] = field(default_factory=dict)
@@ -179,8 +195,8 @@ class TranslationValidator:
         lines = {index: line for part in parts if isinstance(part, dict) for index, line in part.items()}
         hypotheses = [lines.get(index, "") for index in range(self._count)]
         assert self.split.targets is not None, "its loss was computed first"
-        references = self._lines(self.split.targets, self.pair.target)
-        sources = self._lines(self.split.sources, self.pair.source)
+        references = self._lines(self.split.targets, self.split.target, self.pair.target)
+        sources = self._lines(self.split.sources, self.split.source, self.pair.source)
         shown = zip(range(self.samples), sources, references, hypotheses)
         self.show([Sample(*texts) for _, *texts in shown])
         scores, failures = self.world.on_main(lambda: self._scored(hypotheses, references))
@@ -214,7 +230,8 @@ class TranslationValidator:
         return lines
 
     def _translate(self, indices: Ints) -> list[str]:
-        batch = Sentences([self.split.source(i) for i in indices.tolist()])
+        requests = [Request(start=self.start)] * len(indices) if self.start else None
+        batch = Sentences([self.split.source(i) for i in indices.tolist()], requests=requests)
         engine = ModelEngine(self.model, self.arithmetic.device)
         where = f"in a batch of {quantity(len(batch.sources), 'sentence')} of up to {batch.lengths.max()} tokens"
         explained = explained_shortage(where, FEWER_HYPOTHESES)
@@ -222,15 +239,51 @@ class TranslationValidator:
             results = self.search.find(engine, batch)
         return [self.pair.target.decode(hypotheses[0].tokens.tolist()) for hypotheses in results]
 
-    def _lines(self, rows: Rows, tokenizer: Tokenizer) -> list[str]:
+    def _lines(self, rows: Rows, ids: Callable[[int], Ids], tokenizer: Tokenizer) -> list[str]:
         """Return the original text, joined if it was cut; if the split does not store it, decode the ids."""
         if (text := rows.text()) is not None:
             return joined_lines(text[: self._count], tokenizer.marks)
-        return [tokenizer.decode(rows[index].tolist()) for index in range(self._count)]
+        return [tokenizer.decode(ids(index).tolist()) for index in range(self._count)]
 
     def _failed(self, what: str, error: str) -> None:
         self.failures[what] = error
         logger.error("validation: %s failed, training continues (%s)", what, error)
+
+
+@dataclass(frozen=True)
+class DirectionsValidator:
+    """Validate several directions. Figures of a direction are named ``en-de.bleu``, those of a zero-shot one
+    ``zero-shot.de-fr.bleu``; figures without a direction are means over the trained ones."""
+
+    directions: Sequence[ValidatedDirection]
+    validators: Sequence[Sequence[Validator]]  # of each direction
+
+    def __call__(self, stop: Stop) -> dict[str, float]:
+        drawn = int(torch.randint(2**62, ()))  # equal on all ranks, whose generators differ after a direction
+        figures: list[dict[str, float]] = []
+        for number, validators in enumerate(self.validators):
+            seed_torch(drawn, number)
+            figures.append(dict(each for validator in validators for each in validator(stop).items()))
+        trained = [own for direction, own in zip(self.directions, figures) if not direction.is_zero_shot] or figures
+        common = [name for name in trained[0] if all(name in own for own in trained)]
+        means = {name: sum(own[name] for own in trained) / len(trained) for name in common}
+        means["ppl"] = perplexity(means["nll"])
+        named = {
+            f"{direction.figure}.{name}": value
+            for direction, own in zip(self.directions, figures)
+            for name, value in own.items()
+        }
+        return means | named
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        return {
+            f"{direction.figure}.{name}": error
+            for direction, validators in zip(self.directions, self.validators)
+            for validator in validators
+            if isinstance(validator, TranslationValidator)
+            for name, error in validator.failures.items()
+        }
 
 
 def build_validators(
@@ -239,15 +292,33 @@ def build_validators(
     arithmetic: Arithmetic,
     world: World,
     pair: LanguagePair,
-    split: Split | None,
+    directions: Sequence[ValidatedDirection],
     scorers: Mapping[str, Scorer],
     show: Callable[[Sequence[Sample]], None] | None = None,
     watch: Watch = in_lines,
 ) -> list[Validator]:
-    """Return the validators of a run: of the loss, and of translations if any are scored or shown; none without a split."""
-    if split is None:
-        return []
-    options, batching = config.validation, config.batching
+    """Return the validators of a run; none without directions. With several, only the first one shows translations."""
+    parts = config, step, arithmetic, world, pair
+    each = [
+        _validators_of(*parts, direction, scorers, None if number else show, watch)
+        for number, direction in enumerate(directions)
+    ]
+    return each[0] if len(each) == 1 else [DirectionsValidator(directions, each)] if each else []
+
+
+def _validators_of(
+    config: TrainConfig,
+    step: Step,
+    arithmetic: Arithmetic,
+    world: World,
+    pair: LanguagePair,
+    direction: ValidatedDirection,
+    scorers: Mapping[str, Scorer],
+    show: Callable[[Sequence[Sample]], None] | None,
+    watch: Watch,
+) -> list[Validator]:
+    """Return the validators of the loss, and of translations if any are scored or shown."""
+    options, batching, split = config.validation, config.batching, direction.split
     samples = 0 if show is None else options.samples
     validators: list[Validator] = [LossValidator(step, split, batching, arithmetic, world, watch)]
     sentences = options.max_sentences if options.max_sentences is not None else len(split)
@@ -257,7 +328,8 @@ def build_validators(
         translation = config.translation
         search = searches.build(translation.search, translation.candidates())
         parts = (step.model, search, pair, split, scorers, batching, arithmetic, world)
-        validators.append(TranslationValidator(*parts, sentences, samples, show or log_samples, watch))
+        start = direction.tokens.target
+        validators.append(TranslationValidator(*parts, sentences, samples, start, show or log_samples, watch))
     return validators
 
 

@@ -32,20 +32,26 @@ TOO_LARGE = f"the largest micro-batches will not fit; {SMALLER_BATCHES}"
 def tell_sizes(config: TrainConfig, datasets: Datasets, batches: TrainingBatches, model: nn.Module) -> None:
     """Log the sizes of the model and of the data."""
     name, size = models.name_of(type(config.model)), sum(parameter.numel() for parameter in model.parameters())
-    pair, pairs, updates = datasets.pair, len(datasets.train), batches.updates_in_epoch(1)
+    pair, updates = datasets.pair, batches.updates_in_epoch(1)
     source, target = len(pair.source.vocabulary), len(pair.target.vocabulary)
     logger.info(f"{name} with {size:,} parameters, vocabularies of {source:,} and {target:,} tokens")
-    logger.info(
-        f"{quantity(pairs, 'training pair')} from {pair.source_lang} to {pair.target_lang}, "
-        f"{quantity(updates, 'update')} an epoch"
-    )
+    logger.info(f"{pairs_in_words(datasets, 'training pair')}, {quantity(updates, 'update')} an epoch")
     if config.sampling.is_on:
-        for number, facts in enumerate(describe_stages(config, batches.stages), start=1):
+        for number, facts in enumerate(describe_stages(datasets.folders, batches.stages), start=1):
             logger.info("stage %d of training, from %s on: %s", number, facts["from"], _mixed(facts))
     if datasets.variation is not None:
         count = batches.readers.count
         who = quantity(count, "reader") if count else "the training process"
         logger.info(f"{who} {'vary' if count > 1 else 'varies'} the training text in each epoch")
+
+
+def pairs_in_words(datasets: Datasets, unit: str) -> str:
+    """Return the number of training pairs and their direction, or the numbers of all directions."""
+    pairs = quantity(len(datasets.train), unit)
+    if len(datasets.directions) < 2:
+        return f"{pairs} from {datasets.pair.source_lang} to {datasets.pair.target_lang}"
+    listed = ", ".join(f"{name} {count:,}" for name, count in datasets.directions.items())
+    return f"{pairs} in {len(datasets.directions)} directions ({listed})"
 
 
 def update_in_words(batching: BatchingConfig, processes: int) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 
 from nmt.config.batching import BatchingConfig
 from nmt.config.sampling import Mix
-from nmt.config.sections import TrainConfig
+from nmt.config.sections import TrainConfig, metric_of
 from nmt.data.batching.mixing import Mixture, Stage
 from nmt.data.batching.variation import CorpusTag, Variation, refuse_cut_text
 from nmt.data.corpus.folder import Corpus, Split, chain, open_corpora
@@ -22,6 +24,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import Flags, Ints
 from nmt.errors import DataError, UsageError, quantity
 from nmt.interface import EncoderDecoder
+from nmt.training.loop.validation import ValidatedDirection
 
 
 @dataclass(frozen=True)
@@ -31,21 +34,27 @@ class Datasets:
     pair: LanguagePair
     tokenizer: Path  # the folder that holds the pair
     train: Split
-    valid: Split | None  # None: validation is switched off
+    valid: Split | None  # of all directions; None: validation is switched off
     longest: tuple[int, int]  # tokens of the longest source and of the longest target of training
     identities: list[str]  # of the training data, by corpus
     reports: list[dict[str, Any]] = field(default_factory=list)  # of preprocessing, by corpus
     valid_identities: list[str] = field(default_factory=list)  # of the validation data, by corpus that has some
     sizes: tuple[int, ...] = ()  # training pairs, by corpus
+    folders: tuple[str, ...] = ()  # of the training data, by corpus
+    directions: Mapping[str, int] = field(default_factory=dict)  # training pairs, by direction
+    validated: tuple[ValidatedDirection, ...] = ()
     variation: Variation | None = None  # of the training pairs; None: they are the same in each epoch
 
 
 def open_datasets(config: TrainConfig) -> Datasets:
-    corpora = open_corpora(config.data, config.verify)
+    opened = open_corpora(config.data, config.verify)
+    corpora = [corpus for corpus in opened if not corpus.is_zero_shot]
+    if not corpora:
+        raise DataError(f"{', '.join(config.data)} has only zero-shot directions, so there is nothing to train on")
     parts = [corpus.split(config.train_subset) for corpus in corpora]
     train = chain(parts)
     if config.criterion.needs_alignments and train.alignments is None:
-        without = [corpus for corpus in corpora if corpus.split(config.train_subset).alignments is None]
+        without = [corpus for corpus, part in zip(corpora, parts) if part.alignments is None]
         raise DataError(
             f"the criterion needs word alignments, but split '{train.name}' of "
             f"{', '.join(str(corpus.folder) for corpus in without)} has none; make the corpus with nmt-preprocess "
@@ -53,16 +62,54 @@ def open_datasets(config: TrainConfig) -> Datasets:
         )
     validates = config.validation.is_on
     return Datasets(
-        pair=corpora[0].pair,
+        pair=_pair_of_run(corpora, opened),
         tokenizer=corpora[0].tokenizer,
         train=train,
-        valid=_validation_split(config.valid_subset, corpora) if validates else None,
+        valid=_validation_split(config.valid_subset, opened) if validates else None,
         longest=_longest(train),
         variation=_variation(config, corpora, parts) if config.variation.is_on else None,
         identities=[_identity(config, corpus) for corpus in corpora],
         reports=[{**corpus.report, "folder": str(corpus.folder)} for corpus in corpora],
-        valid_identities=_valid_identities(config.valid_subset, corpora) if validates else [],
+        valid_identities=_valid_identities(config.valid_subset, opened) if validates else [],
         sizes=tuple(map(len, parts)),
+        folders=tuple(str(corpus.folder) for corpus in corpora),
+        directions=_counts(corpora, parts),
+        validated=_validated(config.valid_subset, opened) if validates else (),
+    )
+
+
+def _pair_of_run(corpora: Sequence[Corpus], opened: Sequence[Corpus]) -> LanguagePair:
+    """Return the pair of the first corpus, with the languages and directions of all."""
+    first, known = corpora[0].pair, [corpus.pair.languages for corpus in opened if corpus.pair.languages is not None]
+    if not known:
+        return first
+    tokens = dict(itertools.chain.from_iterable(languages.tokens.items() for languages in known))
+    trained = tuple(dict.fromkeys(corpus.direction for corpus in corpora))
+    zero_shot = tuple(dict.fromkeys(corpus.direction for corpus in opened if corpus.direction not in trained))
+    return replace(first, languages=replace(known[0], tokens=tokens, trained=trained, zero_shot=zero_shot))
+
+
+def _counts(corpora: Sequence[Corpus], parts: Sequence[Split]) -> dict[str, int]:
+    counts = Counter[str]()
+    for corpus, part in zip(corpora, parts):
+        counts[corpus.direction] += len(part)
+    return dict(counts)
+
+
+def _validated(valid_subset: str, corpora: Sequence[Corpus]) -> tuple[ValidatedDirection, ...]:
+    """Return the directions that have validation text, each with the text of all its corpora."""
+    by_name: dict[str, list[Corpus]] = {}
+    for corpus in corpora:
+        if valid_subset in corpus.splits:
+            by_name.setdefault(corpus.direction, []).append(corpus)
+    return tuple(
+        ValidatedDirection(
+            name,
+            chain([corpus.split(valid_subset) for corpus in same]),
+            same[0].pair.direction(),
+            all(corpus.is_zero_shot for corpus in same),
+        )
+        for name, same in by_name.items()
     )
 
 
@@ -90,7 +137,11 @@ def open_validation(folders: Sequence[str], valid_subset: str) -> Datasets:
     if not identities:
         raise DataError(f"no corpus of {', '.join(folders)} has a split '{valid_subset}' to validate on")
     split, tokenizer = _validation_split(valid_subset, corpora), corpora[0].tokenizer
-    return Datasets(corpora[0].pair, tokenizer, split, split, _longest(split), [], valid_identities=identities)
+    validated = _validated(valid_subset, corpora)
+    most = _longest(split)
+    return Datasets(
+        corpora[0].pair, tokenizer, split, split, most, [], valid_identities=identities, validated=validated
+    )
 
 
 def stages_of(config: TrainConfig, datasets: Datasets) -> list[Stage]:
@@ -113,15 +164,23 @@ def _mixture(config: TrainConfig, datasets: Datasets, mix: Mix) -> Mixture | Non
     if len(weights) != len(sizes):
         listed = " ".join(f"{weight:g}" for weight in weights)
         raise UsageError(
-            f"{quantity(len(weights), 'weight')} ({listed}) for {len(sizes)} corpora ({', '.join(config.data)}); give one "
-            f"weight for each corpus, in their order (--sampling-weights, --sampling-stages)"
+            f"{quantity(len(weights), 'weight')} ({listed}) for {len(sizes)} corpora ({', '.join(datasets.folders)}); give "
+            f"one weight for each corpus, in their order (--sampling-weights, --sampling-stages)"
         )
-    for folder, size, weight in zip(config.data, sizes, weights):
+    for folder, size, weight in zip(datasets.folders, sizes, weights):
         if weight and not size:
             raise UsageError(
                 f"{folder} has no training pairs but weight {weight:g}; leave this corpus out, or set its weight to 0"
             )
     return Mixture.of_weights(sizes, weights)
+
+
+def check_best_metric(figure: str, datasets: Datasets) -> None:
+    """Refuse the metric of a direction that is not validated."""
+    name, names = figure.rpartition(".")[0], [direction.figure for direction in datasets.validated]
+    if name and datasets.validated and (name not in names or len(names) == 1):
+        listed = ", ".join(names) if len(names) > 1 else f"one direction, whose metric is {metric_of(figure)}"
+        raise UsageError(f"validation.best_metric={figure}: the run validates {listed} (--best-checkpoint-metric)")
 
 
 def sides(split: Split) -> tuple[Lengths, Lengths]:

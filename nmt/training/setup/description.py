@@ -62,14 +62,14 @@ def describe_model(model: nn.Module, name: str) -> dict[str, Any]:
     return {"name": name, "parameters": parts.total(), "parts": dict(parts)}
 
 
-def describe_stages(config: TrainConfig, stages: Sequence[Stage]) -> list[dict[str, Any]]:
+def describe_stages(folders: Sequence[str], stages: Sequence[Stage]) -> list[dict[str, Any]]:
     """Return, for each stage of training and each corpus, its pairs and the number of them in an epoch."""
     described = []
     for stage in stages:
         unit, number = ("epoch", stage.from_epoch) if stage.from_epoch else ("update", stage.from_update or 1)
         facts: dict[str, Any] = {"from": f"{unit} {number}", "mixture": stage.name, "corpora": []}
         if stage.mixture is not None:
-            for folder, size, count in zip(config.data, stage.mixture.sizes, stage.mixture.counts):
+            for folder, size, count in zip(folders, stage.mixture.sizes, stage.mixture.counts):
                 facts["corpora"].append({"folder": folder, "pairs": size, "in_epoch": count})
         described.append(facts)
     return described
@@ -84,10 +84,11 @@ def describe_data(config: TrainConfig, datasets: Datasets) -> dict[str, Any]:
     return {
         "source": pair.source_lang,
         "target": pair.target_lang,
+        **({"directions": dict(datasets.directions)} if len(datasets.directions) > 1 else {}),
         "vocabularies": [len(pair.source.vocabulary), len(pair.target.vocabulary)],
         "shared": pair.shared,
         "splits": {name: _describe_split(split) for name, split in used.items()},
-        "stages": describe_stages(config, stages_of(config, datasets)) if config.sampling.is_on else [],
+        "stages": describe_stages(datasets.folders, stages_of(config, datasets)) if config.sampling.is_on else [],
         "preprocessing": [
             {"folder": report["folder"], "splits": [s for s in report.get("splits", []) if s.get("split") in used]}
             for report in datasets.reports

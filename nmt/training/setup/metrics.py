@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nmt.config.sections import LOSSES, ValidationConfig
+from nmt.config.sections import LOSSES, ValidationConfig, metric_of
 from nmt.errors import UsageError, did_you_mean
 from nmt.scoring import Scorer, TextOptions, scorers
 from nmt.scoring.learned import Learned
@@ -23,6 +23,7 @@ def build_scorers(options: ValidationConfig) -> dict[str, Scorer]:
 
 def higher_is_better(metric: str, built: Mapping[str, Scorer] | None = None) -> bool:
     """Whether a higher value of a metric is better. ``built``: scorers by name; None: the metric is built here."""
+    metric = metric_of(metric)
     if metric in LOSSES:
         return False
     if built is None:
@@ -31,8 +32,8 @@ def higher_is_better(metric: str, built: Mapping[str, Scorer] | None = None) -> 
 
 
 def check_metric(metric: str, option: str) -> None:
-    known = (*LOSSES, *scorers.names())
-    if metric not in known:
+    known, name = (*LOSSES, *scorers.names()), metric_of(metric)
+    if name not in known:
         raise UsageError(
-            f"{option}={metric} is not a validation metric{did_you_mean(metric, known)}; there are: {', '.join(known)}"
+            f"{option}={metric} is not a validation metric{did_you_mean(name, known)}; there are: {', '.join(known)}"
         )

@@ -49,7 +49,7 @@ def written(checkpoint: Path, parameter: float = 0.0) -> Path:
 def checkpoint(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """What the run folder's best checkpoint is."""
     best = {"model": written(tmp_path_factory.mktemp("model") / "checkpoint-0001-00000001")}
-    monkeypatch.setattr(outputs, "resolve", best.__getitem__)
+    monkeypatch.setattr(outputs, "checkpoint_at", best.__getitem__)
     return best
 
 

@@ -85,7 +85,8 @@ def test_no_command_declares_an_option_that_others_share() -> None:
     shared = {field: mixin for mixin in mixed_in for field in vars(mixin).get("__annotations__", {})}
     del shared["workers"]  # those of nmt-preprocess encode text
     del shared["output"]  # others write a folder or a page
-    del shared["tag"]  # nmt-preprocess writes it into a corpus
+    for name in ("source_lang", "target_lang", "tag"):
+        del shared[name]  # nmt-preprocess and nmt-import store them
     redeclared = [
         (command.__name__, field)
         for command in FIRST
@@ -124,6 +125,6 @@ def test_every_command_obeys_the_rules_of_what_it_mixes_in(command: type, option
 
 def test_scoring_keeps_the_search_and_the_batches_and_nothing_else() -> None:
     options = GenerateConfig(rerank="x", nbest=2, max_tokens=7, buffer_size=3, replace_unk=True, choose_among=4)
-    scoring = options.scoring("<2de>")
-    expected = TranslationOptions(max_tokens=7, buffer_size=3, tag="<2de>", score_reference=True)
+    scoring = options.scoring()
+    expected = TranslationOptions(max_tokens=7, buffer_size=3, score_reference=True)
     assert {**vars(scoring), "long_lines": expected.long_lines} == vars(expected)

@@ -16,7 +16,7 @@ from nmt.data.batching.variation import PlannedBatch, Variation
 from nmt.data.corpus.folder import open_corpora
 from nmt.data.corpus.stored_text import StoredPairs
 from nmt.data.language_pair import PAIR_FILE, LanguagePair
-from nmt.data.languages import is_tag, split_tag, tagged, tags_of
+from nmt.data.languages import LanguageTokens, is_tag, split_tag, tagged, tags_of
 from nmt.data.tokenizers.piece_lists import WordsConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig, SentencePieceConfig, UnigramConfig
 from nmt.data.vocabulary import EOS, Vocabulary
@@ -33,19 +33,16 @@ def text(tmp_path: Path) -> Text:
 
 def test_a_tag_is_found_in_whichever_shape_the_vocabulary_has_it() -> None:
     vocabulary = Vocabulary(["de", "<2de>", ">>fra<<", "__zh__", "la"])
-    assert [tag_id(vocabulary, tag) for tag in ("de", "fra", "zh", ">>fra<<", "<2de>")] == [5, 6, 7, 6, 5]
-    assert tags_of(vocabulary) == ["de", "fra", "zh"]
+    assert tags_of(vocabulary) == {"de": "<2de>", "fra": ">>fra<<", "zh": "__zh__"}
+    assert tags_of(Vocabulary(["__de__", "<2de>"])) == {"de": "<2de>"}
     assert [piece for piece in vocabulary.pieces if is_tag(piece)] == ["<2de>", ">>fra<<", "__zh__"]
-    for word in ("la", "en"):  # a word is no tag
-        with pytest.raises(UsageError, match=f"no token for the tag '{word}'; there are: de, fra, zh"):
-            tag_id(vocabulary, word)
-    with pytest.raises(UsageError, match="it has no tags"):
-        tag_id(Vocabulary(["a"]), "de")
+    tokens = LanguageTokens(tags_of(vocabulary))
+    assert [tokens.code(name) for name in ("de", "fra", "<2de>", ">>fra<<", "la")] == ["de", "fra", "de", "fra", None]
 
 
 def test_a_placeholder_is_no_tag() -> None:
     vocabulary = Vocabulary(["__URL__", "__init__", "_______", "__pt_BR__", "__ceb__"])
-    assert tags_of(vocabulary) == ["pt_BR", "ceb"]
+    assert [*tags_of(vocabulary)] == ["pt_BR", "ceb"]
 
 
 def test_a_tag_stands_before_what_has_pieces_and_is_told_apart_from_it() -> None:
@@ -77,7 +74,8 @@ def test_each_source_of_a_corpus_begins_with_its_tag(text: Text, tokenizer: Sent
     corpus, _ = text.make(**options, tag="de", validpref=f"{text.folder}/valid")
     pair = corpus.pair
     (tag,) = pair.direction().source.tolist()
-    assert pair.tag == "de" and pair.source.vocabulary.pieces[tag] == "<2de>"
+    assert pair.languages is not None and pair.languages.tokens["de"] == "<2de>"
+    assert pair.source.vocabulary.pieces[tag] == "<2de>"
     for split in ("train", "valid"):
         for number in range(len(corpus.split(split))):
             source = corpus.split(split).source(number).tolist()
@@ -86,19 +84,28 @@ def test_each_source_of_a_corpus_begins_with_its_tag(text: Text, tokenizer: Sent
             assert line == SOURCE[number] and source[1:-1] == pair.source.encode([line])[0].tolist()
             assert tag not in corpus.split(split).target(number).tolist()
     assert corpus.split("test").source(0)[0] == tag and corpus.split("test").source(1).tolist() == [EOS]
-    assert plain.pair.tag is None and len(plain.pair.direction().source) == 0
+    assert plain.pair.languages is None and len(plain.pair.direction().source) == 0
 
 
 def test_a_pair_is_stored_with_its_tag(text: Text) -> None:
     corpus, _ = text.make(tokenizer=BPE, tag="fr")
     folder = corpus.folder / "tokenizer"
-    assert LanguagePair.load(folder).tag == "fr"
+    loaded = LanguagePair.load(folder)
+    assert loaded.languages == corpus.pair.languages == LanguageTokens({"fr": "<2fr>", "de": "<2fr>"})
     tree = json.loads((folder / PAIR_FILE).read_text())
-    (folder / PAIR_FILE).write_text(json.dumps({**tree, "tag": "xx"}))
-    with pytest.raises(
-        DataError, match="is damaged: the source vocabulary has no token for the tag 'xx'; there are: fr"
-    ):
-        LanguagePair.load(folder)
+    of_earlier_version = {key: value for key, value in tree.items() if key != "languages"}
+    (folder / PAIR_FILE).write_text(json.dumps({**of_earlier_version, "tag": "fr"}))
+    assert LanguagePair.load(folder).languages == loaded.languages
+    lacking = {"tokens": {"xx": "<2xx>"}, "source": "target", "target": False}
+    for key, value, message in [
+        ("tag", "xx", "the source vocabulary has no token for the tag 'xx'; there are: fr"),
+        ("languages", lacking, "the vocabulary lacks the language token '<2xx>'"),
+        ("languages", {**lacking, "source": "both"}, "'both' is not a valid SourceToken"),
+        ("languages", ["xx"], "languages must have the keys tokens, source and target"),
+    ]:
+        (folder / PAIR_FILE).write_text(json.dumps({**of_earlier_version, key: value}))
+        with pytest.raises(DataError, match=f"is damaged: {message}"):
+            LanguagePair.load(folder)
 
 
 def test_given_vocabularies_keep_their_tags_and_others_are_refused(text: Text) -> None:
@@ -106,10 +113,11 @@ def test_given_vocabularies_keep_their_tags_and_others_are_refused(text: Text) -
     given: dict[str, Any] = {"srcdict": str(first.folder), "tgtdict": str(first.folder), "tokenizer": BPE}
     other, _ = text.make(**given, tag="fr", destdir=f"{text.folder}/fr")
     without, _ = text.make(**given, destdir=f"{text.folder}/without")
-    assert [corpus.pair.tag for corpus in open_corpora([first.folder, other.folder, without.folder])] == [
-        "de",
-        "fr",
-        None,
+    corpora = open_corpora([first.folder, other.folder, without.folder])
+    assert [corpus.source.pieces(corpus.direction().source.tolist()) for corpus in (one.pair for one in corpora)] == [
+        ["<2de>"],
+        ["<2fr>"],
+        [],
     ]
     assert other.split("train").source(0)[0] == other.pair.source.vocabulary.id("<2fr>")
     with pytest.raises(
@@ -202,4 +210,4 @@ def test_shards_of_a_tagged_corpus_make_the_tagged_corpus(text: Text) -> None:
     )
     for path in whole.folder.rglob("train.*"):
         assert (joined.folder / path.name).read_bytes() == path.read_bytes()
-    assert joined.pair.tag == "fr"
+    assert joined.pair.languages == whole.pair.languages != first.pair.languages

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.config.choices import NumberFormat
-from nmt.engines import native
-from nmt.engines.native import Matrix, ShortlistMatrices
+from nmt.engines.native import ShortlistMatrices
+from nmt.engines.packing import Matrix, Packing
 from nmt.errors import DataError
 from nmt.models.transformer.weights import LinearWeights
 from nmt.native.library import built
@@ -33,12 +33,12 @@ class Packed:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, number_format: NumberFormat) -> None:
         self.inputs = weight.size(1)
-        self.parts = native.PackedMatrix(
-            [LinearWeights(weight.numpy(), None if bias is None else bias.numpy())], number_format
-        )
+        self.packing = Packing(number_format)
+        linear = LinearWeights(weight.numpy(), None if bias is None else bias.numpy())
+        self.matrix = self.packing.matrix("", linear)
 
     def __call__(self, x: Tensor, relu: bool = False) -> Tensor:
-        return product(self.parts.matrix, x, relu)
+        return product(self.matrix, x, relu)
 
 
 def product(matrix: Matrix, x: Tensor, relu: bool = False) -> Tensor:
@@ -119,6 +119,16 @@ def test_weights_are_rounded_as_their_format_says(level: str, number_format: Num
         assert torch.equal(found, weight.to(getattr(torch, number_format.value)).float())
 
 
+@formats
+def test_a_row_of_an_embedding_is_that_of_the_matrix(number_format: NumberFormat) -> None:
+    weight, _ = random_matrix(37, 45)
+    weight[0, :4] = torch.tensor([1e-7, -3e-6, 6.1e-5, 0.0])
+    packed, found = Packed(weight, None, number_format), torch.empty(37, 45)
+    for number, row in enumerate(found):
+        built().unpack_row(ctypes.addressof(packed.matrix), number, row.data_ptr())
+    torch.testing.assert_close(found, kept(packed), rtol=1e-6 if number_format is NumberFormat.int8 else 0, atol=0)
+
+
 def test_what_is_too_large_for_float16_becomes_its_largest_number() -> None:
     found = kept(Packed(torch.tensor([[1e6, -1e6, 65504.0, 65519.0]]), None, NumberFormat.float16))
     assert found.tolist() == [[65504.0, -65504.0, 65504.0, 65504.0]]
@@ -133,7 +143,7 @@ def test_a_matrix_for_each_sentence_has_some_of_the_outputs(
     packed = Packed(weight, bias if biased else None, number_format)
     outputs = torch.randint(100, (3, 21), generator=torch.Generator().manual_seed(1))
     lists = [row[:length].numpy() for row, length in zip(outputs, (21, 18, 21))]
-    own, x = ShortlistMatrices(packed.parts, lists), torch.randn(3, 2, 33)
+    own, x = ShortlistMatrices(packed.matrix, lists), torch.randn(3, 2, 33)
     for matrix, row, some in zip(own.matrices, x, lists):
         found = product(matrix, row)
         assert torch.equal(found[:, : len(some)], packed(row)[:, torch.from_numpy(some)])

@@ -12,6 +12,7 @@ import torch
 from nmt.config.choices import NumberFormat
 from nmt.engines.model_engine import ModelEngine
 from nmt.engines.native import NativeEngine
+from nmt.engines.packing import Packing
 from nmt.errors import UsageError
 from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.layers.sinusoids import SinusoidLayout, Wavelengths
@@ -107,7 +108,7 @@ def made(name: str, number_format: NumberFormat = NumberFormat.float32) -> tuple
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     stored = {key: value.numpy() for key, value in model.state_dict().items()}
-    return model, NativeEngine(describe(config, sizes, stored, "here"), number_format)
+    return model, NativeEngine(describe(config, sizes, stored, "here"), Packing(number_format))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_other_widths_of_heads_are_never_handed_to_c() -> None:
     config = TransformerConfig(1, 1, d_model=32, d_ff=40, num_heads=2, d_k=5)
     stored = {key: value.numpy() for key, value in models.build(config, JOINT).state_dict().items()}
     with pytest.raises(AssertionError, match="which C cannot read"):
-        NativeEngine(describe(config, JOINT, stored, "here"), NumberFormat.float32)
+        NativeEngine(describe(config, JOINT, stored, "here"), Packing(NumberFormat.float32))
 
 
 def sources(longest: int = 12) -> list[np.ndarray]:
@@ -250,6 +251,23 @@ def test_fewer_bytes_give_close_scores(number_format: str, close: float) -> None
     tokens, engine = np.full(COUNT * BEAM, 2), ModelEngine(model, torch.device("cpu"))
     found, expected = (one.begin(sources(), BEAM).step(tokens).ranked(0, len(tokens)) for one in (native, engine))
     assert 0 < np.abs(found - expected).max() < close
+
+
+@pytest.mark.parametrize("name", ["M2M100", "mBART"])
+def test_multilingual_models_translate_alike_in_every_data_type(name: str) -> None:
+    torch.manual_seed(1)
+    model, native = made(name)
+    search = BeamSearch(BeamConfig(beam_size=4), nbest=2)
+    expected = search.find(ModelEngine(model, torch.device("cpu")), Sentences(sources()))
+    for ours, theirs in zip(search.find(native, Sentences(sources())), expected, strict=True):
+        assert [one.tokens.tolist() for one in ours] == [other.tokens.tolist() for other in theirs]
+        assert [one.score for one in ours] == pytest.approx([other.score for other in theirs], abs=1e-4)
+    tokens = np.full(COUNT * BEAM, 2)
+    whole = native.begin(sources(), BEAM).step(tokens).ranked(0, len(tokens))
+    for number_format, close in {NumberFormat.bfloat16: 0.1, NumberFormat.int8: 0.3}.items():
+        torch.manual_seed(1)
+        found = made(name, number_format)[1].begin(sources(), BEAM).step(tokens).ranked(0, len(tokens))
+        assert 0 < np.abs(found - whole).max() < close, number_format
 
 
 def test_sinusoids_reach_as_far_as_a_sentence() -> None:

@@ -17,7 +17,7 @@ MULTI30K = [
     f"{folder}/{split}{kind}.{language}.gz"
     for folder, kind in (("multi30k", ""), ("multi30k_tok", ".lc.norm.tok"))
     for split in ("train", "val", "test_2016_flickr", "test_2017_flickr")
-    for language in ("en", "de")
+    for language in ("en", "de", "fr")
 ]
 TREES = [
     f"runs/parsing/trees/{split}.{ending}"
@@ -69,6 +69,17 @@ CASES = [
     ),
     Case("multi30k/run_tokenised.sh", {"UPDATES": "7"}, ("--max-update 7 ",)),
     Case("multilingual/run.sh", {"UPDATES": "7"}, ("--max-update 7 ", "--max-update 14 ")),
+    Case(
+        "multilingual/run_many.sh",
+        {"UPDATES": "7", "SIDES": "both", "DIRECTIONS": "fr-en"},
+        (
+            "/source/fr-en recipe=multi30k_many ",
+            "--max-update 7 ",
+            "/many-both --max-update 28 ",
+            "zero-shot, --tag-side both",
+        ),
+        ("/only-en-de ", "/many-target "),
+    ),
     Case(
         "parsing/run.sh",
         {"SYSTEMS": "lstm", "EPOCHS": "3"},

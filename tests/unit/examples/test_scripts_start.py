@@ -12,7 +12,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = sorted(path for folder in ("examples", "benchmarks") for path in (ROOT / folder).glob("**/*.py"))
 SHELL_SCRIPTS = sorted((ROOT / "examples").glob("**/*.sh"))
-OF_PEERS = ("import ctranslate2", "from transformers", "import lightning")  # optional packages; importing them takes seconds
+OF_PEERS = (
+    "import ctranslate2",
+    "from transformers",
+    "import lightning",
+)  # optional packages; importing them takes seconds
 
 # Import torch once. Then start each script in a fork, and print the status and output of those that fail.
 STARTER = """

@@ -19,7 +19,7 @@ from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats.exporting import export_model
 from nmt.formats.importing import import_model
 from nmt.models.loading import load_model
-from nmt.models.transformer.config import DecoderKind, NormOrder, PositionKind
+from nmt.models.transformer.config import DecoderKind, FeedForwardKind, NormOrder, PositionKind
 from tests.unit.formats.stored import scores, store
 
 pytestmark = pytest.mark.slow
@@ -194,7 +194,7 @@ def test_an_export_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
         ({"d_v": 6}, "the model's have size 6"),
         (
             {"norm": NormOrder.pre, "share_decoder_embeddings": False, "share_all_embeddings": False},
-            "Pegasus shares all",
+            "Pegasus share all",
         ),
     ],
 )
@@ -216,7 +216,8 @@ def test_models_of_other_kinds_are_refused_with_the_reason(tmp_path: Path) -> No
             imported(tmp_path / "there", tmp_path / "here", source_lang="en", target_lang="de")
         assert not (tmp_path / "here").exists()
 
-    refused("type m2m_100: its sentences begin with language tokens", model_type="m2m_100")
+    refused("type nllb-moe: it has layers of experts", model_type="nllb-moe")
+    refused("type bart: it cuts text into bytes", model_type="bart")
     refused("type bert: nmt reads only marian, pegasus, fsmt", model_type="bert")
     refused("has the activation tanh", activation_function="tanh")
     refused("encoder_ffn_dim=24 and decoder_ffn_dim=48", decoder_ffn_dim=48)
@@ -225,7 +226,7 @@ def test_models_of_other_kinds_are_refused_with_the_reason(tmp_path: Path) -> No
     refused("no tensor 'model.encoder.layers.2", encoder_layers=3)
     refused("tensors that nmt does not support: model.encoder.layers.1", encoder_layers=1)
     (tmp_path / "there" / "model.safetensors").unlink()
-    refused("neither model.safetensors nor pytorch_model.bin", MissingInputError)
+    refused("neither model.safetensors nor pytorch_model.bin, nor shards", MissingInputError)
 
 
 def test_a_search_is_taken_over(tmp_path: Path) -> None:

@@ -148,7 +148,10 @@ def test_a_card_says_that_the_length_penalty_is_another_one(tmp_path: Path, name
 def test_a_model_of_several_directions_says_what_its_sources_begin_with(tmp_path: Path) -> None:
     config = BpeConfig(vocab_size=60, user_defined_symbols=["<2de>", "<2fr>"])
     tokenizer = SentencePieceBuilder(config).train(LINES, seed=1)
-    pair = LanguagePair("en", "de", tokenizer, tokenizer, shared=True, tag="de")
+    pair = LanguagePair("en", "de", tokenizer, tokenizer, shared=True).with_tag("de")
     text = card(store(tmp_path / "run", pair), tmp_path / "there")
-    assert "the tag of a target language, here `<2de>` (supported: `<2de>`, `<2fr>`)" in text
-    assert "the tag of a target language" not in card(store(tmp_path / "plain", PAIR), tmp_path / "elsewhere")
+    assert (
+        "Each source must begin with the token of the target language. The tokens are `<2de>` (de), `<2fr>` (fr)."
+        in text
+    )
+    assert "token of the target language" not in card(store(tmp_path / "plain", PAIR), tmp_path / "elsewhere")

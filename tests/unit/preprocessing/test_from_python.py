@@ -13,7 +13,7 @@ import nmt
 from nmt.data.corpus.folder import Corpus
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.sentencepiece import BpeConfig
-from nmt.errors import UsageError
+from nmt.errors import OutputError, UsageError
 from nmt.preprocessing.preprocess import preprocess as preprocess_files
 from nmt.storage.reading import read_json
 from tests.tiny_models import in_english, some_lines, tiny_pair
@@ -86,10 +86,25 @@ def test_existing_tokenizers_are_used_in_either_direction(tmp_path: Path) -> Non
     assert LanguagePair.load(tmp_path / "turned" / "tokenizer").source.vocabulary == first.target.vocabulary
     nmt.preprocess(PAIRS, destdir=tmp_path / "words", tokenizer=tiny_pair())
     assert Corpus.open(tmp_path / "words").pair.one_tokenizer
-    with pytest.raises(
-        UsageError, match=r"tokenizer='bpee' is neither a tokenizer \(did you mean 'bpe'\?\) nor a corpus"
-    ):
+    with pytest.raises(UsageError, match=r"unknown tokenizer 'bpee' \(did you mean 'bpe'\?\)"):
         nmt.preprocess(PAIRS, destdir=tmp_path / "x", tokenizer="bpee")
+
+
+def test_an_existing_folder_is_refused_before_the_data_is_read(tmp_path: Path) -> None:
+    class Unread(list[Any]):
+        def __iter__(self) -> Any:
+            reads.append(1)
+            return super().__iter__()
+
+    reads: list[int] = []
+    nmt.preprocess(PAIRS, destdir=tmp_path / "a")
+    with pytest.raises(OutputError, match="exists and is not empty"):
+        nmt.preprocess(Unread(PAIRS), destdir=tmp_path / "a")
+    assert len(reads) == 2  # for the form of the first item
+
+
+def test_a_tokenizer_without_a_size_is_not_adapted(tmp_path: Path) -> None:
+    assert nmt.preprocess(PAIRS, destdir=tmp_path / "a", tokenizer="char").source_entries > 10
 
 
 def test_a_python_shell_sees_the_lines_and_a_program_does_not(
@@ -108,11 +123,12 @@ def test_a_python_shell_sees_the_lines_and_a_program_does_not(
     ("arguments", "message"),
     [
         ({"data": PAIRS, "trainpref": "text"}, "preprocess has no option 'trainpref'; give text as data= and valid="),
+        ({"data": PAIRS, "pairs": ["de-en"]}, "preprocess has no option 'pairs'"),
         ({"data": PAIRS, "vocab_siz": 3}, r"preprocess has no option 'vocab_siz' \(did you mean 'vocab_size'\?\)"),
         ({"data": "text/train"}, "is not a corpus folder, and text needs source_lang= and target_lang="),
         ({"valid": PAIRS}, "preprocess holds out validation data only of data="),
         ({"data": PAIRS[:1]}, "data has a single pair"),
-        ({"data": PAIRS, "valid": [("a", 3)]}, r"valid\[0\] target is 3, not a string"),
+        ({"data": PAIRS, "valid": [("a", 3)]}, r"valid\[0\]: field 'target' holds 3, which is not text"),
     ],
 )
 def test_wrong_calls_are_one_line_and_leave_nothing(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nmt.errors import NMTError
-from nmt.preprocessing.program_data import ProgramReader
+from nmt.preprocessing.program_data import program_pairs
 
 PAIRS = [("ein Mann", "a man"), ("zwei Hunde", "two dogs"), ("rot", "red")]
 ROWS = [{"id": 7, "de": source, "en": target} for source, target in PAIRS]
@@ -49,17 +49,21 @@ class Frame:
     ids=["list", "tuple", "lists", "data set", "rows", "data set of rows", "translations", "data frame"],
 )
 def test_each_form_gives_the_same_pairs_twice(data: Any) -> None:
-    reader = ProgramReader(data, "data")
-    assert list(reader.pairs()) == list(reader.pairs()) == PAIRS
-    assert reader.languages == (("de", "en") if reader.columns else ("source", "target"))
+    pairs = program_pairs(data, "data")
+    assert list(pairs.read()) == list(pairs.read()) == PAIRS and pairs.count == 3
+    assert pairs.languages == (("de", "en") if pairs.columns else None)
+
+
+def test_a_line_break_within_a_text_becomes_a_space() -> None:
+    assert list(program_pairs([("a\nb", "c")], "data").read()) == [("a b", "c")]
 
 
 def test_columns_are_chosen_by_language_or_by_name() -> None:
     turned = [(target, source) for source, target in PAIRS]
     for data in (ROWS, NESTED, Frame()):
-        assert list(ProgramReader(data, "data", languages=["en", "de"]).pairs()) == turned
-    chosen = ProgramReader(NESTED, "data", ["translation.en", "translation.de"], ["english", "german"])
-    assert list(chosen.pairs()) == turned
+        assert list(program_pairs(data, "data", languages=["en", "de"]).read()) == turned
+    chosen = program_pairs(NESTED, "data", ["translation.en", "translation.de"], ["english", "german"])
+    assert list(chosen.read()) == turned
 
 
 @pytest.mark.parametrize(
@@ -68,12 +72,11 @@ def test_columns_are_chosen_by_language_or_by_name() -> None:
         ([*PAIRS, "ab"], r"data\[3\] is 'ab', not a pair of strings"),
         ([*PAIRS, ("a", "b", "c")], r"data\[3\] is \('a', 'b', 'c'\), not a pair"),
         ([*PAIRS, None], r"data\[3\] is None, not a pair"),
-        ([*PAIRS, ("a", None)], r"data\[3\] target is None, not a string"),
-        ([*PAIRS, (float("nan"), "b")], r"data\[3\] source is nan, not a string"),
-        ([*PAIRS, ("a\nb", "c")], r"data\[3\] source has a line break at character 1"),
-        ([*PAIRS, ("a", "\ud800")], r"data\[3\] target has U\+D800, which is not text, at character 0"),
-        ([*ROWS, {"de": "a"}], r"data\[3\] has no column 'en', only de"),
-        ([*ROWS, {"de": "a", "en": 3}], r"data\[3\] en is 3, not a string"),
+        ([*PAIRS, ("a", None)], r"data\[3\]: field 'target' holds None, which is not text"),
+        ([*PAIRS, (float("nan"), "b")], r"data\[3\]: field 'source' holds nan, which is not text"),
+        ([*PAIRS, ("a", "\ud800")], r"data\[3\]: field 'target' holds U\+D800, which is not a character"),
+        ([*ROWS, {"de": "a"}], r"data\[3\]: no field 'en'; there is de"),
+        ([*ROWS, {"de": "a", "en": 3}], r"data\[3\]: field 'en' holds 3, which is not text"),
         ([], "data has no pairs"),
         ((pair for pair in PAIRS), r"give text files, or pairs that have a length"),
         ({"train": PAIRS}, r"data has several parts: train; give one of them, such as data=data\['train'\]"),
@@ -85,25 +88,25 @@ def test_columns_are_chosen_by_language_or_by_name() -> None:
 )
 def test_wrong_data_is_one_line_with_its_position(data: Any, message: str | None) -> None:
     if message is None:
-        assert len(list(ProgramReader(data, "data").pairs())) == 2
+        assert len(list(program_pairs(data, "data").read())) == 2
         return
     with pytest.raises(NMTError, match=message) as error:
-        list(ProgramReader(data, "data").pairs())
+        list(program_pairs(data, "data").read())
     assert "\n" not in str(error.value)
 
 
 def test_an_unknown_column_lists_those_of_the_data() -> None:
     for options in ({"languages": ["de", "fr"]}, {"columns": ["de", "fr"]}):
         with pytest.raises(NMTError, match="data has the columns id, de, en, but not fr"):
-            ProgramReader(ROWS, "data", **options)
+            program_pairs(ROWS, "data", **options)
 
 
 @pytest.mark.slow
 def test_frames_of_pandas_and_data_sets_of_hugging_face_are_read(tmp_path: Path) -> None:
     datasets, pandas = pytest.importorskip("datasets"), pytest.importorskip("pandas")
     for data in (pandas.DataFrame(ROWS), datasets.Dataset.from_list(ROWS), datasets.Dataset.from_list(NESTED)):
-        assert list(ProgramReader(data, "data", languages=["de", "en"]).pairs()) == PAIRS
-    with pytest.raises(NMTError, match=r"data\[1\] en is nan, not a string"):
-        list(ProgramReader(pandas.DataFrame([*ROWS[:1], {"de": "a"}]), "data", languages=["de", "en"]).pairs())
+        assert list(program_pairs(data, "data", languages=["de", "en"]).read()) == PAIRS
+    with pytest.raises(NMTError, match=r"data\[1\]: field 'en' holds nan, which is not text"):
+        list(program_pairs(pandas.DataFrame([*ROWS[:1], {"de": "a"}]), "data", languages=["de", "en"]).read())
     with pytest.raises(NMTError, match="data has several parts: train; "):
-        ProgramReader(datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS)), "data")
+        program_pairs(datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS)), "data")

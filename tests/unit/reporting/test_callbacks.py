@@ -47,12 +47,6 @@ class Seen(Callback):
         return [name for name, _ in self.events]
 
 
-class Intervals(Seen):
-    """Is interested in what the log records only."""
-
-    every_update = False
-
-
 def reported(folder: Path, *callbacks: Callback, updates: int = 4) -> Callbacks:
     """The events of a short run whose log has a line every second update."""
     parts = Callbacks(callbacks)
@@ -89,16 +83,9 @@ def test_each_event_comes_once_and_has_the_figures_of_the_log(tmp_path: Path) ->
     assert end.ending == "all done" and valid.ending is None
 
 
-def test_a_callback_can_take_the_means_of_the_log_instead_of_every_update(tmp_path: Path) -> None:
-    seen = Intervals()
-    reported(tmp_path, seen)
-    means = [event.figures["loss"] for name, event in seen.events if name == "on_update"]
-    assert means == [event["loss"] for event in lines(tmp_path, "train")] == [1.5, 3.5]
-
-
 def test_metrics_are_recorded_and_seen_by_later_callbacks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    later = Intervals()
+    later = Seen()
     first = Seen(
         on_update=lambda event: {"double": 2 * event.figures["loss"]},
         on_validation={"mine": np.float32(0.5)},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from pathlib import Path
 
@@ -353,9 +352,9 @@ def test_no_pairs_have_no_links_and_choose_nothing(transformer: Path) -> None:
 
 def test_a_tag_is_no_word(folder: Path) -> None:
     words_and_tags = ("<2en>", "<2fr>", *tiny_pair().source.vocabulary.pieces[4:])
-    pair = dataclasses.replace(tiny_pair(words_and_tags), tag="en")
+    pair = tiny_pair(words_and_tags).with_tag("en")
     model = write_tiny_model(folder / "tagged", model="transformer", pair=pair, updates=2, num_heads=1)
-    one = Aligner(Translator.load(model, "cpu", engine="torch"), str(model), tag="fr")
+    one = Aligner(Translator.load(model, "cpu", engine="torch"), str(model), target_lang="fr")
     places = one.candidate_heads(HeadChoice(1, MEAN))
     for line in ("ein mann", "<2en> ein mann"):
         tagged = line.startswith("<")

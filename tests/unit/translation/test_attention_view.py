@@ -166,10 +166,10 @@ def test_sentences_side_by_side_are_as_alone(transformer):
 def test_a_batch_that_does_not_fit_is_halved(transformer, monkeypatch):
     of_pairs = attention_view._of_pairs
 
-    def short_of_memory(member, pairs):
+    def short_of_memory(member, pairs, started):
         if len(pairs) > 1:
             raise MemoryError
-        return of_pairs(member, pairs)
+        return of_pairs(member, pairs, started)
 
     expected = nmt.attention(transformer, LINES, device="cpu")
     monkeypatch.setattr(attention_view, "_of_pairs", short_of_memory)
@@ -180,7 +180,7 @@ def test_a_batch_that_does_not_fit_is_halved(transformer, monkeypatch):
 
 
 def test_a_line_that_does_not_fit_alone_is_refused(transformer, monkeypatch):
-    def out_of_memory(member, pairs):
+    def out_of_memory(member, pairs, started):
         raise MemoryError
 
     monkeypatch.setattr(attention_view, "_of_pairs", out_of_memory)

@@ -27,7 +27,7 @@ TAGS = ("<2en>", "<2fr>", ">>deu<<")
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pair = dataclasses.replace(tiny_pair((*TAGS, *WORDS)), tag="en")
+    pair = tiny_pair((*TAGS, *WORDS)).with_tag("en")
     return write_tiny_model(tmp_path_factory.mktemp("tagged") / "model", updates=5, pair=pair)
 
 
@@ -54,7 +54,8 @@ def test_a_tag_that_was_typed_is_found_by_sentencepiece_too(tmp_path: Path, tag:
     lines = [f"<2fr> {line}" for line in some_lines(50)]
     bpe = BpeConfig(vocab_size=60, hard_vocab_limit=False, user_defined_symbols=["<2en>", "<2fr>"])
     tokenizer = tokenizers.build(bpe).train(lines, 1)
-    pair = LanguagePair("de", "en", tokenizer, tokenizer, shared=True, tag=tag)
+    pair = LanguagePair("de", "en", tokenizer, tokenizer, shared=True)
+    pair = pair if tag is None else pair.with_tag(tag)
     model = write_tiny_model(tmp_path / "model", updates=1, pair=pair)
     typed = "<2fr>" if tag else "\u2581 <2fr>"
     (line, other, long) = sources(model, ["<2fr> rot", "rot", "<2fr> rot schnee hunde laufen"], max_source_length=4)
@@ -77,23 +78,28 @@ def test_each_part_of_a_long_line_has_the_tag(model: Path) -> None:
 
 
 def test_a_tag_that_the_model_has_not_is_refused(model: Path) -> None:
-    with pytest.raises(UsageError, match="no token for the tag 'es'; there are: en, fr, deu"):
+    with pytest.raises(DataError, match="line 1: the model has no language 'es' .*; it has en, fr, deu"):
         sources(model, ["rot"], tag="es")
-    with pytest.raises(DataError, match="line 2: the source vocabulary has no token for the tag 'es'"):
+    with pytest.raises(DataError, match="line 2: the model has no language 'es'"):
         sources(model, ["rot", Line("rot", tag="es")])
+    with pytest.raises(UsageError, match="--tag en and --target-lang fr are two target languages; give one"):
+        sources(model, ["rot"], tag="en", target_lang="fr")
+    with pytest.raises(UsageError, match="tag='en' and target_lang='fr' are two languages; give one"):
+        Line("rot", tag="en", target_lang="fr")
 
 
 def test_a_model_without_tags_reads_lines_as_they_are(tmp_path: Path) -> None:
     plain = write_tiny_model(tmp_path / "plain", updates=5)
     assert sources(plain, ["ein mann"]) == ["ein mann"]
-    with pytest.raises(UsageError, match="it has no tags"):
-        sources(plain, ["ein mann"], tag="en")
+    assert sources(plain, ["ein mann"], source_lang="de", tag="en") == ["ein mann"]
+    with pytest.raises(DataError, match="line 1: the model translates from de to en, not to fr"):
+        sources(plain, ["ein mann"], tag="fr")
 
 
 @pytest.mark.slow
 def test_unknown_words_are_looked_for_behind_the_tag(tmp_path: Path) -> None:
     words = tuple(word for word in (*TAGS, *WORDS) if word != "snow")
-    pair = dataclasses.replace(tiny_pair(words), tag="en")
+    pair = tiny_pair(words).with_tag("en")
     model = write_tiny_model(tmp_path / "model", updates=300, pair=pair, words=words)
     translator = Translator.load(model)
     lines = ["ein schnee", "<2fr> zwei schnee laufen", "<2es> rot schnee", "schnee schnee schnee"]
@@ -120,7 +126,8 @@ def test_sentences_of_a_corpus_keep_their_tag_unless_another_is_asked_for(model:
 
     def read(written: str | None, **options: Any) -> list[str]:
         split = corpus_of(model, tmp_path, written).split("test")
-        found = translator.hypotheses_of_split(split, GenerateConfig(**options))
+        stored = None if options.get("tag") else tiny_pair().direction()
+        found = translator.hypotheses_of_split(split, GenerateConfig(**options), stored=stored)
         return [" ".join(one.source_pieces) for one in found]
 
     assert read("fr") == ["<2fr> ein mann", "<2fr> zwei hunde laufen rot"]
@@ -137,23 +144,26 @@ def test_the_command_chooses_a_tag_and_names_the_one_that_nobody_chose(model: Pa
 
     status, output, log = run()
     assert status == 0 and '"<2en>"' in output
-    assert "translating with language tag en of the first corpus; choose another with --tag: en, fr, deu" in log
+    assert (
+        "translating from de to en; choose another direction with --source-lang and --target-lang: en, fr, deu" in log
+    )
     status, output, log = run("--tag", "fr")
-    assert status == 0 and '"<2fr>"' in output and "language tag" not in log
+    assert status == 0 and '"<2fr>"' in output and "another direction" not in log
     status, output, log = run("--input-format", "jsonl", stdin=b'{"text": "rot", "tag": "deu"}\n{"text": "rot"}\n')
     assert status == 0 and '">>deu<<"' in output.splitlines()[0] and '"<2en>"' in output.splitlines()[1]
     status, output, log = run("--tag", "es")
-    assert (status, output) == (2, "") and "no token for the tag 'es'; there are: en, fr, deu" in log
+    assert (status, output) == (2, "") and "the model has no language 'es'" in log
     status, output, log = run("--input-format", "jsonl", stdin=b'{"text": "rot", "tag": "es"}\n')
-    assert status == 65 and "line 1: the source vocabulary has no token for the tag 'es'" in log
+    assert status == 65 and "line 1: the model has no language 'es'" in log
 
 
 @pytest.mark.slow
 def test_reranking_asks_a_model_of_several_directions_for_the_language_of_the_source(tmp_path: Path) -> None:
     forward = write_tiny_model(tmp_path / "forward", updates=60)
     found = []
-    for tag in ("de", "fr"):
-        pair = dataclasses.replace(tiny_pair(("<2de>", "<2fr>", *WORDS), reverse=True), tag=tag)
+    for tag in ("de", "fr"):  # the first direction of the reverse model
+        pair = tiny_pair(("<2de>", "<2fr>", *WORDS), reverse=True)
+        pair = dataclasses.replace(pair, target_lang=tag).with_tag(tag)
         back = write_tiny_model(tmp_path / f"back-{tag}", updates=60, pair=pair)
         options = ("--path", forward, "--rerank", back, "--beam", "4", "--format", "jsonl", "--device", "cpu")
         done = run_copy("generate", *options, stdin=b"ein mann\nzwei hunde laufen\n")

@@ -7,15 +7,7 @@ import pytest
 from nmt.config.composing.presets import RECIPE, component_names, default_presets, preset_names
 from nmt.config.option import FlagKind, options_of
 from nmt_cli.command_line.programs import COMMANDS, options_class
-from nmt_cli.shell.completion import FILES, FREE, LIST, is_path, rows_of
-
-# Options whose values are paths, of all commands.
-PATHS = """
---api-keys --bpe-model --data --destdir --fallback-dir --finetune-from-model --gold --input --inputs --jsonl --keep-dropped
---merge --output --path --ref --rerank --reverse --runs --sample --save-dir --shortlist --split-by --src --srcdict --sys
---target-bpe-model --teacher --testpref --tgtdict --train --trainpref --translations --tsv --unk-dictionary --user-dir
---valid-ref --valid-src --validpref
-"""
+from nmt_cli.shell.completion import FILES, FREE, LIST, rows_of
 
 
 def table(command: str) -> dict[str, tuple[str, str]]:
@@ -36,11 +28,6 @@ def test_every_flag_key_group_and_choice_of_a_command_is_a_word_with_its_meaning
     for group in groups:
         names = set() if group == RECIPE else set(component_names(group))
         assert set(words[f"{group}="][0].split()) == names | set(preset_names(group))
-
-
-def test_the_paths_are_these() -> None:
-    flags = [flag for command in COMMANDS for flag in options_of(options_class(command))]
-    assert {flag.name for flag in flags if is_path(flag)} == set(PATHS.split())
 
 
 def test_the_rows_of_training() -> None:

@@ -67,7 +67,7 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "nothing like it",
         "train",
         ["report.zzz=1"],
-        "unknown option report.zzz; there are: report.count_flops, report.device_tflops, report.html, report.log_",
+        "unknown option report.zzz; there are: report.callbacks, report.count_flops, report.device_tflops, report.html, ",
     ),
     (
         "an option of Hydra",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import nmt
 from nmt.config.sections import BatchingConfig, TrainConfig, TrainingConfig
 from nmt.errors import UsageError
 from nmt.training.assemble import dry_run, train
@@ -135,7 +136,7 @@ def test_a_run_that_is_there_stays_as_it_is(tiny_run: MakeConfig, tmp_path: Path
 
 def test_training_does_not_take_a_dry_run_for_a_run(tiny_run: MakeConfig) -> None:
     with pytest.raises(UsageError, match="dry_run=true does not train"):
-        train(tiny_run(dry_run=True))
+        nmt.train(tiny_run(dry_run=True))
 
 
 @pytest.mark.slow

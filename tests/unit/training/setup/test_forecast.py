@@ -153,7 +153,9 @@ def test_a_package_that_is_missing_is_refused_before_the_run_folder_is_made(
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     config = tiny_run(report=ReportConfig(wandb_project="mine"))
-    with pytest.raises(UsageError, match="report.wandb_project=mine, but wandb is not installed: pip install"):
+    with pytest.raises(
+        UsageError, match="report.wandb_project=mine needs a package that is not installed: pip install"
+    ):
         train(config)
     assert not Path(config.checkpoint.save_dir).exists()
 

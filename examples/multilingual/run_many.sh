@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# One model for English-German, English-French, German-English and French-English of Multi30k, with the token of the
+# target language before the source, before the target, or before both. For comparison, the script trains one model for
+# each direction, with the same vocabulary and a fourth of the updates. German-French and French-German are translated
+# without training text.
+#
+#     NMT_DATA=FOLDER examples/multilingual/run_many.sh [OUTPUT, default runs/many]
+#
+# Run it again to resume an interrupted run. UPDATES=100 trains 100 updates for each direction; the default is 1,984,
+# eight epochs. SIDES="source both" trains some of the models of all directions, DIRECTIONS="en-de fr-en" some of the
+# models of one direction. OUTPUT/results.json has the results.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
+output=${1:-runs/many}
+python=${PYTHON:-python}
+updates=${UPDATES:-1984}
+trained="en-de en-fr de-en fr-en"
+zero_shot="de-fr fr-de"
+sides=${SIDES:-source target both}
+directions=${DIRECTIONS-$trained}
+. "$here/../needs.sh"
+needs "$text"/{train,val,test_2016_flickr}.{en,de,fr}.gz
+
+prepare() { # SIDE, options of the vocabulary
+    local side=$1
+    shift
+    if [ ! -e "$output/$side/manifest.json" ]; then
+        nmt-preprocess --pairs "${trained// /,}" --zero-shot "${zero_shot// /,}" --trainpref "$text/train" \
+            --validpref "$text/val" --destdir "$output/$side" --workers 2 --tag-side "$side" "$@"
+    fi
+}
+
+train() { # CORPUS RUN UPDATES
+    nmt-train "$output/$1" recipe=multi30k_many --save-dir "$output/$2" --max-update "$3" --max-epoch 0 --threads 1 \
+        --seed 1
+}
+
+score() { # RUN DIRECTION ROW
+    local source=${2%-*} target=${2#*-} translations="$output/$1.$2"
+    nmt-generate --path "$output/$1" --source-lang "$source" --target-lang "$target" \
+        --input "$text/test_2016_flickr.$source.gz" --output "$translations" --overwrite
+    nmt-score --sys "$translations" --ref "$text/test_2016_flickr.$target.gz" --metrics bleu --format json \
+        > "$translations.json"
+    "$python" "$here/../results.py" add "$output/results.json" --experiment "Several directions" --row "$2, $3" \
+        --metric BLEU --score "$translations.json" --run "$output/$1" \
+        --setting "Multi30k, test_2016_flickr, recipe=multi30k_many, joint BPE of 8,000"
+}
+
+prepare source tokenizer=bpe --vocab-size 8000
+prepare target --srcdict "$output/source"
+prepare both --srcdict "$output/source"
+
+for direction in $directions; do
+    train "source/$direction" "only-$direction" "$updates"
+    score "only-$direction" "$direction" "one model for each direction"
+done
+for side in $sides; do
+    train "$side" "many-$side" $((4 * updates))
+    for direction in $trained; do
+        score "many-$side" "$direction" "one model, --tag-side $side"
+    done
+    for direction in $zero_shot; do
+        score "many-$side" "$direction" "zero-shot, --tag-side $side"
+    done
+done

@@ -1,0 +1,147 @@
+"""M2M100, NLLB and mBART-50 out again: the same tensors, tokenizers and translations, in transformers and CTranslate2."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nmt.config.exchange import ExportConfig, ImportConfig
+from nmt.data.languages import LanguageTokens, SourceToken
+from nmt.errors import UsageError
+from nmt.formats.exporting import ExportComparison, export_model
+from nmt.formats.importing import import_model
+from nmt.models.loading import load_model
+from nmt.models.transformer.config import NormOrder, PositionKind
+from nmt.storage.tensor_file import mapped_tensors
+from tests.unit.formats.stored import PAIR, store
+
+pytestmark = pytest.mark.slow
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: nmt-toolkit[huggingface]")
+pytest.importorskip("babel", reason="babel is not installed: nmt-toolkit[test]")
+
+from tests.unit.formats import multilingual as there  # noqa: E402
+
+Folders = Callable[[str], tuple[Path, Path, Any]]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """The folder of a model, its import, and its tokenizer; each kind is made once."""
+    made = dict[str, tuple[Path, Path, Any]]()
+
+    def of(kind: str) -> tuple[Path, Path, Any]:
+        if kind not in made:
+            base = tmp_path_factory.mktemp(kind)
+            (base / "there").mkdir()
+            tokenizer = there.MAKERS[kind](base / "there")
+            made[kind] = base / "there", imported(base / "there", base / "here"), tokenizer
+        return made[kind]
+
+    return of
+
+
+def imported(folder: Path, output: Path, **options: Any) -> Path:
+    (found,) = import_model(ImportConfig("huggingface", str(folder), str(output), **options))
+    return found
+
+
+def exported(model: Path, output: Path, kind: str = "huggingface", **options: Any) -> ExportComparison:
+    options = {"sentences": 3, "longest": 64} | options
+    return export_model(ExportConfig(path=str(model), format=kind, output=str(output), **options))
+
+
+def run_example(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the example of a model card in its folder."""
+    found = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    monkeypatch.chdir(folder)
+    exec(compile(found[1], str(folder / "README.md"), "exec"), {})
+
+
+@pytest.mark.parametrize("kind", there.MAKERS)
+def test_tensors_and_tokenizers_come_back(folders: Folders, kind: str, tmp_path: Path) -> None:
+    """Except for rows that no token and no position has."""
+    folder, here, tokenizer = folders(kind)
+    found = exported(here, tmp_path / "out")
+    assert found.difference < 2e-5 and found.equal == found.sentences
+    before, after = (mapped_tensors(path / "model.safetensors") for path in (folder, tmp_path / "out"))
+    assert before.keys() == after.keys()
+    for name, array in before.items():
+        unused = 2 if "embed_positions" in name else 0
+        assert np.array_equal(array[unused : len(after[name])], after[name][unused:]), name
+    back = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", src_lang=there.SOURCES[kind])
+    tokenizer.src_lang = there.SOURCES[kind]
+    assert type(back) is type(tokenizer) and there.ids_there(back) == there.ids_there(tokenizer)
+    for line in [*there.names(50), "ﬁne  ½ Ｆｕｌｌ", "♠ unknown ♣♣", ""]:
+        assert back(line).input_ids == tokenizer(line).input_ids
+    first, again = (
+        mapped_tensors(path / "model.safetensors") for path in (here, imported(tmp_path / "out", tmp_path / "again"))
+    )
+    assert first.keys() == again.keys() and all(np.array_equal(first[name], again[name]) for name in first)
+    assert load_model(tmp_path / "again", "cpu").pair.digest() == load_model(here, "cpu").pair.digest()
+
+
+def test_a_default_direction_and_search_come_back(
+    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _, _ = folders("nllb")
+    path = folder / "generation_config.json"
+    before = path.read_text()
+    path.write_text(json.dumps({"max_length": 50, "num_beams": 3, "length_penalty": 0.5, "early_stopping": "never"}))
+    here = imported(folder, tmp_path / "here", source_lang="eng_Latn", target_lang="fra_Latn")
+    path.write_text(before)
+    exported(here, tmp_path / "out")
+    loaded, again = (load_model(path, "cpu") for path in (here, imported(tmp_path / "out", tmp_path / "again")))
+    assert (again.pair.source_lang, again.pair.target_lang) == ("eng_Latn", "fra_Latn")
+    assert again.tree["search"] == loaded.tree["search"]
+    run_example(tmp_path / "out", monkeypatch)
+    assert "fra_Latn" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["m2m100", "mbart"])
+def test_ctranslate2_translates_with_the_language_as_prefix(
+    folders: Folders, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nmt-toolkit[ctranslate2]")
+    found = exported(folders(kind)[1], tmp_path / "out", "ctranslate2", sentences=20, longest=512)
+    assert found.difference < 2e-5 and found.equal == found.sentences == 20
+    if kind == "m2m100":  # the other has 64 positions
+        run_example(tmp_path / "out", monkeypatch)
+
+
+def test_fewer_languages_come_back(folders: Folders, tmp_path: Path) -> None:
+    """M2M100Tokenizer has fixed languages; NllbTokenizer reads those of a trimmed model."""
+    fewer = imported(folders("nllb")[0], tmp_path / "fewer", languages=["eng_Latn", "fra_Latn"])
+    exported(fewer, tmp_path / "out")
+    again = load_model(imported(tmp_path / "out", tmp_path / "again"), "cpu").pair
+    assert [*again.language_tokens.tokens] == ["eng_Latn", "fra_Latn"]
+    assert again.digest() == load_model(fewer, "cpu").pair.digest()
+    fewer = imported(folders("mbart")[0], tmp_path / "other", languages=["en_XX", "de_DE"])
+    with pytest.raises(UsageError, match="unigram tokenizer has the 52 languages of mBART-50, the model has 2"):
+        exported(fewer, tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+
+
+LIKE_M2M100: dict[str, Any] = {"norm": NormOrder.pre, "attention_bias": True}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "M2M100 and NLLB have tensor2tensor's sinusoids from position 2 on, but the model has others"),
+        ({"positions": PositionKind.learned}, "mBART-50 have a norm of the embeddings, but the model has none"),
+        ({"positions": PositionKind.rotary}, "mBART-50 have learned positions, but the model has others"),
+    ],
+)
+def test_what_multilingual_models_lack_is_said(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    languages = LanguageTokens({"en": "p1", "de": "p2"}, SourceToken.source, target=True)
+    run = store(tmp_path / "run", replace(PAIR, languages=languages), **LIKE_M2M100, **options)
+    with pytest.raises(UsageError, match=says):
+        exported(run, tmp_path / "there")
