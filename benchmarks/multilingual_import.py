@@ -3,7 +3,7 @@
     python benchmarks/multilingual_import.py [--folder /tmp] [--dtype float32] [--layers 24]
 
 Writes shards of about 1.7 GB and a tokenizer into a temporary folder of ``--folder``, which needs space for two models,
-runs ``nmt-import``, and prints one line of JSON: size of the tensors, seconds, and peaks of memory. "Mapped" memory holds
+runs ``nmt-import``, and prints a table: size of the tensors, time, and peaks of memory. "Mapped" memory holds
 pages of files, which the system may drop at any time.
 """
 
@@ -87,7 +87,7 @@ def write_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps({"model": model, "added_tokens": added}))
 
 
-def measured(command: list[str]) -> dict[str, float]:
+def measured(command: list[str]) -> tuple[float, dict[str, float]]:
     """Run a command; return its seconds and its peaks of memory in GB."""
     begin, peaks = time.monotonic(), dict.fromkeys(FIELDS.values(), 0)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
@@ -99,10 +99,7 @@ def measured(command: list[str]) -> dict[str, float]:
             time.sleep(0.02)
     if process.returncode:
         raise SystemExit(f"nmt-import failed with status {process.returncode}")
-    return {
-        "seconds": round(time.monotonic() - begin, 1),
-        **{f"{name} GB": value / 1e9 for name, value in peaks.items()},
-    }
+    return time.monotonic() - begin, {name: value / 1e9 for name, value in peaks.items()}
 
 
 def main() -> None:
@@ -117,7 +114,11 @@ def main() -> None:
         write_tokenizer(folder)
         size = write_model(folder, chosen.layers, getattr(torch, chosen.dtype))
         command = [sys.executable, "-m", "nmt", "import", "--path", str(folder), "--output", str(Path(name) / "here")]
-        print(json.dumps({"dtype": chosen.dtype, "tensors GB": size / 1e9, **measured(command)}))
+        seconds, peaks = measured(command)
+    print("| data type | size | time | peak memory | own memory | mapped memory |")
+    print("|---|---|---|---|---|---|")
+    figures = [f"{figure:.2f} GB" for figure in (peaks["peak"], peaks["own"], peaks["mapped"])]
+    print(f"| {chosen.dtype} | {size / 1e9:.2f} GB | {seconds:.0f} s | {' | '.join(figures)} |")
 
 
 if __name__ == "__main__":

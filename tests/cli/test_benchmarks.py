@@ -151,6 +151,14 @@ def test_what_a_large_corpus_costs(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+def test_what_the_import_of_a_multilingual_model_costs(tmp_path: Path) -> None:
+    """Nearly all of it is one embedding, which is in memory once."""
+    rows = run("multilingual_import.py", "--layers", 1, "--folder", tmp_path)
+    assert rows[2][:2] == ["float32", "1.23 GB"]
+    assert float(rows[2][3].split()[0]) < 2.5
+
+
+@pytest.mark.nightly
 def test_training_on_one_device(tmp_path: Path) -> None:
     given = (
         f"{tmp_path / 'corpus'} --generate 2000 --device cpu --models transformer_tiny --max-tokens 2048 --updates 6"
