@@ -1,14 +1,15 @@
 """Memory, start and speed of translating in int8 with a model in the sizes of NLLB-200 1.3B, of random numbers.
 
-    python benchmarks/large_model.py [--folder /tmp] [--layers 24] [--lines 32] [--length 32] [--rounds 2]
+    python benchmarks/large_model.py FOLDER [--layers 24] [--lines 32] [--length 32] [--rounds 2]
 
 Makes the model (multilingual_import.py), imports it, and exports it with ``--format native`` and ``ctranslate2``, in int8.
 Then all engines translate the same lines in turns, with beam 4 and a fixed length: nmt, which packs the imported model at
-its start; nmt with packed weights, which it maps; CTranslate2. Needs 20 GB in ``--folder`` and 16 GB of memory.
+its start; nmt with packed weights, which it maps; CTranslate2. Models that FOLDER has are not made again; it needs
+14 GB. The export to CTranslate2 needs 18 GB of memory, half of them pages of files.
 
-Prints a Markdown table. Start: seconds from the shell to the translation of a line of one token. Lines per second: without
-the start, the median of the rounds. Memory: the peak over time of the sum over all processes, where shared pages count
-once (PSS), and of the part that is not pages of files.
+Prints a Markdown table with the medians of the rounds. Start: from the shell to the translation of a line of one token.
+Seconds of the CPU depend less on other processes of the machine. Memory: the peak over time of the sum over all processes,
+where shared pages count once (PSS), and of the part that is not pages of files.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -41,14 +43,16 @@ class Setting:
 
     name: str
     command: Sequence[str]
-    starts: list[float] = field(default_factory=list)
-    speeds: list[float] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)  # seconds
+    start_cpu: list[float] = field(default_factory=list)
+    speeds: list[float] = field(default_factory=list)  # lines per second
+    cpu: list[float] = field(default_factory=list)  # seconds per line, without the start
     memory: int = 0
     own: int = 0  # without pages of files
 
     def run(self, text: Path, length: int, *, is_start: bool) -> None:
         given = [part.format(text=text, length=length, most=length - 1) for part in self.command]
-        begin = time.monotonic()
+        begin, before = time.monotonic(), cpu_seconds()
         with tempfile.TemporaryFile("w+") as log:
             process = subprocess.Popen(given, stdout=log, stderr=subprocess.STDOUT)
             while process.poll() is None:
@@ -59,12 +63,21 @@ class Setting:
             said = log.read()
         if process.returncode:
             raise SystemExit(f"{self.name} failed with status {process.returncode}:\n{said[-3000:]}")
+        used = cpu_seconds() - before
         if is_start:
             self.starts.append(time.monotonic() - begin)
+            self.start_cpu.append(used)
         else:
+            self.cpu.append((used - self.start_cpu[-1]) / len(text.read_text().splitlines()))
             self.speeds.append(float("".join(re.findall(SPEED, said)[-1]).replace(",", "")))
         figures = f"start {self.starts[-1]:.1f} s" if is_start else f"{self.speeds[-1]} lines/s"
         print(f"{self.name}: {figures}, {self.memory / 1e9:.2f} GB", file=sys.stderr)
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of all ended children."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def proportional(pid: int) -> tuple[int, int]:
@@ -84,38 +97,42 @@ def proportional(pid: int) -> tuple[int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", default=tempfile.gettempdir())
+    parser.add_argument("folder", type=Path)
     for name, default in (("layers", 24), ("lines", 32), ("length", 32), ("rounds", 2)):
         parser.add_argument(f"--{name}", type=int, default=default)
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
-        folder = Path(name)
-        settings = prepared(folder, chosen.layers)
-        texts = written_texts(folder, chosen.lines)
-        for _ in range(chosen.rounds):
-            for setting in settings:
-                setting.run(texts[0], 2, is_start=True)
-                setting.run(texts[1], chosen.length, is_start=False)
-    print("| engine | start, s | lines per second | memory, GB | without pages of files, GB |\n|---|---|---|---|---|")
+    chosen.folder.mkdir(exist_ok=True)
+    settings = prepared(chosen.folder, chosen.layers)
+    texts = written_texts(chosen.folder, chosen.lines)
+    for _ in range(chosen.rounds):
+        for setting in settings:
+            setting.run(texts[0], 2, is_start=True)
+            setting.run(texts[1], chosen.length, is_start=False)
+    print(
+        "| engine | start, s | start, s of CPU | lines per second | s of CPU per line | memory, GB | not of files, GB |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for setting in settings:
-        figures = f"{statistics.median(setting.starts):.1f} | {statistics.median(setting.speeds):.2f}"
-        print(f"| {setting.name} | {figures} | {setting.memory / 1e9:.2f} | {setting.own / 1e9:.2f} |")
+        medians = map(statistics.median, (setting.starts, setting.start_cpu, setting.speeds, setting.cpu))
+        figures = " | ".join(f"{figure:.2f}" for figure in (*medians, setting.memory / 1e9, setting.own / 1e9))
+        print(f"| {setting.name} | {figures} |")
 
 
 def prepared(folder: Path, layers: int) -> list[Setting]:
     """Make the models, and return the settings of all engines."""
-    there = folder / "there"
-    there.mkdir()
-    write_tokenizer(there)
-    write_model(there, layers, torch.float16)
     run = [sys.executable, "-m", "nmt"]
-    print("import", measured([*run, "import", "--path", str(there), "--output", str(folder / "here")]), file=sys.stderr)
-    for path in there.glob("*.safetensors"):
-        path.unlink()
+    if not (folder / "here").exists():
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            write_tokenizer(Path(name))
+            write_model(Path(name), layers, torch.float16)
+            print(
+                "import", measured([*run, "import", "--path", name, "--output", str(folder / "here")]), file=sys.stderr
+            )
     for kind in ("native", "ctranslate2"):
         options = f"--path {folder / 'here'} --format {kind} --quantization int8 --sentences 2 --tolerance 1"
         command = [*run, "export", *options.split(), "--output", str(folder / kind)]
-        print(f"export to {kind}", measured(command), file=sys.stderr)
+        if not (folder / kind).exists():
+            print(f"export to {kind}", measured(command), file=sys.stderr)
     languages = "--source-lang aaa_Latn --target-lang aab_Latn"
     search = f"--beam {BEAM} --length-penalty power --lenpen 1 --max-len-a 0 --max-len-b {{most}} --min-len {{most}}"
 

@@ -158,7 +158,9 @@ class ResumableOutput:
         tree = cast(dict[str, Any], to_plain(self._config)) | {"device": self._config.device.precision.value}
         for key in ("path", "rerank"):
             paths = [] if tree[key] is None else split_paths(tree.pop(key))
-            tree[f"model of --{key}"] = [_identity(checkpoint_at(path)) for path in paths]  # of a run the best one by now
+            tree[f"model of --{key}"] = [
+                _identity(checkpoint_at(path)) for path in paths
+            ]  # of a run the best one by now
         read = [tree[key] for key in ("input", "shortlist", "unk_dictionary")]
         read += [Path(folder) / MANIFEST for folder in tree["data"]]
         files = [Path(path) for path in read if path is not None and Path(path).is_file()]

@@ -18,7 +18,7 @@ updates=${UPDATES:-1984}
 trained="en-de en-fr de-en fr-en"
 zero_shot="de-fr fr-de"
 sides=${SIDES:-source target both}
-directions=${DIRECTIONS-$trained}
+directions=${DIRECTIONS:-$trained}
 . "$here/../needs.sh"
 needs "$text"/{train,val,test_2016_flickr}.{en,de,fr}.gz
 

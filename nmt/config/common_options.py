@@ -134,7 +134,9 @@ class DirectionOptions(CommonOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         contradicts = self.tag is not None and self.target_lang not in (None, self.tag)
-        refuse((contradicts, f"--tag {self.tag} and --target-lang {self.target_lang} are two target languages; give one"))
+        refuse(
+            (contradicts, f"--tag {self.tag} and --target-lang {self.target_lang} are two target languages; give one")
+        )
         self.target_lang = self.target_lang or self.tag
 
 

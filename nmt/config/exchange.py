@@ -87,13 +87,13 @@ class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
     path: str = flag("", help="Run folder or checkpoint to export")
     format: str = flag(
         "",
-        help="Format of the exported model: ctranslate2, huggingface or safetensors (arrays under plain names); empty "
-        "with --push: a model folder of nmt",
+        help="Format of the exported model: ctranslate2, huggingface, native (model folder of nmt with packed weights) or "
+        "safetensors (arrays under plain names); empty with --push: a model folder of nmt",
     )
     output: str = flag("", help="Folder for the exported model; empty with --push: none")
     quantization: Quantization = flag(
         Quantization.float32,
-        help="Data type of the weights for ctranslate2: float32, float16, bfloat16, int8, int8_float32, "
+        help="Data type of the weights for native: float32, float16, bfloat16 or int8; for ctranslate2 also int8_float32, "
         "int8_float16, int8_bfloat16 or int16",
     )
     longest: int = flag(2048, help="Number of positions to write for formats that store sinusoids as a table")

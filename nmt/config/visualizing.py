@@ -57,7 +57,14 @@ MOST_IN_TABLE = 10_000  # positions or tokens; a picture has fewer pixels
 
 @dataclass
 class VisualizeConfig(
-    WatchOptions, DirectionOptions, PluginOption, ReadingOptions, ThreadsOption, DeviceOption, OverwriteOption, CommandConfig
+    WatchOptions,
+    DirectionOptions,
+    PluginOption,
+    ReadingOptions,
+    ThreadsOption,
+    DeviceOption,
+    OverwriteOption,
+    CommandConfig,
 ):
     """nmt-visualize: draw the attention, positions or embeddings of a model, or training curves of runs."""
 

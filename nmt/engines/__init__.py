@@ -201,11 +201,11 @@ def choose_format(number_format: NumberFormat | None, precision: Precision, devi
     return number_format
 
 
-def format_of(model: LoadedModel, wanted: NumberFormat | None, usual: NumberFormat) -> NumberFormat:
+def format_of(model: LoadedModel, chosen: NumberFormat | None, usual: NumberFormat) -> NumberFormat:
     """Return the data type of packed weights, which cannot be changed; of other models, ``usual``."""
     if model.packed is None:
         return usual
     stored = model.packed.number_format
-    if wanted not in (None, stored):
-        raise UsageError(f"--dtype {wanted.value}: {model.origin} holds weights packed in {stored.value}; omit --dtype")
+    if chosen not in (None, stored):
+        raise UsageError(f"--dtype {chosen.value}: {model.origin} holds weights packed in {stored.value}; omit --dtype")
     return stored

@@ -86,9 +86,10 @@ def _write_for(
 ) -> ExportComparison:
     """Write a model for another toolkit, and compare what is read back with the model."""
     writer.write(model, folder, config)
-    packed = {checkpoints.PACKED: config.quantization.value, "packing": PACKING}
-    info = replace(loaded.info, made={**loaded.info.made, **packed})
+    info = loaded.info
     if writer.own_folders:
+        packed = {checkpoints.PACKED: config.quantization.value, "packing": PACKING}
+        info = replace(info, made={**info.made, **packed})
         _copy_description(loaded, folder)
         _write_manifest(folder, info)
     comparison = _compare(loaded, writer.read_export(folder) or imported_in_memory(writer, folder), config)
@@ -166,8 +167,8 @@ def _compare(loaded: LoadedModel, export: ComparedModel, config: ExportConfig) -
     lengths = [len(translation) + 1 for translation in whole]
     difference = max(abs(theirs - own) / length for theirs, own, length in zip(exported, expected, lengths))
     most = longest - 2  # tokens; toolkits end a truncated translation differently
-    found = export.translate(sources, longest, first)
-    equal = sum(theirs[:most] == own[:most] for theirs, own in zip(found, translations))
+    translated = export.translate(sources, longest, first)
+    equal = sum(theirs[:most] == own[:most] for theirs, own in zip(translated, translations))
     return ExportComparison(len(sources), difference, equal)
 
 

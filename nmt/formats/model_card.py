@@ -19,7 +19,7 @@ from nmt import DISTRIBUTION
 from nmt.config.exchange import ExportConfig
 from nmt.config.sections import LOSSES, metric_of
 from nmt.data.language_pair import LanguagePair
-from nmt.data.languages import Direction, LanguageTokens, SourceToken
+from nmt.data.languages import LanguageTokens, SourceToken
 from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from nmt.errors import NMTError, quantity
 from nmt.formats import ExportComparison, Format, PortableModel
@@ -93,15 +93,13 @@ def pieces_for(model: PortableModel) -> list[str]:
     return list(model.pair.source.vocabulary.pieces[4:6])
 
 
-def example_direction(pair: LanguagePair) -> Direction:
-    """Return the default direction of a model; where it has none, that from its first or to its last language."""
-    codes = [*pair.languages.tokens] if pair.languages else [""]
-    return pair.direction(pair.source_lang or codes[0], pair.target_lang or codes[-1])
-
-
 def language_tokens_for(pair: LanguagePair) -> tuple[list[str], list[str]]:
-    """Return the tokens before the source and the translation in the direction of an example; each is one or none."""
-    direction, source, target = example_direction(pair), pair.source.vocabulary.pieces, pair.target.vocabulary.pieces
+    """Return the tokens before the source and before the translation of an example; each is one or none.
+
+    It has the default direction; where the model has none, that from its first or to its last language."""
+    codes = [*pair.languages.tokens] if pair.languages else [""]
+    direction = pair.direction(pair.source_lang or codes[0], pair.target_lang or codes[-1])
+    source, target = pair.source.vocabulary.pieces, pair.target.vocabulary.pieces
     return [source[number] for number in direction.source], [target[number] for number in direction.target]
 
 

@@ -14,7 +14,7 @@ from nmt.formats import ComparedModel, Format, PortableModel, formats
 from nmt.formats.translating import NmtModel
 from nmt.models.loading import load_model
 from nmt.models.transformer.own_weights import configuration
-from nmt.native.library import library
+from nmt.native.library import processor
 from nmt.storage.run_folder import MODEL
 from nmt.storage.tensor_file import write_numbers
 
@@ -29,7 +29,7 @@ class Native(Format):
     own_folders = True
 
     def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
-        if library() is None:
+        if processor() is None:
             raise UsageError("--format native needs the C part of nmt, which was not built here or is switched off")
         if options.quantization.value not in NumberFormat.__members__:
             raise UsageError(

@@ -235,7 +235,7 @@ VALUES |= {("--symmetrize", rule.value.replace("_", "-")): rule.name for rule in
 ALIASES_OF_SCORING = {"-s": ("--sys",), "-r": ("--ref",)}
 
 # Advice for flags of one command that users give to others.
-_LANGUAGES = "only nmt-preprocess needs it, because corpora and models record their languages; leave it out"
+_LANGUAGES = "corpora and models record their languages; leave it out"
 _RAW = "give text in the form that nmt-preprocess read; the tokenizer of the model splits it: leave it out"
 _PIECES = "only nmt-generate and nmt-score have it; validation joins tokens as the corpus records: leave it out"
 ADVICE_ELSEWHERE = {

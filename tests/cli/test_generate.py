@@ -509,7 +509,9 @@ def test_a_model_of_the_other_direction_reads_translations_back(
     backward = scored(generated(capsys, path=str(back), format=OutputFormat.jsonl, **given))
     for (_, both), (_, there), (_, and_back) in zip(scored(reranked), forward, backward):
         assert both == pytest.approx(there + and_back, abs=1e-4)
-    with pytest.raises(UsageError, match="must translate from en to de: the model translates from de to en, not from en"):
+    with pytest.raises(
+        UsageError, match="must translate from en to de: the model translates from de to en, not from en"
+    ):
         generated(capsys, path=str(model), input=file, rerank=str(model))
 
 

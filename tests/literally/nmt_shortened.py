@@ -21,7 +21,7 @@ from nmt.training.setup import operations
 
 EPOCHS, UPDATES, BETWEEN_CHECKPOINTS = 2, 12, 4
 
-_describe = engines.describe
+_describe, _outline = engines.describe, engines.outline
 _builder, _ending, _due = models.builder, Trainer.ending, CheckpointConfig.reasons_to_save
 _allowed = ExportConfig.allowed
 
@@ -39,6 +39,10 @@ def _small(kind: type) -> Any:
 
 def _described(config: Any, *parts: Any) -> Any:
     return _describe(config.shrink(), *parts)
+
+
+def _outlined(config: Any, *parts: Any) -> Any:
+    return _outline(config.shrink(), *parts)
 
 
 def _early(trainer: Trainer) -> str | None:
@@ -59,7 +63,9 @@ def _allowed_of_few_channels(config: ExportConfig) -> float:
     return (10 if default else 1) * _allowed(config)
 
 
+engines.outline = _outlined
 engines.describe = exporting.describe = _described
+engines.outline = _outlined
 models.builder = _small  # type: ignore[method-assign]
 Trainer.ending = _early  # type: ignore[method-assign]
 CheckpointConfig.reasons_to_save = _due_often  # type: ignore[method-assign]

@@ -24,10 +24,9 @@ _SPACES = {"Replace", "Strip"}  # normalizers that sentencepiece applies too
 
 @dataclass(frozen=True)
 class TokenizerJson:
-    """Tokens by id, ids of the added ones, and a sentencepiece model."""
+    """The ids of all tokens, and a sentencepiece model."""
 
     ids: Mapping[str, int]
-    added: Mapping[str, int]
     model: bytes
 
     @classmethod
@@ -39,8 +38,7 @@ class TokenizerJson:
 
     @classmethod
     def _of(cls, tree: Mapping[str, Any]) -> TokenizerJson:
-        model, normalizer = tree["model"], tree.get("normalizer") or {}
-        added = {str(token["content"]): int(token["id"]) for token in tree.get("added_tokens", [])}
+        model, normalizer, added = tree["model"], tree.get("normalizer") or {}, _added(tree)
         steps = {step["type"]: step for step in normalizer.get("normalizers", [normalizer] if normalizer else [])}
         if other := steps.keys() - _SPACES - {"Precompiled"}:
             raise ValueError(f"normalizer {min(other)}")
@@ -53,7 +51,19 @@ class TokenizerJson:
         pieces = [("<unk>", 0.0, _UNKNOWN), ("<s>", 0.0, _CONTROL), ("</s>", 0.0, _CONTROL)]
         special = {*added, "<unk>", "<s>", "</s>", "<pad>"}
         pieces += [(token, score, _NORMAL) for token, score in scores.items() if token not in special]
-        return cls(ids, added, _message(pieces, _KINDS[model["type"]], table))
+        return cls(ids, _message(pieces, _KINDS[model["type"]], table))
+
+
+def added_tokens(path: Path) -> dict[str, int]:
+    """Return the ids of the added tokens of a tokenizer.json."""
+    try:
+        return _added(read_mapping(path))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is damaged: {error!r}") from None
+
+
+def _added(tree: Mapping[str, Any]) -> dict[str, int]:
+    return {str(token["content"]): int(token["id"]) for token in tree.get("added_tokens", [])}
 
 
 def _scores(model: Mapping[str, Any]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from typing import Any
 import sentencepiece
 
 from nmt.config.exchange import ImportConfig
-from nmt.data.imported.tokenizer_json import TokenizerJson
+from nmt.data.imported.tokenizer_json import TokenizerJson, added_tokens
 from nmt.data.imported.vocabularies import FAIRSEQ_SPECIALS, read_huggingface_vocabulary
 from nmt.data.language_pair import LanguagePair
 from nmt.data.languages import LanguageTokens, SourceToken
@@ -65,8 +65,8 @@ class MultilingualTokenizer:
             first = [*FAIRSEQ_SPECIALS, *processor.id_to_piece(list(range(3, processor.vocab_size())))]
         ids |= _ids_of_added(folder, options)
         listed = [*dict.fromkeys(_listed(folder, options))]
-        if not any(map(_LANGUAGE.fullmatch, (*ids, *listed))) and (folder / _JSON).is_file():
-            ids |= TokenizerJson.read(folder / _JSON).added
+        if stored is None and (folder / _JSON).is_file():  # the ids are certain, the order of a list is not
+            ids |= added_tokens(folder / _JSON)
         symbols = _in_order(folder, first, ids, listed)
         tokens = {code: token for token in symbols[len(first) :] if (code := _code(token))}
         if not tokens:

@@ -117,7 +117,7 @@ class T5Folder:
         return LanguagePair(source, code, tokenizer, tokenizer, True, languages).checked()
 
 
-class _Reader(LayoutReader):
+class _T5Reader(LayoutReader):
     def attention(self, layer: str, table: ArrayTable) -> Attention:
         return replace(super().attention(layer, table), scale=1.0)
 
@@ -152,7 +152,7 @@ class _Weights:
             )
         layout = _layout(feed_forward, gated=kind.startswith("gated-"))
         epsilon = number_of(self.config, "layer_norm_epsilon", default=1e-6, highest=1.0)
-        reader = _Reader(self.tensors, layout, self.config["d_model"], heads, _ACTIVATIONS[kind], epsilon)
+        reader = _T5Reader(self.tensors, layout, self.config["d_model"], heads, _ACTIVATIONS[kind], epsilon)
         table = self.tensors.take(f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight", None, heads)
         reach = count_of(self.config, "relative_attention_max_distance", self.tensors.origin) or 128
         return reader.stack(side, embedding, 1.0, Buckets(table.T, reach), norm_first=True, count=count)

@@ -42,15 +42,15 @@ _ARCHITECTURES = {
     "mbart": "MBartForConditionalGeneration",
 }
 _SINUSOIDS = {"m2m_100": (Wavelengths.tensor2tensor, 2, "tensor2tensor's sinusoids from position 2 on")}
+_BASE = 10000.0  # of all sinusoids
 _ACTIVATIONS = (Activation.relu, Activation.gelu, Activation.swish)  # our names are theirs
 
 
 def write_folder(model: PortableModel, folder: Path, options: ExportConfig) -> None:
     kind = _kind(model)
-    if broken := next(
-        filter(None, (says if holds else None for holds, says in _complaints(model.weights, kind))), None
-    ):
-        raise UsageError(f"Hugging Face's {_FAMILIES[kind]} {broken}")
+    for holds, complaint in _complaints(model.weights, kind):
+        if holds:
+            raise UsageError(f"Hugging Face's {_FAMILIES[kind]} {complaint}")
     weights, symbols = _in_their_order(model) if kind in MULTILINGUAL else (model.weights, ())
     config = _configuration(replace(model, weights=weights), kind, options.longest)
     positions = weights.source.positions
@@ -80,53 +80,31 @@ def _complaints(weights: TransformerWeights, kind: str) -> Iterator[tuple[bool, 
     source, first, positions = weights.source, weights.source.layers[0], weights.source.positions
     orders = {stack.norm_first for stack in (source, weights.target)}
     shared = source.embedding is weights.target.embedding is weights.output.weight
+    of_mbart, has_norm, others = kind == "mbart", source.embedding_norm is not None, "but the model has others"
+    is_known = isinstance(positions, np.ndarray if of_mbart else Sinusoids)
+    place_kind = "learned" if of_mbart else "sinusoidal"
+    *formula, known = _SINUSOIDS.get(kind, (Wavelengths.paper, 0, "the paper's sinusoids from position 0 on"))
+    own = [positions.wavelengths, positions.offset] if isinstance(positions, Sinusoids) else formula
+    base = positions.base if isinstance(positions, Sinusoids) else _BASE
+    norms = "a norm of the embeddings, but the model has none"
+    if not of_mbart:
+        norms = "no norm of the embeddings, but the model has one (model.embedding_norm)"
     yield weights.is_recurrent, "have self-attention in the decoder, but the model has SSRUs; export it to safetensors"
-    if kind == "mbart":
-        yield (
-            not isinstance(positions, np.ndarray),
-            "have learned positions, but the model has others; export it to ctranslate2",
-        )
-    else:
-        yield (
-            not isinstance(positions, Sinusoids),
-            "have sinusoidal positions, but the model has others; export it to ctranslate2",
-        )
-        wavelengths, offset, known = _SINUSOIDS.get(
-            kind, (Wavelengths.paper, 0, "the paper's sinusoids from position 0 on")
-        )
-        yield (
-            isinstance(positions, Sinusoids)
-            and (positions.wavelengths, positions.offset, positions.base) != (wavelengths, offset, 10000.0),
-            f"have {known}, but the model has others; export it to ctranslate2",
-        )
-    yield (
-        (source.embedding_norm is not None) is not (kind == "mbart"),
-        "have a norm of the embeddings, but the model has none; export it to ctranslate2"
-        if kind == "mbart"
-        else "have no norm of the embeddings, but the model has one (model.embedding_norm); export it to ctranslate2",
-    )
+    yield not is_known, f"have {place_kind} positions, {others}; export it to ctranslate2"
+    yield own != formula or base != _BASE, f"have {known}, {others}; export it to ctranslate2"
+    yield has_norm is not of_mbart, f"have {norms}; export it to ctranslate2"
     yield len(orders) > 1, "have one order of norms for encoder and decoder, but the model has two"
     yield kind in MULTILINGUAL and orders == {False}, "have norms before each sublayer, but the model has them after it"
-    yield (
-        first.self_norm.bias is None or first.self_norm.epsilon != EPSILON,
-        f"have layer normalization with an epsilon of {EPSILON:g}, but the model has another norm",
-    )
-    yield (
-        first.feed_forward.gate is not None or first.feed_forward.activation not in _ACTIVATIONS,
-        "have feed-forward networks with relu, gelu or swish and without gates, but the model has others",
-    )
-    yield (
-        unusual_head_size(weights) is not None,
-        f"have heads of size d_model / num_heads, but the model's have size {unusual_head_size(weights)}",
-    )
-    yield (
-        kind != "marian" and not shared,
-        "share all embeddings if norms precede each sublayer, but the model has several; export it to ctranslate2",
-    )
-    yield (
-        kind == "m2m_100" and weights.output.bias is not None,
-        "have no output bias, but the model has one (model.output_bias); export it to ctranslate2",
-    )
+    norm, feed, size = first.self_norm, first.feed_forward, unusual_head_size(weights)
+    unusual = norm.bias is None or norm.epsilon != EPSILON
+    yield unusual, f"have layer normalization with an epsilon of {EPSILON:g}, but the model has another norm"
+    gated = feed.gate is not None or feed.activation not in _ACTIVATIONS
+    yield gated, f"have feed-forward networks with relu, gelu or swish and without gates, {others}"
+    yield size is not None, f"have heads of size d_model / num_heads, but the model's have size {size}"
+    several = "share all embeddings if norms precede each sublayer, but the model has several; export it to ctranslate2"
+    yield kind != "marian" and not shared, several
+    biased = kind == "m2m_100" and weights.output.bias is not None
+    yield biased, "have no output bias, but the model has one (model.output_bias); export it to ctranslate2"
 
 
 def _in_their_order(model: PortableModel) -> tuple[TransformerWeights, list[str]]:

@@ -141,10 +141,10 @@ class Parameters(Mapping[str, Array]):
 def parameters(config: TransformerConfig, sizes: VocabularySizes, weights: TransformerWeights) -> Parameters:
     """Return the parameters of a described model, by name. Missing biases are zero."""
     layout = _layout(config, sizes)
-    arrays, found = dict(arrays_of(weights)), Parameters()
+    arrays, ours = dict(arrays_of(weights)), Parameters()
     for path, rows in arrays_of(layout, ParameterRows):
-        found.shapes[rows.name] = rows.shape
-        sources = found.sources.setdefault(rows.name, [])
+        ours.shapes[rows.name] = rows.shape
+        sources = ours.sources.setdefault(rows.name, [])
         array = arrays.pop(path, None)
         if array is None and path.endswith(".bias"):
             continue
@@ -157,7 +157,7 @@ def parameters(config: TransformerConfig, sizes: VocabularySizes, weights: Trans
         raise DataError(
             f"the model has {next(iter(arrays))}, which is not supported together with its other parameters"
         )
-    return found
+    return ours
 
 
 def _layout(config: TransformerConfig, sizes: VocabularySizes) -> TransformerWeights:

@@ -56,7 +56,8 @@ def test_a_page_that_cannot_start_is_one_warning(
     reporter.start(0, {"environment": {}})
     reporter.end(9, 1, ending="done", tokens=1, seconds=1.0)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warnings == ["the live page is switched off, training continues: no more processes"]
+    about_the_page = [warning for warning in warnings if "page" in warning]  # a busy machine gives another
+    assert about_the_page == ["the live page is switched off, training continues: no more processes"]
 
 
 @pytest.mark.slow
