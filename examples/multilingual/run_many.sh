@@ -22,13 +22,8 @@ directions=${DIRECTIONS:-$trained}
 . "$here/../needs.sh"
 needs "$text"/{train,val,test_2016_flickr}.{en,de,fr}.gz
 
-prepare() { # SIDE, options of the vocabulary
-    local side=$1
-    shift
-    if [ ! -e "$output/$side/manifest.json" ]; then
-        nmt-preprocess --pairs "${trained// /,}" --zero-shot "${zero_shot// /,}" --trainpref "$text/train" \
-            --validpref "$text/val" --destdir "$output/$side" --workers 2 --tag-side "$side" "$@"
-    fi
+has() { # SIDE
+    [ -e "$output/$1/manifest.json" ]
 }
 
 train() { # CORPUS RUN UPDATES
@@ -47,9 +42,12 @@ score() { # RUN DIRECTION ROW
         --setting "Multi30k, test_2016_flickr, recipe=multi30k_many, joint BPE of 8,000"
 }
 
-prepare source tokenizer=bpe --vocab-size 8000
-prepare target --srcdict "$output/source"
-prepare both --srcdict "$output/source"
+has source || nmt-preprocess --pairs en-de,en-fr,de-en,fr-en --zero-shot de-fr,fr-de --trainpref "$text/train" \
+    --validpref "$text/val" --destdir "$output/source" --workers 2 --tag-side source tokenizer=bpe --vocab-size 8000
+has target || nmt-preprocess --pairs en-de,en-fr,de-en,fr-en --zero-shot de-fr,fr-de --trainpref "$text/train" \
+    --validpref "$text/val" --destdir "$output/target" --workers 2 --tag-side target --srcdict "$output/source"
+has both || nmt-preprocess --pairs en-de,en-fr,de-en,fr-en --zero-shot de-fr,fr-de --trainpref "$text/train" \
+    --validpref "$text/val" --destdir "$output/both" --workers 2 --tag-side both --srcdict "$output/source"
 
 for direction in $directions; do
     train "source/$direction" "only-$direction" "$updates"

@@ -205,6 +205,7 @@ ADVICE: dict[str, str] = {
     "--force-anneal": "use --lr-scheduler halving --halve-after N-1",
     "--distributed-world-size": "start the processes with torchrun --nproc-per-node N -m nmt_cli.train",
     "--distributed-init-method": "start the processes with torchrun, whose --rdzv-endpoint is their address",
+    "--layernorm-embedding": "use model.embedding_norm=true",
     "--quiet": "standard output holds translations only; --progress none silences the display",
     "--model-overrides": "the checkpoint defines the model; leave it out",
     "--no-save-optimizer-state": "use --keep-training-states N, the number of last checkpoints with the state",

@@ -196,7 +196,7 @@ def test_fault_67_a_gpu_that_is_not_there_is_said_with_what_is(copy_corpus: Path
 
 
 def test_fault_68_a_worker_that_is_killed_ends_its_command_with_a_sentence(sound: Path, tmp_path: Path) -> None:
-    kill = "import os, signal, {module} as module\n{name} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+    kill = "import os, signal, {module} as module\n{name} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
     task = Task(tmp_path)
     before = kill.format(module="nmt.preprocessing.encoding", name="module._encode_side")
     status, said = task.run("--workers", "2", before=before)
