@@ -14,7 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from results import OTHERS, Result, add_all
+from results import Result, add_all
+from results_page import OTHERS
 
 from nmt.errors import NMTError
 

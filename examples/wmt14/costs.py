@@ -24,8 +24,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from forecast import ASSUMED_TFLOPS, add_rate, check_rate, hours, operations_per_token, written
-from results import OTHERS, Result, add_all
+from results import Result, add_all
 from results import of_runs as facts_of_runs
+from results_page import OTHERS
 
 from nmt.errors import DataError, NMTError, UsageError
 from nmt.interface import VocabularySizes
