@@ -26,6 +26,7 @@ from nmt.keywords import configured
 from nmt.models.loading import architecture, load_model
 from nmt.pages.numbers import figure
 from nmt.progress import in_lines
+from nmt.storage.adapted import ADAPTER, AdapterBase
 from nmt.storage.checkpoints import (
     KIND,
     CheckpointInfo,
@@ -102,7 +103,7 @@ def average_checkpoints(config: AverageConfig | None = None, **options: Any) -> 
     rows = [] if judge is None else compare(judge, paths, mean, newest.info.update)
     check_destination(output, KIND, "--output", overwrite=config.overwrite)  # again: reading took a while
     scores = rows[-1].scores if rows else {}
-    made = {name: value for name, value in newest.info.made.items() if name == "vocabularies"}
+    made = {name: value for name, value in newest.info.made.items() if name in ("vocabularies", ADAPTER)}
     info = CheckpointInfo(newest.info.update, newest.info.epoch, ("average",), scores, made)
     folder = tokenizer_folder(newest.path)
     write_checkpoint(output, model=mean, config=newest.config, info=info, tokenizer=folder, overwrite=config.overwrite)
@@ -256,6 +257,11 @@ def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
         raise DataError(
             f"{other.path} and {first.path} have different architectures ({listed}) and cannot be averaged; leave one out"
         )
+    bases = [AdapterBase.of(stored.info.made, str(stored.path)) for stored in (first, other)]
+    if bases[0] != bases[1]:
+        raise DataError(
+            f"{other.path} and {first.path} do not have the same base model and cannot be averaged; leave one out"
+        )
     shapes = {name: tensor.shape for name, tensor in first.model.items()}
     for name in sorted(shapes.keys() | other.model.keys()):
         shape = other.model[name].shape if name in other.model else None
@@ -289,12 +295,12 @@ class Judge:
         self._step = Step(model, criterion).to(device).eval()
         scorers = build_scorers(config.validation)
         self._validators = build_validators(config, self._step, arithmetic, World(), pair, datasets.validated, scorers)
-        self._seed = config.seed
+        self._seed, self._loaded = config.seed, loaded
         self._names = {*LOSSES, *scorers}
         self._fingerprint = validation_fingerprint(config, datasets.valid_identities, str(arithmetic))
 
     def __call__(self, model: Mapping[str, Tensor], update: int, origin: str) -> dict[str, float]:
-        load_parameters(self._step.model, model, origin)
+        load_parameters(self._step.model, self._loaded.whole(model), origin)
         return validate(self._validators, self._seed, update, lambda: False)
 
     def of_checkpoint(self, path: Path) -> Mapping[str, float]:

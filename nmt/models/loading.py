@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import logging
 from collections.abc import Mapping
@@ -11,20 +10,32 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from nmt.config.choices import NumberFormat
 from nmt.config.plain import component_from_plain
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import VocabularySizes
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.hub import checkpoint_at
 from nmt.models.ignored import build_model, without_effect
+from nmt.storage.adapted import AdaptedArrays, AdapterBase
 from nmt.storage.arrays import Numbers
-from nmt.storage.checkpoints import PACKED, CheckpointInfo, load_parameters, require_parameters, verify_checkpoint
+from nmt.storage.checkpoints import (
+    PACKED,
+    CheckpointInfo,
+    checksums,
+    load_parameters,
+    require_parameters,
+    verify_checkpoint,
+)
 from nmt.storage.files import OtherFormat
 from nmt.storage.run_folder import CONFIG, MODEL, tokenizer_folder
 from nmt.storage.tensor_file import mapped_tensors, read_tensors
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from nmt.devices import DeviceLike
     from nmt.interface import EncoderDecoder
 
@@ -59,6 +70,7 @@ class LoadedModel:
     config: Any  # the options of the model
     sizes: VocabularySizes
     pair: LanguagePair
+    base: LoadedModel | None = None  # the model that an adapter changes; None: this is a whole model
 
     @property
     def origin(self) -> str:
@@ -79,7 +91,22 @@ class LoadedModel:
     def arrays(self) -> Mapping[str, Numbers]:
         """Parameters as views of the file, which processes share; bfloat16 is widened to float32."""
         require_parameters(self.path, self.info)
-        return mapped_tensors(self.path / MODEL)
+        return self._whole(mapped_tensors(self.path / MODEL))
+
+    def _whole(self, stored: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
+        base = AdapterBase.of(self.info.made, self.origin)
+        if base is None or self.base is None:
+            return stored
+        return AdaptedArrays(self.base.arrays, stored, base.alpha, self.origin)
+
+    def whole(self, stored: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return all parameters of a model, given those that a checkpoint like this one stores: perhaps only an adapter."""
+        import torch
+
+        if self.base is None:
+            return stored
+        arrays = self._whole({name: tensor.numpy() for name, tensor in stored.items()})
+        return {name: torch.from_numpy(np.array(arrays[name])) for name in arrays}
 
     @cached_property
     def module(self) -> EncoderDecoder:
@@ -87,7 +114,7 @@ class LoadedModel:
         from nmt.models.building import build_within
 
         require_parameters(self.path, self.info)
-        tensors = read_tensors(self.path / MODEL)
+        tensors = self.whole(read_tensors(self.path / MODEL))
         size = sum(tensor.nbytes for tensor in tensors.values())
         build = functools.partial(build_model, self.config, self.sizes)
         model = build_within(build, len(tensors), size, self.origin)
@@ -110,10 +137,12 @@ class CopiedModel:
     @classmethod
     def of(cls, model: EncoderDecoder, pair: LanguagePair, device: DeviceLike) -> CopiedModel:
         """Copy a model to a device."""
+        from nmt.layers.low_rank import merged
         from nmt.models.building import options_of
 
+        model = merged(model)
         config, _ = options_of(model, pair.sizes)
-        return cls(copy.deepcopy(model).to(device).eval(), pair, config)
+        return cls(model.to(device).eval(), pair, config)
 
     @property
     def sizes(self) -> VocabularySizes:
@@ -140,7 +169,30 @@ def load_model(path: str | Path, device: DeviceLike) -> LoadedModel:
             f"{checkpoint} and {tokenizer} have different vocabularies; restore the tokenizer/ of its run or corpus "
             f"folder"
         )
-    return LoadedModel(checkpoint, tree, info, device, _options_of(checkpoint, tree), pair.sizes, pair)
+    options, base = _options_of(checkpoint, tree), _base_of(checkpoint, info, device)
+    return LoadedModel(checkpoint, tree, info, device, options, pair.sizes, pair, base)
+
+
+def _base_of(checkpoint: Path, info: CheckpointInfo, device: DeviceLike) -> LoadedModel | None:
+    """Load the base model of an adapter: from where it was when the adapter was trained, or from ``base`` in the run
+    folder. None: the checkpoint holds a whole model."""
+    base = AdapterBase.of(info.made, str(checkpoint))
+    if base is None:
+        return None
+    beside = checkpoint.parent / "base"
+    try:
+        path = checkpoint_at(beside if beside.exists() else base.path)
+    except MissingInputError:
+        raise MissingInputError(
+            f"{checkpoint} is an adapter of the model {base.path}, which is missing; put that model back, or at {beside}"
+        ) from None
+    loaded = load_model(path, device)
+    if checksums(path)[MODEL] != base.sha256:
+        raise DataError(
+            f"{checkpoint} is an adapter of another base model than {path}: its parameters have another checksum; put the "
+            f"model that it was trained on at {beside}"
+        )
+    return loaded
 
 
 def _options_of(checkpoint: Path, tree: dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@ parameter that several modules share has several names; a pattern matches it by 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ from nmt.config.roles import OptimizerConfig
 from nmt.config.sections import Decayed, ParametersConfig
 from nmt.errors import UsageError
 from nmt.interface import OutputLayer
+from nmt.layers.low_rank import adapt, start_pass, stored_name
 from nmt.optim import ParameterGroups
 
 logger = logging.getLogger("nmt.training")
@@ -33,23 +35,44 @@ class _Named:
     no_decay: bool = True  # exempt from weight decay, as a parameter of each module that has it
     maps: bool = True  # maps hidden vectors, as a parameter of each module that has it
 
-    def matches(self, pattern: str) -> bool:
-        return any(fnmatchcase(displayed_name(name), pattern) for name in self.names)
+    def matches(self, patterns: Sequence[str]) -> bool:
+        return any(fnmatchcase(displayed_name(name), pattern) for name in self.names for pattern in patterns)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is a matrix of the model, perhaps with more than two axes, that can have a low-rank adapter."""
+        weight = self.parameter
+        of_model = self.names[0].startswith("model.")
+        return of_model and weight.dim() >= 2 and min(weight.size(0), weight[0].numel()) > 1
 
 
-def freeze(step: nn.Module, patterns: Sequence[str]) -> None:
-    """Exclude the matching parameters of ``step`` from training."""
+def choose_trained(step: nn.Module, options: ParametersConfig) -> None:
+    """Decide which parameters of ``step`` are trained: all, or low-rank adapters that it adds to the model, or those that
+    match ``train_only``; without those that match ``freeze``."""
+    everything = _trained(step)
+    _check_patterns("parameters.train_only", "--train-only", options.train_only, everything)
+    _check_patterns("parameters.freeze", "--freeze", options.freeze, everything)
+    matrices = [named for named in everything if named.is_matrix]
+    _check_patterns("parameters.lora_on", "--lora-on", options.lora_on, matrices)
+    if options.lora_rank is not None:
+        chosen = [named for named in matrices if named.matches(options.lora_on) or (named.maps and not options.lora_on)]
+        names = [[displayed_name(name) for name in named.names] for named in chosen]
+        adapt(step.get_submodule("model"), names, options.lora_rank, options.alpha, options.lora_dropout)
+        step.register_forward_pre_hook(start_pass)
+    count = sum(named.parameter.numel() for named in everything)
+    for named in everything:
+        only_others = (options.train_only or options.lora_rank is not None) and not named.matches(options.train_only)
+        if only_others or named.matches(options.freeze):
+            named.parameter.requires_grad_(False)
     trained = _trained(step)
-    _check_patterns("parameters.freeze", "--freeze", patterns, trained)
-    frozen = [named for named in trained if any(named.matches(pattern) for pattern in patterns)]
-    if not frozen:
-        return
-    if not any(named.names[0].startswith("model.") for named in trained if named not in frozen):
-        raise UsageError(f"parameters.freeze={list(patterns)} freezes the whole model; give --freeze fewer patterns")
-    for named in frozen:
-        named.parameter.requires_grad_(False)
-    count, total = (sum(named.parameter.numel() for named in group) for group in (frozen, trained))
-    logger.info("%s of %s parameters are frozen", f"{count:,}", f"{total:,}")
+    if not any(named.names[0].startswith("model.") for named in trained):
+        raise UsageError(
+            f"parameters.freeze={list(options.freeze)} and parameters.train_only={list(options.train_only)} leave no "
+            f"parameter of the model to train; give --freeze fewer patterns, or --train-only others"
+        )
+    if len(trained) < len(everything) or options.lora_rank is not None:
+        of_trained = sum(named.parameter.numel() for named in trained)
+        logger.info("%s parameters are trained; the model has %s", f"{of_trained:,}", f"{count:,}")
 
 
 def parameter_groups(step: nn.Module, parameters: ParametersConfig, optimizer: OptimizerConfig) -> ParameterGroups:
@@ -62,7 +85,7 @@ def parameter_groups(step: nn.Module, parameters: ParametersConfig, optimizer: O
     splits = parameters.decay is Decayed.matrices and bool(optimizer.weight_decay)
     groups: dict[tuple[float, bool, str], dict[str, Any]] = {}
     for named in trained:
-        factor = next((factor for pattern, factor in reversed(factors) if named.matches(pattern)), 1.0)
+        factor = next((factor for pattern, factor in reversed(factors) if named.matches([pattern])), 1.0)
         no_decay = splits and named.no_decay
         rule = optimizer.rule_of(displayed_name(named.names[0]), tuple(named.parameter.shape), named.maps)
         options: dict[str, Any] = {"lr": optimizer.base_rate * factor} if factor != 1.0 else {}
@@ -96,7 +119,7 @@ def maps_hidden_vectors(owner: nn.Module, name: str) -> bool:
 
 def displayed_name(name: str) -> str:
     """Return the name of a training step's parameter that users see."""
-    return name.removeprefix("model.")
+    return stored_name(name.removeprefix("model."))
 
 
 def _trained(step: nn.Module) -> list[_Named]:
@@ -117,10 +140,8 @@ def _trained(step: nn.Module) -> list[_Named]:
 
 def _check_patterns(option: str, flag: str, patterns: Sequence[str], trained: Sequence[_Named]) -> None:
     for pattern in patterns:
-        if not any(named.matches(pattern) for named in trained):
-            names = [displayed_name(named.names[0]) for named in trained]
-            beginnings = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
+        if not any(named.matches([pattern]) for named in trained):
+            names = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", displayed_name(named.names[0])) for named in trained)
             raise UsageError(
-                f"{option}: {pattern} matches no parameter that is trained; names begin with {beginnings}, for example "
-                f"{names[0]} and {names[-1]} ({flag})"
+                f"{option}: {pattern} matches no parameter that is trained; names are {', '.join(names)} ({flag})"
             )

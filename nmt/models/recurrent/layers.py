@@ -68,7 +68,7 @@ class RecurrentLayer(nn.Module, ABC):
 
     def of_input(self, x: Tensor, most: int | None = None) -> Tensor:
         """W x [..., I] for all gates, or its first ``most`` components."""
-        return F.linear(x, self.rnn.get_parameter("weight_ih_l0")[:most])
+        return F.linear(x, self.rnn.all_weights[0][0][:most])
 
     def zeros(self, rows: int, like: Tensor) -> Tensor:
         """Return a zero state [rows, P, H] with the data type and device of ``like``."""

@@ -6,10 +6,12 @@ import logging
 from collections.abc import Mapping, Set
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from nmt.config.sections import LOSSES, CheckpointConfig, TrainConfig, ValidationConfig, metric_of
 from nmt.errors import DataError, UsageError, quantity
 from nmt.optim import Horizon, Progress, schedulers
+from nmt.storage.adapted import AdapterBase
 from nmt.storage.checkpoints import StoredCheckpoint, TrainingState
 from nmt.training.checkpoints.fingerprint import COMPONENTS, Fingerprint, differences
 from nmt.training.checkpoints.run_state import DataPosition, RunSettings, RunState
@@ -169,6 +171,16 @@ def origin(options: CheckpointConfig, point: ResumePoint) -> str | None:
             f"it, or choose another --save-dir"
         )
     return None if stored is None else str(stored)
+
+
+def require_base(point: ResumePoint, base: Mapping[str, Any]) -> None:
+    """Refuse to resume adapters on another model than they were trained on."""
+    stored = AdapterBase.of(point.settings.base, "the run")
+    if stored is not None and AdapterBase.of(base, "the run") != stored:
+        raise UsageError(
+            f"the adapters of {point.stored.path.parent} were trained on {stored.path} with lora_alpha={stored.alpha:g}; "
+            f"restore this model and option, or choose another --save-dir"
+        )
 
 
 def compare_length(point: ResumePoint, config: TrainConfig, now: int | None) -> None:

@@ -56,6 +56,9 @@ class RunSettings:
     computed_on: str  # device and precision
     validated_as: Fingerprint  # everything that the scores of given parameters depend on
     avoided: Sequence[str] | None = None  # names of ``FastPath``; None: the run began before there was a record
+    base: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # of adapters, as ``AdapterBase.facts``; empty: the run has none
 
     @property
     def device_type(self) -> str:
@@ -64,4 +67,5 @@ class RunSettings:
 
     def lasting(self) -> dict[str, Any]:
         """Return what a checkpoint keeps after its training state was deleted."""
-        return {"vocabularies": self.vocabularies, "precision": self.precision, "validated_as": self.validated_as}
+        kept = {"vocabularies": self.vocabularies, "precision": self.precision, "validated_as": self.validated_as}
+        return kept | dict(self.base)

@@ -220,7 +220,6 @@ class CheckpointStore:
         return self._newest_pointed(run_folder.BEST)
 
     def newest(self, until: float = math.inf) -> Path | None:
-        """Return the newest checkpoint of an update up to ``until``."""
         return next((path for path in reversed(self._checkpoints()) if run_folder.update_of(path) <= until), None)
 
     def _checkpoints(self) -> list[Path]:

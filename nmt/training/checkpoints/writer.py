@@ -88,9 +88,7 @@ class CheckpointWriter:
         """Wait until no snapshot is being written."""
         pending, self._pending = self._pending, None
         if pending is not None:
-            # Python would sleep through a signal that comes just before it waits.
-            while not wait([pending], _LISTENING).done:
-                continue
+            _await(pending)
             pending.result()
 
     def __enter__(self) -> CheckpointWriter:
@@ -98,8 +96,7 @@ class CheckpointWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._pending is not None and not (kind and issubclass(kind, KeyboardInterrupt)):
-            while not wait([self._pending], _LISTENING).done:
-                continue
+            _await(self._pending)
 
     def _write(self, snapshot: Snapshot, *, best: bool, required: bool) -> None:
         path = self.store.save(snapshot, best=best, required=required)
@@ -107,6 +104,12 @@ class CheckpointWriter:
         if path is not None:
             self._saved_at = self.clock()
             self._written.append((snapshot.info, path))
+
+
+def _await(pending: Future[None]) -> None:
+    """Wait in short intervals: Python would sleep through a signal that comes just before it waits."""
+    while not wait([pending], _LISTENING).done:
+        continue
 
 
 def _started(action: Callable[[], None]) -> Future[None]:

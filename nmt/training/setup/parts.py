@@ -31,6 +31,7 @@ from nmt.devices.faults import FastPath, avoid, in_words, recorded_faults
 from nmt.distributed.world import World
 from nmt.engines.model_engine import ModelEngine
 from nmt.errors import DataError, UsageError, did_you_mean
+from nmt.hub import checkpoint_at, is_hub_name
 from nmt.interface import Batch, EncoderDecoder
 from nmt.layers.stack import recompute_layers
 from nmt.models import models
@@ -39,11 +40,13 @@ from nmt.models.loading import LoadedModel, architecture, load_model
 from nmt.models.vocabulary_axes import vocabulary_axes
 from nmt.optim import Horizon, ParameterGroups, Schedule, optimizers, schedulers
 from nmt.optim.moving_average import with_average
-from nmt.optim.parameter_groups import freeze, parameter_groups
+from nmt.optim.parameter_groups import choose_trained, parameter_groups
 from nmt.search.config import SamplingConfig
 from nmt.search.requests import Request, Sentences
 from nmt.search.sampling import SamplingSearch
-from nmt.storage.checkpoints import load_parameters
+from nmt.storage.adapted import AdapterBase
+from nmt.storage.checkpoints import checksums, load_parameters
+from nmt.storage.run_folder import MODEL
 from nmt.training.checkpoints.fingerprint import differences
 from nmt.training.checkpoints.run_state import RunSettings
 from nmt.training.loop.learner import Arithmetic, Step, choose_precision, seed_torch
@@ -83,7 +86,7 @@ def build_step(
 ) -> Step:
     """Return the model under its criterion, on the device, with frozen parameters."""
     step = Step(model, build_criterion(config, datasets, device, world)).to(device)
-    freeze(step, config.parameters.freeze)
+    choose_trained(step, config.parameters)
     return step
 
 
@@ -119,7 +122,9 @@ def build_arithmetic(
     config: TrainConfig, datasets: Datasets, model: EncoderDecoder, device: torch.device, before: Precision | None
 ) -> Arithmetic:
     """Return the device and precision of training, and set them on the model. ``before``: the precision of the run."""
-    arithmetic = Arithmetic(device, _precision(config, datasets, model, device, before))
+    option, vocabulary = config.device.precision, len(datasets.pair.target.vocabulary)
+    precision = choose_precision(option, device, width=model.width, vocabulary=vocabulary, before=before)
+    arithmetic = Arithmetic(device, precision)
     arithmetic.prepare(model)
     return arithmetic
 
@@ -136,7 +141,7 @@ def decide_arithmetic(
     ``settings`` holds."""
     _avoid_faults(device, world, settings)
     before = None if settings is None else Precision[settings.precision]
-    decided = world.on_main(lambda: _precision(config, datasets, model, device, before))
+    decided = world.on_main(lambda: build_arithmetic(config, datasets, model, device, before).precision)
     require_precision(device, decided)
     arithmetic = Arithmetic(device, decided)
     arithmetic.prepare(model)
@@ -146,13 +151,6 @@ def decide_arithmetic(
     if settings is not None and settings.computed_on != str(arithmetic):
         logger.info("resuming on %s; before, the run computed on %s", arithmetic, settings.computed_on)
     return arithmetic
-
-
-def _precision(
-    config: TrainConfig, datasets: Datasets, model: EncoderDecoder, device: torch.device, before: Precision | None
-) -> Precision:
-    vocabulary = len(datasets.pair.target.vocabulary)
-    return choose_precision(config.device.precision, device, width=model.width, vocabulary=vocabulary, before=before)
 
 
 def _avoid_faults(device: torch.device, world: World, settings: RunSettings | None) -> None:
@@ -245,7 +243,7 @@ def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -
     path = config.checkpoint.finetune_from_model
     assert path is not None, "the caller asks for it"
     loaded = load_model(path, torch.device("cpu"))
-    others = differences(architecture(loaded.tree["model"]), architecture(to_plain(config)["model"]))
+    others = differences(architecture(to_plain(loaded.config)), architecture(to_plain(config.model)))
     if others:  # where shapes do not fit either, loading says so
         listed = "; ".join(f"model.{key}: {change}" for key, change in others.items())
         logger.warning("the model of %s has other options (%s): its parameters may not be useful here", path, listed)
@@ -258,6 +256,16 @@ def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -
         state = mapped_state(model, config.model, pair, loaded, path)
     load_parameters(model, state, path)
     logger.info("the model starts from the parameters of %s", path)
+
+
+def base_of_adapters(config: TrainConfig) -> dict[str, Any]:
+    """Return what checkpoints note of the model that adapters are trained on; empty without adapters."""
+    path = config.checkpoint.finetune_from_model
+    if config.parameters.lora_rank is None or path is None:
+        return {}
+    checkpoint = checkpoint_at(path)
+    name = path if is_hub_name(path) else str(checkpoint.resolve())
+    return AdapterBase(name, checksums(checkpoint)[MODEL], config.parameters.alpha).facts()
 
 
 def _other_vocabularies(path: str, more_advice: str = "") -> DataError:

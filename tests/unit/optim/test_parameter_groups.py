@@ -13,7 +13,7 @@ from nmt.config.sections import Decayed, ParametersConfig
 from nmt.errors import UsageError
 from nmt.optim import ParameterGroups
 from nmt.optim.config import AdamWConfig, SgdConfig
-from nmt.optim.parameter_groups import freeze, parameter_groups
+from nmt.optim.parameter_groups import choose_trained, displayed_name, parameter_groups
 from nmt.testing.subjects import Subject
 from tests.kinds import KINDS
 
@@ -56,25 +56,52 @@ def test_frozen_parameters_are_those_that_any_pattern_matches(caplog: pytest.Log
     module = step()
     everything = trained(module)
     caplog.set_level(logging.INFO, "nmt.training")
-    freeze(module, ["encoder.*", "decoder.bia?"])
+    choose_trained(module, ParametersConfig(freeze=["encoder.*", "decoder.bia?"]))
     assert everything - trained(module) == {
         *("model.encoder.0.weight", "model.encoder.0.bias", "model.encoder.1.weight", "model.encoder.1.bias"),
         "model.decoder.bias",
     }
-    assert "21 of 54 parameters are frozen" in caplog.text
-    freeze(module, [])
+    assert "33 parameters are trained; the model has 54" in caplog.text
+    choose_trained(module, ParametersConfig(freeze=[]))
     assert len(trained(module)) == len(everything) - 5
+
+
+def test_only_the_parameters_that_are_named_are_trained() -> None:
+    module = step()
+    choose_trained(module, ParametersConfig(train_only=["*bias"], freeze=["decoder.*"]))
+    assert trained(module) == {"model.encoder.0.bias", "model.encoder.1.bias"}
+
+
+def test_adapters_replace_all_maps_between_hidden_vectors_or_the_matrices_that_are_named() -> None:
+    usual, chosen, more = step(), step(), step()
+    choose_trained(usual, ParametersConfig(lora_rank=2))
+    choose_trained(chosen, ParametersConfig(lora_rank=2, lora_on=["output.*"]))
+    choose_trained(more, ParametersConfig(lora_rank=2, lora_on=["decoder.weight"], train_only=["*bias"]))
+    named = [
+        {name for group in parameter_groups(module, ParametersConfig(), SgdConfig()) for name, _ in group["params"]}
+        for module in (usual, chosen, more)
+    ]
+    assert {displayed_name(name) for name in named[0]} == {
+        f"{name}.weight.lora_{side}" for name in ("encoder.0", "decoder") for side in ("up", "down")
+    }
+    assert {displayed_name(name) for name in named[1]} == {"embedding.weight.lora_up", "embedding.weight.lora_down"}
+    assert chosen.model.output.weight is not chosen.model.output.parametrizations.weight.original
+    biases = {"encoder.0.bias", "encoder.1.bias", "decoder.bias"}
+    assert {displayed_name(name) for name in named[2]} == biases | {
+        "decoder.weight.lora_up",
+        "decoder.weight.lora_down",
+    }
 
 
 def test_a_shared_parameter_answers_to_each_of_its_names() -> None:
     module = step()
-    freeze(module, ["output.*"])
+    choose_trained(module, ParametersConfig(freeze=["output.*"]))
     assert not module.model.embedding.weight.requires_grad
 
 
 def test_the_parameters_of_a_criterion_have_its_name_first() -> None:
     module = step()
-    freeze(module, ["criterion.*"])
+    choose_trained(module, ParametersConfig(freeze=["criterion.*"]))
     assert not module.criterion.weight.requires_grad
 
 
@@ -83,19 +110,25 @@ def test_the_parameters_of_a_criterion_have_its_name_first() -> None:
     [
         (
             {"freeze": ["encodr.*"]},
-            r"parameters.freeze: encodr.\* matches no parameter.*embedding, encoder, .*--freeze",
+            r"parameters.freeze: encodr.\* matches no parameter.*embedding.weight, encoder.\*.weight, .*--freeze",
         ),
         ({"freeze": ["encoder"]}, "matches no parameter"),
+        (
+            {"train_only": ["*biases"]},
+            r"parameters.train_only: \*biases matches no parameter.*decoder.bias.*--train-only",
+        ),
+        ({"train_only": ["criterion.*"]}, "leave no parameter of the model to train"),
+        ({"lora_rank": 2, "lora_on": ["*bias"]}, r"parameters.lora_on: \*bias matches no.*decoder.weight.*--lora-on"),
         ({"lr_scales": ["model.encoder.*=2"]}, r"parameters.lr_scales: model.encoder.\* matches no.*--lr-scales"),
         ({"freeze": ["encoder.*"], "lr_scales": ["encoder.*=2"]}, "matches no parameter that is trained"),
-        ({"freeze": ["*"]}, "freezes the whole model"),
-        ({"freeze": ["*e*", "gain"]}, "freezes the whole model"),
+        ({"freeze": ["*"]}, "leave no parameter of the model to train"),
+        ({"freeze": ["*e*", "gain"]}, "leave no parameter of the model to train"),
     ],
 )
 def test_patterns_without_effect_or_with_too_much_are_refused(options: dict[str, Any], message: str) -> None:
     config, module = ParametersConfig(**options), step()
     with pytest.raises(UsageError, match=message):
-        freeze(module, config.freeze)
+        choose_trained(module, config)
         parameter_groups(module, config, SgdConfig())
 
 
