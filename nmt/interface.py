@@ -20,6 +20,7 @@ from nmt.data.batching.batch import Batch as Batch  # part of the interface: plu
 from nmt.data.vocabulary import Hypothesis as Hypothesis
 from nmt.data.vocabulary import VocabularySizes as VocabularySizes
 from nmt.layers.overriding import require_together
+from nmt.short_repr import ShortRepr
 from nmt.trees import RowTree
 
 __all__ = [
@@ -55,7 +56,7 @@ class DecoderState(RowTree):
 
 
 @dataclass(frozen=True)
-class StepOutput:
+class StepOutput(ShortRepr):
     """The result of one decoding step of N hypotheses."""
 
     scores: Tensor  # [N, V] logits, or log-probabilities if `normalised`
@@ -84,7 +85,7 @@ class AttentionMaps:
 
 
 @dataclass(frozen=True)
-class DecoderOutput:
+class DecoderOutput(ShortRepr):
     """The result of teacher forcing: hidden states of the real positions; the output layer computes logits."""
 
     hidden: Tensor  # [M, D] the real target positions, in batch order; input of the output layer
@@ -196,15 +197,21 @@ class EncoderDecoder(nn.Module, ABC):
 
 
 @dataclass(frozen=True)
-class LossReport:
+class LossReport(ShortRepr):
     """The result of a criterion for one micro-batch. Sums: the trainer divides once, over the whole update."""
 
     loss_sum: Tensor  # scalar with gradient
     nll_sum: Tensor  # scalar, detached: negative log-likelihood in nats, for perplexity
-    denominator: Tensor  # scalar, detached: tokens, or sentences for sequence-level losses
+    denominator: Tensor  # scalar, detached: sum of the weights of tokens, or sentences for sequence-level losses
     num_tokens: Tensor  # scalar: real target tokens, eos included
     num_sentences: int
     auxiliary: Mapping[str, Tensor] = field(default_factory=dict)  # for the log: detached weighted sums, like loss_sum
+    weight: Tensor | None = None  # scalar: sum of the weights of the target tokens; None: num_tokens
+
+    @property
+    def total_weight(self) -> Tensor:
+        """What ``nll_sum`` is divided by for the perplexity."""
+        return self.num_tokens if self.weight is None else self.weight
 
 
 @runtime_checkable

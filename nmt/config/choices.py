@@ -13,6 +13,13 @@ class InvalidText(Enum):
     skip = "skip"
 
 
+class WeightKind(Enum):
+    """What the numbers of a line of weights belong to."""
+
+    pair = "pair"
+    token = "token"
+
+
 class Sides(Enum):
     """One side of the sentence pairs, or both."""
 

@@ -7,8 +7,9 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from nmt.config.checks import require_not_negative, require_positive
-from nmt.config.choices import InvalidText, PieceMarks, Sides
+from nmt.config.choices import InvalidText, PieceMarks, Sides, WeightKind
 from nmt.config.common_options import (
+    CutTextOptions,
     OverwriteOption,
     PluginOption,
     ProgressOption,
@@ -16,8 +17,8 @@ from nmt.config.common_options import (
     SeedOption,
     invalid_text_option,
 )
-from nmt.config.cut_text import CutTextConfig
-from nmt.config.option import FlagKind, flag, group, section
+from nmt.config.option import FlagKind, ShortRepr, flag, group, section
+from nmt.config.roles import CommandConfig
 from nmt.errors import UsageError
 
 
@@ -29,7 +30,7 @@ class Leaked(Enum):
 
 
 @dataclass
-class FilterConfig:
+class FilterConfig(ShortRepr):
     """Which training pairs are kept. Every dropped pair is counted under its reason."""
 
     min_length: int = flag(1, help="Minimum sentence length in tokens")
@@ -69,7 +70,9 @@ class FilterConfig:
 
 
 @dataclass
-class PreprocessConfig(SeedOption, ProgressOption, PluginOption, OverwriteOption, ReadingOptions, CutTextConfig):
+class PreprocessConfig(
+    SeedOption, ProgressOption, PluginOption, OverwriteOption, ReadingOptions, CutTextOptions, CommandConfig
+):
     """nmt-preprocess: prepare parallel text as a corpus folder."""
 
     command: ClassVar[str] = "preprocess"
@@ -139,6 +142,20 @@ class PreprocessConfig(SeedOption, ProgressOption, PluginOption, OverwriteOption
     align_suffix: str | None = flag(
         None, help="Suffix of word alignment files: lines of i-j pairs, words counted from 0; null: no alignments"
     )
+    weight_suffix: str | None = flag(
+        None, help="Suffix of files with the weights of pairs, one line for each pair; null: all weights are 1"
+    )
+    weight_column: int | None = flag(
+        None, help="Column of the weights in tab-separated text, counted from 1; null: all weights are 1"
+    )
+    weight_field: str | None = flag(
+        None, help="JSON field of the weights, a number or a list of numbers; null: all weights are 1"
+    )
+    weight_kind: WeightKind = flag(
+        WeightKind.pair,
+        help="Meaning of the weights: pair (one number a line) or token (a number for each word, or each token, of the "
+        "target)",
+    )
     only_source: bool = flag(False, help="Read the source side only (test sets to translate)")
     filters: FilterConfig = section(FilterConfig, help="rules for keeping training pairs")
     keep_dropped: str | None = flag(
@@ -159,5 +176,4 @@ class PreprocessConfig(SeedOption, ProgressOption, PluginOption, OverwriteOption
 
     @property
     def languages(self) -> list[str]:
-        """The languages of ``pairs``."""
         return list(dict.fromkeys(language for direction in self.pairs for language in direction.split("-")))

@@ -30,6 +30,7 @@ class AuxiliaryLossConfig(CriterionConfig):
 class CrossEntropyConfig(AuxiliaryLossConfig):
     """Negative log-likelihood, without smoothing."""
 
+    uses_weights = True
     label_smoothing = 0.0  # an option in subclasses
 
 

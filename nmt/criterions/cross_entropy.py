@@ -23,13 +23,19 @@ from nmt.criterions.config import (
 from nmt.data.batching.batch import ALIGNMENTS
 from nmt.errors import UsageError, did_you_mean, quantity
 from nmt.interface import AttentionMaps, AttentionRequest, Batch, DecoderOutput, EncoderDecoder, LossReport
-from nmt.layers.linear_cross_entropy import linear_agreement, linear_cross_entropy, smoothed_cross_entropy
+from nmt.layers.linear_cross_entropy import (
+    linear_agreement,
+    linear_cross_entropy,
+    smoothed_cross_entropy,
+    weighted_sum,
+)
 
 
 @criterions.register("cross_entropy", CrossEntropyConfig)
 @criterions.register("label_smoothed_cross_entropy", LabelSmoothedCrossEntropyConfig)
 class TokenCrossEntropy(Criterion):
-    """The sum over target tokens; the denominator is their number. The model's auxiliary means are added per token.
+    """The sum over target tokens, each times its weight; the denominator is the sum of the weights: the number of tokens
+    without weights. The model's auxiliary means are added times the denominator.
 
     With label smoothing: Szegedy et al. 2016; Vaswani et al. 2017, section 5.4.
     """
@@ -40,20 +46,28 @@ class TokenCrossEntropy(Criterion):
 
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         decoded = model(batch)
-        loss, nll = token_sums(model, decoded.hidden, batch.targets, self.config.label_smoothing)
-        auxiliary = weighted_auxiliary(self.config.auxiliary_weights, decoded, batch.num_tokens)
+        loss, nll = token_sums(model, decoded.hidden, batch, self.config.label_smoothing)
+        auxiliary = weighted_auxiliary(self.config.auxiliary_weights, decoded, total_weight(batch))
         return token_report(batch, loss, nll, auxiliary)
 
 
-def token_sums(model: EncoderDecoder, hidden: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Tensor, Tensor]:
-    """Return the summed smoothed loss and negative log-likelihood of targets [M]; the second carries no gradient."""
-    linear = model.output.linear()
+def token_sums(model: EncoderDecoder, hidden: Tensor, batch: Batch, label_smoothing: float) -> tuple[Tensor, Tensor]:
+    """Return the weighted sums of the smoothed loss and the negative log-likelihood of the targets of a batch, whose hidden
+    states are [M, D]; the second carries no gradient."""
+    linear, targets, weights = model.output.linear(), batch.targets, batch.weights
     if linear is None:
-        return smoothed_cross_entropy(model.output.logits(hidden), targets, label_smoothing)
-    return linear_cross_entropy(hidden, *linear, targets, label_smoothing, model.output.product_type)
+        return smoothed_cross_entropy(model.output.logits(hidden), targets, label_smoothing, weights)
+    return linear_cross_entropy(hidden, *linear, targets, label_smoothing, model.output.product_type, weights)
 
 
-def weighted_auxiliary(weights: Mapping[str, float], decoded: DecoderOutput, denominator: int) -> dict[str, Tensor]:
+def total_weight(batch: Batch) -> int | Tensor:
+    """Return the sum of the weights of the targets of a batch: their number without weights."""
+    return batch.num_tokens if batch.weights is None else batch.weights.sum()
+
+
+def weighted_auxiliary(
+    weights: Mapping[str, float], decoded: DecoderOutput, denominator: int | Tensor
+) -> dict[str, Tensor]:
     """Return the model's auxiliary losses, weight x mean x denominator; the trainer divides by the denominator."""
     for name in weights:
         if name not in decoded.auxiliary:
@@ -65,13 +79,15 @@ def weighted_auxiliary(weights: Mapping[str, float], decoded: DecoderOutput, den
 
 
 def token_report(batch: Batch, loss: Tensor, nll: Tensor, auxiliary: Mapping[str, Tensor]) -> LossReport:
-    """Return the report of a loss over target tokens plus the auxiliary sums."""
+    """Return the report of a weighted loss over target tokens plus the auxiliary sums."""
     count = torch.full((), float(batch.num_tokens), device=loss.device)
+    weight = count if batch.weights is None else batch.weights.sum()
     return LossReport(
         loss_sum=torch.stack([loss, *auxiliary.values()]).sum() if auxiliary else loss,
         nll_sum=nll,
-        denominator=count,
+        denominator=weight,
         num_tokens=count,
+        weight=weight,
         num_sentences=batch.num_sentences,
         auxiliary={name: value.detach() for name, value in auxiliary.items()},
     )
@@ -91,10 +107,10 @@ class GuidedAlignment(TokenCrossEntropy):
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         config, pairs = self.config, batch.extras.get(ALIGNMENTS)
         decoded = model(batch, None if pairs is None else AttentionRequest(("cross",)))
-        loss, nll = token_sums(model, decoded.hidden, batch.targets, config.label_smoothing)
-        auxiliary = weighted_auxiliary(config.auxiliary_weights, decoded, batch.num_tokens)
+        loss, nll = token_sums(model, decoded.hidden, batch, config.label_smoothing)
+        auxiliary = weighted_auxiliary(config.auxiliary_weights, decoded, total_weight(batch))
         if pairs is not None:
-            aligned = _alignment_loss(self._attention(decoded.attention), pairs)
+            aligned = _alignment_loss(self._attention(decoded.attention), pairs, batch)
             auxiliary["alignment"] = config.alignment_weight * aligned
         return token_report(batch, loss, nll, auxiliary)
 
@@ -120,12 +136,14 @@ class GuidedAlignment(TokenCrossEntropy):
         return maps[:, :heads].mean(1)
 
 
-def _alignment_loss(attention: Tensor, pairs: Tensor) -> Tensor:
-    """Return the sum over target positions of - sum_s share * log attention; attention [B, T, S], pairs [P, 3]."""
+def _alignment_loss(attention: Tensor, pairs: Tensor, batch: Batch) -> Tensor:
+    """Return the weighted sum over target positions of - sum_s share * log attention; attention [B, T, S], pairs [P, 3]."""
     sentence, source, target = pairs.unbind(1)
     position = sentence * attention.size(1) + target  # [P]
     links = torch.zeros(attention.size(0) * attention.size(1), device=attention.device)
     shares = links.index_add_(0, position, torch.ones_like(position, dtype=links.dtype))[position].reciprocal()  # [P]
+    if batch.weights is not None:
+        shares = shares * batch.weights[batch.target_offsets[sentence] + target - batch.started * (sentence + 1)]
     chosen = attention[sentence, target, source].float()  # small weights underflow in half precision
     return -(shares * chosen.clamp(min=torch.finfo(torch.float32).tiny).log()).sum()
 
@@ -146,13 +164,13 @@ class RDrop(TokenCrossEntropy):
         loss, nll, divergence = agreement_sums(
             model,
             torch.stack([decoded.hidden for decoded in passes]),
-            batch.targets,
+            batch,
             config.label_smoothing,
             config.divergence_weight,
         )
         auxiliary = dict[str, Tensor]()
         for decoded in passes:
-            for name, value in weighted_auxiliary(config.auxiliary_weights, decoded, batch.num_tokens).items():
+            for name, value in weighted_auxiliary(config.auxiliary_weights, decoded, total_weight(batch)).items():
                 auxiliary[name] = auxiliary[name] + value if name in auxiliary else value
         report = token_report(batch, loss, nll / 2, auxiliary)
         shown = {"divergence": config.divergence_weight * divergence, **report.auxiliary}
@@ -160,16 +178,18 @@ class RDrop(TokenCrossEntropy):
 
 
 def agreement_sums(
-    model: EncoderDecoder, passes: Tensor, targets: Tensor, label_smoothing: float, divergence_weight: float
+    model: EncoderDecoder, passes: Tensor, batch: Batch, label_smoothing: float, divergence_weight: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``token_sums`` of two passes [2, M, D], and the mean of both divergences, summed over targets [M].
+    """Return ``token_sums`` of two passes [2, M, D], and the weighted sum over targets of the mean of both divergences.
 
     The loss includes ``divergence_weight`` times the divergence.
     """
     linear = model.output.linear()
     if linear is not None:
         product_type = model.output.product_type
-        return linear_agreement(passes, *linear, targets, label_smoothing, divergence_weight, product_type)
+        return linear_agreement(
+            passes, *linear, batch.targets, label_smoothing, divergence_weight, product_type, batch.weights
+        )
 
     def of_tokens(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:
         """[m, 3] smoothed loss of both, likelihood of both, mean divergence."""
@@ -178,7 +198,7 @@ def agreement_sums(
         nll = torch.stack([smoothed_nll(predicted.detach(), targets, 0.0) for predicted in scores]).sum(0)
         return torch.stack([loss, nll, symmetric_divergence(*scores) / 2], 1)
 
-    loss, nll, divergence = by_rows(of_tokens, *passes, targets).sum(0)
+    loss, nll, divergence = weighted_sum(by_rows(of_tokens, *passes, batch.targets), batch.weights)
     return loss + divergence_weight * divergence, nll.detach(), divergence.detach()
 
 
@@ -210,7 +230,8 @@ class WordDistillation(TokenCrossEntropy):
                 1,
             )
 
-        loss, nll, distilled = by_rows(of_tokens, decoded.hidden, teacher_hidden, batch.targets).sum(0)
-        auxiliary = weighted_auxiliary(config.auxiliary_weights, decoded, batch.num_tokens)
+        rows = by_rows(of_tokens, decoded.hidden, teacher_hidden, batch.targets)
+        loss, nll, distilled = weighted_sum(rows, batch.weights)
+        auxiliary = weighted_auxiliary(config.auxiliary_weights, decoded, total_weight(batch))
         auxiliary["distillation"] = config.distillation_weight * distilled
         return token_report(batch, (1 - config.distillation_weight) * loss, nll.detach(), auxiliary)

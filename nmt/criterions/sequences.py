@@ -159,7 +159,7 @@ class ExpectedReward(SequenceCriterion):
     def forward(self, model: EncoderDecoder, batch: Batch) -> LossReport:
         memory = model.encode(batch.source, batch.source_lengths)
         decoded = model.taught(memory, batch)
-        likelihood, nll = token_sums(model, decoded.hidden, batch.targets, 0.0)
+        likelihood, nll = token_sums(model, decoded.hidden, batch, 0.0)
         auxiliary = weighted_auxiliary(self.config.auxiliary_weights, decoded, batch.num_sentences)
         expected = self._expected_reward(model, memory, batch)
         report = sentence_report(batch, self.config.likelihood_weight * likelihood - expected, nll, auxiliary)

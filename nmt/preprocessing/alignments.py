@@ -52,7 +52,7 @@ def check_alignments(path: Path, text: PairFile, reading: Reading) -> None:
             links = parse(line)
         except ValueError as error:
             raise DataError(f"{path}:{number}: {error}") from None
-        words = [len(_WORD.findall(side)) for side in pair if side is not None]
+        words = [len(words_of(side)) for side in pair if side is not None]
         for link in links if len(words) == 2 else ():  # the words of a skipped line are unknown
             for side, position, count in zip(("source", "target"), link, words):
                 if position >= count:
@@ -79,7 +79,7 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
         while chunk := list(itertools.islice(lines, _CHUNK)):
             numbers = range(written, written + len(chunk))
             starts = [
-                _word_starts(tokenizer, [texts[side] or "" for texts, _ in chunk], [stored[n] for n in numbers], tag)
+                word_starts(tokenizer, [texts[side] or "" for texts, _ in chunk], [stored[n] for n in numbers], tag)
                 for side, (tokenizer, stored, tag) in enumerate(sides)
             ]
             token_pairs = [_token_pairs(parse(line), *both) for (_, line), *both in zip(chunk, *starts)]
@@ -90,20 +90,25 @@ def write_alignments(folder: Path, text: ParallelText, pair: LanguagePair, readi
     return lost
 
 
+def words_of(line: str) -> list[str]:
+    """Return the words of a line, each with the space before it."""
+    return _WORD.findall(line)
+
+
 def _alignment_lines(path: Path, reading: Reading, *, quiet: bool) -> Iterator[str]:
     """Alignments are digits, so invalid bytes are an error here, whatever ``reading`` does about them in text."""
     strict = Reading(max_line_bytes=reading.max_line_bytes)
     return (line or "" for line in strict.lines(path, quiet=quiet))
 
 
-def _word_starts(
+def word_starts(
     tokenizer: Tokenizer, lines: Sequence[str], sentences: Sequence[Ids], tag: Ids
 ) -> list[list[int] | None]:
     """Return the first token of each word of each line, and the end of the last; None if tokens cross words.
 
     ``sentences``: the stored ids, which begin with the ``tag`` and end in eos.
     """
-    words = [_WORD.findall(line) for line in lines]
+    words = [words_of(line) for line in lines]
     encoded = iter(tokenizer.encode(list(itertools.chain.from_iterable(words))))
     starts: list[list[int] | None] = []
     for of_line, sentence in zip(words, sentences):

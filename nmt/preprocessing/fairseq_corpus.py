@@ -3,12 +3,16 @@
 dict.<lang>.txt                        see ``read_fairseq_dictionary``
 <split>.<source>-<target>.<lang>.bin   the ids of all sentences in one array, each ending in fairseq's eos
 <split>.<source>-<target>.<lang>.idx   the length of each sentence
+
+There are two formats of both files. That of ``--dataset-impl mmap`` begins with "MMIDIDX" and stores ids unchanged. That of
+``lazy`` and ``cached`` begins with "TNTIDX" and stores each id plus 1.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +25,12 @@ from nmt.data.imported.vocabularies import FAIRSEQ_SPECIALS, read_fairseq_dictio
 from nmt.data.language_pair import LanguagePair
 from nmt.data.text.provenance import text_record
 from nmt.data.tokenizers import Tokenizer
-from nmt.data.vocabulary import EOS, SPECIALS, UNK, Ints
+from nmt.data.vocabulary import EOS, SPECIALS, UNK, Ids, Ints
 from nmt.errors import DataError, MissingInputError, quantity
-from nmt.preprocessing.fairseq_files import FairseqTokens, read_fairseq_tokens
+from nmt.preprocessing.corpus_writer import CorpusWriter
 from nmt.preprocessing.filters import PairFilter
 from nmt.preprocessing.input_text import TRAIN
-from nmt.preprocessing.manifest import complete_corpus
 from nmt.preprocessing.pairs import COLUMNS, EncodedPairs, EncodedSide, Keys, token_type
-from nmt.preprocessing.split_writer import write_split
-from nmt.preprocessing.tally import SplitTally
 from nmt.progress import ReportPairs, unseen
 from nmt.reporting.preprocess_report import PreprocessReport
 from nmt.storage.files import check_destination, new_folder
@@ -38,6 +39,10 @@ from nmt.storage.lock import remove_leftovers_of
 _FAIRSEQ_EOS = FAIRSEQ_SPECIALS.index("</s>")
 _CHUNK = 10_000  # sentences
 _ABSENT = -1  # instead of an id
+_MAPPED, _PLUS_ONE, _COMPRESSED = b"MMIDIDX\x00\x00", b"TNTIDX\x00\x00", b"HUFFIDX\x00\x00"
+_HEADER = struct.Struct("<9sQBQ")  # magic, version, type, sentences
+_OLD_HEADER = struct.Struct("<8sQQQQQ")  # magic, version, type, bytes of a number, sentences, sizes
+_TYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
 
 logger = logging.getLogger("nmt.preprocessing")
 
@@ -101,39 +106,22 @@ def import_corpus(
     check_destination(destination, KIND, option, overwrite=overwrite)
     splits = _find_splits(folder, pair)
     only_source = all(len(paths) == 1 for paths in splits.values())
-    sides = pair.sides(only_source)
-    vocabularies = [_TokenIds.read(folder, *side) for side in sides]
+    vocabularies = [_TokenIds.read(folder, *side) for side in pair.sides(only_source)]
     pair_filter = PairFilter(filters or FilterConfig())
     with new_folder(destination, overwrite=overwrite) as made:
-        pair.save(made / "tokenizer")
-        tallies = []
+        writer = CorpusWriter(made, pair, progress, only_source=only_source)
         for split, paths in splits.items():
             texts = [read_fairseq_tokens(path) for path in paths]
             if any(len(text) != len(texts[0]) for text in texts):
                 raise DataError(
                     f"{paths[0]} has {quantity(len(texts[0]), 'sentence')}, but {paths[-1]} has {len(texts[-1])}"
                 )
-            tallies.append(SplitTally(split))
-            write_split(
-                made,
-                tallies[-1],
-                sides,
-                _chunks(texts, vocabularies),
-                count=len(texts[0]),
-                progress=progress,
-                filters=pair_filter if split == TRAIN else None,
-            )
+            filters_here = pair_filter if split == TRAIN else None
+            writer.write(split, _chunks(texts, vocabularies), len(texts[0]), filters_here)
             if split == TRAIN:
-                tallies[-1].require_enough()
-        return complete_corpus(
-            made,
-            pair,
-            tallies,
-            destination=str(destination),
-            only_source=only_source,
-            imported_from="fairseq",
-            text=[text_record(Path(f"{path}.bin")) for paths in splits.values() for path in paths],
-        )
+                writer.tallies[split].require_enough()
+        records = [text_record(Path(f"{path}.bin")) for paths in splits.values() for path in paths]
+        return writer.complete(str(destination), imported_from="fairseq", text=records)
 
 
 def _find_splits(folder: Path, pair: LanguagePair) -> dict[str, list[Path]]:
@@ -188,3 +176,78 @@ def _keys(sentences: Sequence[bytes]) -> Keys:
     """Return 64 bits of each sentence, as for text."""
     digests = (hashlib.blake2b(sentence, digest_size=8).digest() for sentence in sentences)
     return np.frombuffer(b"".join(digests), dtype="<u8")
+
+
+@dataclass(frozen=True)
+class FairseqTokens:
+    """One language of a split as fairseq stored it, mapped into memory."""
+
+    path: Path  # without .bin and .idx
+    tokens: Ids
+    offsets: Ints  # [sentences + 1]
+    lowest: int  # the stored number of fairseq's id 0
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def sentences(self, begin: int, end: int) -> tuple[Ints, Ints]:
+        """Return the ids of some sentences in one array, and their lengths; eos only if fairseq stored it."""
+        offsets = self.offsets[begin : end + 1]
+        return self.tokens[offsets[0] : offsets[-1]].astype(np.int64) - self.lowest, np.diff(offsets)
+
+
+def read_fairseq_tokens(path: Path) -> FairseqTokens:
+    """Map both files; ``path`` is without .bin and .idx."""
+    index, content = Path(f"{path}.idx"), Path(f"{path}.bin")
+    numbers = _mapped(index)
+    head = numbers[: _OLD_HEADER.size].tobytes()
+    if head.startswith(_COMPRESSED):
+        raise DataError(f"{index} is in fairseq's compressed format; write it again with --dataset-impl mmap")
+    if head.startswith(_MAPPED) and len(head) >= _HEADER.size:
+        lengths, starts, code = _index(index, numbers)
+    elif head.startswith(_PLUS_ONE) and len(head) == _OLD_HEADER.size:
+        lengths, starts, code = _old_index(index, numbers)
+    else:
+        raise DataError(f"{index} is damaged: it does not begin like a fairseq index")
+    tokens = _mapped(content)
+    type_ = np.dtype(_TYPES[code])
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    if bool(np.any(lengths < 0)) or bool(np.any(starts != offsets[:-1])) or offsets[-1] * type_.itemsize != len(tokens):
+        raise DataError(f"{index} is damaged: its sentences are not contiguous in {content.name}")
+    return FairseqTokens(path, tokens.view(type_), offsets, int(head.startswith(_PLUS_ONE)))
+
+
+def _index(path: Path, numbers: Ids) -> tuple[Ints, Ints, int]:
+    """Return the lengths of the sentences, their starts, and the type of the numbers."""
+    _, version, code, count = _HEADER.unpack(numbers[: _HEADER.size].tobytes())
+    _check_header(path, version, code, len(numbers), _HEADER.size + count * 12)
+    lengths = numbers[_HEADER.size : _HEADER.size + 4 * count].view("<i4").astype(np.int64)
+    places = numbers[_HEADER.size + 4 * count :].view("<i8").astype(np.int64)
+    return lengths, places // np.dtype(_TYPES[code]).itemsize, code
+
+
+def _old_index(path: Path, numbers: Ids) -> tuple[Ints, Ints, int]:
+    """The same of the old format, whose sentences are tensors of one dimension."""
+    _, version, code, size, count, sizes = _OLD_HEADER.unpack(numbers[: _OLD_HEADER.size].tobytes())
+    _check_header(path, version, code, len(numbers), _OLD_HEADER.size + 8 * (2 * (count + 1) + sizes))
+    dimensions, starts, lengths = np.split(numbers[_OLD_HEADER.size :].view("<i8"), [count + 1, 2 * (count + 1)])
+    if sizes != count or size != np.dtype(_TYPES[code]).itemsize or bool(np.any(np.diff(dimensions) != 1)):
+        raise DataError(f"{path} is damaged: it does not describe sentences")
+    return lengths.astype(np.int64), starts[:-1].astype(np.int64), code
+
+
+def _check_header(path: Path, version: int, code: int, size: int, needed: int) -> None:
+    if version != 1 or code not in _TYPES:
+        raise DataError(f"{path} has version {version} and number type {code}, which nmt does not support")
+    if size != needed:
+        raise DataError(f"{path} is damaged: {size} bytes instead of {needed}")
+
+
+def _mapped(path: Path) -> Ids:
+    try:
+        if path.stat().st_size == 0:
+            return np.zeros(0, dtype=np.uint8)
+        return np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
+    except OSError as error:
+        raise MissingInputError(f"cannot read {path}: {error.strerror}") from None

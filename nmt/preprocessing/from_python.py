@@ -206,7 +206,6 @@ class Preparation:
         return report
 
     def _splits(self) -> Iterator[tuple[str, Pair]]:
-        """Read all pairs, each with its split."""
         for number, pair in enumerate(self.train.read()):
             yield VALID if number in self.held_out else TRAIN, pair
         if self.valid is not None:
@@ -267,10 +266,7 @@ class Preparation:
                 f"{report.lines()[0]} instead of {usual:,}, because a side of the text has only "
                 f"{quantity(max(summary.characters), 'character')}; vocab_size= sets the size",
             )
-        for line in report.lines():
-            logger.info(line)
-        for warning in report.warnings():
-            logger.warning(warning)
+        report.log(logger)
 
 
 def _held_out(count: int, share: float | None, seed: int) -> frozenset[int]:

@@ -13,6 +13,7 @@ from typing import cast
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.text.parallel import (
     JsonLines,
+    JsonNumbers,
     PairFile,
     ParallelText,
     TabSeparated,
@@ -39,18 +40,19 @@ def find_texts(config: PreprocessConfig, standard_input: Path) -> list[ParallelT
     Several training texts are concatenated; each validation or test text is a split. ``standard_input``: the file with its
     content.
     """
-    finder = _Finder(config, standard_input)
     training = [
         *((name, form_of(name)) for name in names_of(config.trainpref)),
         *((name, TextForm.tsv) for name in names_of(config.tsv)),
         *((name, TextForm.jsonl) for name in names_of(config.jsonl)),
     ]
+    if [name for name, form in training if form is not None].count(STANDARD_INPUT) > 1:
+        raise UsageError("standard input can be read only once; name '-' once")
     splits = [(TRAIN, training)] if training else []
     for split, names in (("valid", config.validpref), ("test", config.testpref)):
         splits += [(f"{split}{number or ''}", [(name, form_of(name))]) for number, name in enumerate(names_of(names))]
     if not splits:
         raise UsageError("no text is given: set --trainpref, --validpref or --testpref")
-    return [finder.text(split, named) for split, named in splits]
+    return [_text(config, standard_input, split, named) for split, named in splits]
 
 
 @contextlib.contextmanager
@@ -77,50 +79,73 @@ def names_of(value: str | None) -> list[str]:
     return [name.strip() for name in (value or "").split(",") if name.strip()]
 
 
-class _Finder:
-    def __init__(self, config: PreprocessConfig, standard_input: Path) -> None:
-        self._config, self._standard_input = config, standard_input
-        self._read_input = False
+def _text(
+    config: PreprocessConfig, standard_input: Path, split: str, named: list[tuple[str, TextForm | None]]
+) -> ParallelText:
+    files = tuple(_pair_file(config, standard_input, name, form) for name, form in named)
+    for pair in files:
+        if isinstance(pair, TwoFiles) and pair.target is not None and pair.source.samefile(pair.target):
+            logger.warning(f"{split}: {pair.source} and {pair.target} are the same file")
+    names = [name for name, _ in named]
+    alignments = _alignments(config.align_suffix, split, names)
+    return ParallelText(split, files, not config.only_source, alignments, _weights(config, split, names, files))
 
-    def text(self, split: str, named: list[tuple[str, TextForm | None]]) -> ParallelText:
-        files = tuple(self._pair_file(name, form) for name, form in named)
-        for pair in files:
-            if isinstance(pair, TwoFiles) and pair.target is not None and pair.source.samefile(pair.target):
-                logger.warning(f"{split}: {pair.source} and {pair.target} are the same file")
-        return ParallelText(
-            split, files, not self._config.only_source, self._alignments(split, [name for name, _ in named])
-        )
 
-    def _pair_file(self, name: str, form: TextForm | None) -> PairFile:
-        config, path, sides = self._config, Path(name), 1 if self._config.only_source else 2
-        if form is None:
-            if name == STANDARD_INPUT:
-                raise UsageError("standard input must hold both sides of each pair; give --tsv - or --jsonl -")
-            source = find_file(name, config.source_lang)
-            return TwoFiles(source, None if config.only_source else find_file(name, config.target_lang))
+def _pair_file(config: PreprocessConfig, standard_input: Path, name: str, form: TextForm | None) -> PairFile:
+    path, sides = Path(name), 1 if config.only_source else 2
+    if form is None:
         if name == STANDARD_INPUT:
-            if self._read_input:
-                raise UsageError("standard input can be read only once; name '-' once")
-            self._read_input = True
-            path, name = self._standard_input, "standard input"
-        else:
-            require_file(path)
-        if form is TextForm.tsv:
-            return TabSeparated(path, name, tuple(column - 1 for column in config.columns[:sides]))
-        fields = config.fields or [config.source_lang, config.target_lang]
-        return JsonLines(path, name, tuple(fields[:sides]))
+            raise UsageError("standard input must hold both sides of each pair; give --tsv - or --jsonl -")
+        source = find_file(name, config.source_lang)
+        return TwoFiles(source, None if config.only_source else find_file(name, config.target_lang))
+    if name == STANDARD_INPUT:
+        path, name = standard_input, "standard input"
+    else:
+        require_file(path)
+    if form is TextForm.tsv:
+        return TabSeparated(path, name, tuple(column - 1 for column in config.columns[:sides]))
+    fields = config.fields or [config.source_lang, config.target_lang]
+    return JsonLines(path, name, tuple(fields[:sides]))
 
-    def _alignments(self, split: str, names: list[str]) -> tuple[Path, ...]:
-        """Return the alignment file of each prefix. Splits other than the training text may have none."""
-        suffix = self._config.align_suffix
-        if suffix is None:
-            return ()
-        if STANDARD_INPUT in names:
-            raise UsageError(
-                "--align-suffix names files next to the text, which standard input does not have; name a file of text"
-            )
-        prefixes = [without_endings(name) for name in names]
-        existing = [prefix for prefix in prefixes if file_exists(prefix, suffix)]
-        if split != TRAIN and not existing:
-            return ()
-        return tuple(find_file(prefix, suffix) for prefix in prefixes)
+
+def _alignments(suffix: str | None, split: str, names: list[str]) -> tuple[Path, ...]:
+    """Return the alignment file of each prefix. Splits other than the training text may have none."""
+    if suffix is None:
+        return ()
+    if STANDARD_INPUT in names:
+        raise UsageError(
+            "--align-suffix names files next to the text, which standard input does not have; name a file of text"
+        )
+    prefixes = [without_endings(name) for name in names]
+    if split != TRAIN and not any(file_exists(prefix, suffix) for prefix in prefixes):
+        return ()
+    return tuple(find_file(prefix, suffix) for prefix in prefixes)
+
+
+def _weights(
+    config: PreprocessConfig, split: str, names: list[str], files: tuple[PairFile, ...]
+) -> tuple[PairFile, ...]:
+    """Return where the weights of each file of pairs are. Splits other than the training text may have none."""
+    if (config.weight_suffix, config.weight_column, config.weight_field) == (None, None, None):
+        return ()
+    weights = [_weights_of(config, split, *both) for both in zip(names, files)]
+    missing = next((pairs.called(0) for pairs, part in zip(files, weights) if part is None), None)
+    if missing is None:
+        return tuple(part for part in weights if part is not None)
+    if split == TRAIN:
+        raise UsageError(
+            f"no weights of {missing} are named; give --weight-suffix for text files, --weight-column for .tsv or "
+            f"--weight-field for .jsonl"
+        )
+    return ()
+
+
+def _weights_of(config: PreprocessConfig, split: str, name: str, pairs: PairFile) -> PairFile | None:
+    suffix, prefix = config.weight_suffix, without_endings(name)
+    if isinstance(pairs, TabSeparated) and config.weight_column is not None:
+        return TabSeparated(pairs.path, pairs.name, (config.weight_column - 1,))
+    if isinstance(pairs, JsonLines) and config.weight_field is not None:
+        return JsonNumbers(pairs.path, pairs.name, (config.weight_field,))
+    if suffix is None or name == STANDARD_INPUT or not (split == TRAIN or file_exists(prefix, suffix)):
+        return None
+    return TwoFiles(find_file(prefix, suffix), None)

@@ -75,7 +75,6 @@ def refusals_of_pairs(config: PreprocessConfig) -> Refusals:
 
 
 def config_of_direction(config: PreprocessConfig, direction: str) -> PreprocessConfig:
-    """Return the options for the corpus of one direction."""
     source, target = direction.split("-")
 
     def of_direction(names: str | None) -> str | None:
@@ -97,12 +96,11 @@ def config_of_direction(config: PreprocessConfig, direction: str) -> PreprocessC
 
 
 def make_pairs(config: PreprocessConfig, destination: Path, progress: ReportPairs) -> PreprocessReport:
-    """Make the corpus folder of several directions."""
     configs = {name: config_of_direction(config, name) for name in (*config.pairs, *config.zero_shot)}
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
     texts = {name: find_texts(own, Path()) for name, own in configs.items()}
     with going_on("reading the text", config.progress):
-        counts = {name: count_pairs(of_direction, reading) for name, of_direction in texts.items()}
+        counts = {name: count_pairs(of_direction, reading, config.weight_kind) for name, of_direction in texts.items()}
         provenance = {
             name: [text_record(path) for path in dict.fromkeys(path for text in own for path in text.files)]
             for name, own in texts.items()

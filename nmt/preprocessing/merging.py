@@ -17,21 +17,28 @@ import numpy as np
 from nmt.config.plain import flattened, to_plain
 from nmt.config.preprocessing import FilterConfig, PreprocessConfig
 from nmt.data.corpus.folder import KIND, Corpus
-from nmt.data.corpus.rows import RaggedArray, alignment_files, alignment_writer, sentence_files
+from nmt.data.corpus.rows import (
+    Append,
+    RaggedArray,
+    alignment_files,
+    alignment_writer,
+    sentence_files,
+    weight_files,
+    weight_writer,
+)
 from nmt.data.corpus.shard_folders import shard_folders
 from nmt.data.corpus.stored_text import StoredLines, text_files, write_text
 from nmt.data.vocabulary import Flags
 from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.preprocessing.corpus_writer import EXAMPLES, CorpusWriter
 from nmt.preprocessing.filters import PairFilter
 from nmt.preprocessing.input_text import TRAIN
-from nmt.preprocessing.manifest import complete_corpus
 from nmt.preprocessing.pairs import EncodedPairs, EncodedSide, Verdict
 from nmt.preprocessing.sharding import RECORD, Shard, ShardSplit, read_columns, read_record
-from nmt.preprocessing.split_writer import write_split
-from nmt.preprocessing.tally import EXAMPLES, SplitTally
 from nmt.progress import ReportPairs
 from nmt.reporting.corpus_page import Example, Examples
 from nmt.reporting.preprocess_report import PreprocessReport
+from nmt.storage.arrays import map_weights
 from nmt.storage.files import Verify, check_destination, new_folder
 
 _CHUNK = 50_000  # pairs
@@ -65,22 +72,13 @@ def merge(config: PreprocessConfig, progress: ReportPairs) -> PreprocessReport:
     options = first.manifest["config"] | {"shard": None, "destdir": config.destdir}
     _require_same_options(config, first)
     with new_folder(destination, overwrite=config.overwrite) as folder:
-        first.pair.save(folder / "tokenizer")
-        tallies, examples = list[SplitTally](), dict[str, Examples]()
+        writer = CorpusWriter(folder, first.pair, progress, only_source=first.only_source)
+        examples: dict[str, Examples] = {}
         for split in first.splits:
             of_split = [shard for shard in shards if split in shard.corpus.splits]
-            tallies.append(_merge_split(folder, split, of_split, progress))
+            _merge_split(writer, split, of_split)
             examples[split] = _first_examples([shard.splits[split].examples for shard in of_split])
-        report = complete_corpus(
-            folder,
-            first.pair,
-            tallies,
-            destination=config.destdir,
-            only_source=bool(options["only_source"]),
-            examples=examples,
-            config=options,
-            text=first.manifest["text"],
-        )
+        report = writer.complete(config.destdir, examples, config=options, text=first.manifest["text"])
         check_destination(destination, KIND, "--destdir", overwrite=config.overwrite)
     return report
 
@@ -129,30 +127,21 @@ def _read_shards(folder: Path) -> list[_PreparedShard]:
     return shards
 
 
-def _merge_split(folder: Path, split: str, shards: Sequence[_PreparedShard], progress: ReportPairs) -> SplitTally:
-    """Join one split of the shards that hold it."""
-    corpus, tally = shards[0].corpus, SplitTally(split)
-    sides = corpus.pair.sides(corpus.only_source)
-    languages = [language for language, _ in sides]
-    drops_duplicates = split == TRAIN and corpus.manifest["config"]["filters"]["drop_duplicates"]
-    verdicts = write_split(
-        folder,
-        tally,
-        sides,
-        itertools.chain.from_iterable(_chunks(shard, split, languages) for shard in shards),
-        count=sum(shard.splits[split].read for shard in shards),
-        progress=progress,
-        filters=PairFilter(FilterConfig(max_length=_LONGEST, drop_duplicates=True)) if drops_duplicates else None,
-    )
+def _merge_split(writer: CorpusWriter, split: str, shards: Sequence[_PreparedShard]) -> None:
+    drops_duplicates = split == TRAIN and shards[0].corpus.manifest["config"]["filters"]["drop_duplicates"]
+    filters = PairFilter(FilterConfig(max_length=_LONGEST, drop_duplicates=True)) if drops_duplicates else None
+    chunks = itertools.chain.from_iterable(_chunks(shard, split, writer.languages) for shard in shards)
+    kept = writer.write(split, chunks, sum(shard.splits[split].read for shard in shards), filters) == Verdict.kept
+    tally = writer.tallies[split]
     for shard in shards:
         tally.add_shard(shard.splits[split].dropped)
-    progress(split, tally.counts["read"], tally.counts["read"])
+    writer.progress(split, tally.counts["read"], tally.counts["read"])
     if split == TRAIN:
         tally.require_enough()
-    for language in languages:
-        _merge_lines(folder, split, language, shards, verdicts == Verdict.kept)
-    _merge_alignments(folder, split, languages, shards, verdicts == Verdict.kept)
-    return tally
+    for language in writer.languages:
+        _merge_lines(writer.folder, split, language, shards, kept)
+    _merge_alignments(writer, split, shards, kept)
+    _merge_weights(writer, split, shards, kept)
 
 
 def _chunks(shard: _PreparedShard, split: str, languages: Sequence[str]) -> Iterator[EncodedPairs]:
@@ -181,22 +170,31 @@ def _merge_lines(folder: Path, split: str, language: str, shards: Sequence[_Prep
         write_text(folder, split, language, itertools.compress(lines, kept), offsets=True)
 
 
-def _merge_alignments(
-    folder: Path, split: str, languages: Sequence[str], shards: Sequence[_PreparedShard], kept: Flags
-) -> None:
+def _merge_alignments(writer: CorpusWriter, split: str, shards: Sequence[_PreparedShard], kept: Flags) -> None:
     values, offsets = alignment_files(split)
     if not all((shards[0].folder / name).is_file() for name in (values, offsets)):
         return
-    written = [RaggedArray(*sentence_files(folder, split, language)) for language in languages]
+    written = [RaggedArray(*sentence_files(writer.folder, split, language)) for language in writer.languages]
     longest = max(int(side.lengths.max()) for side in written)
+    with alignment_writer(writer.folder, split, longest) as append:
+        _append_kept(append, [RaggedArray(shard.folder / values, shard.folder / offsets) for shard in shards], kept)
+
+
+def _merge_weights(writer: CorpusWriter, split: str, shards: Sequence[_PreparedShard], kept: Flags) -> None:
+    values, offsets = weight_files(split)
+    if all((shards[0].folder / name).is_file() for name in (values, offsets)):
+        rows = [RaggedArray(shard.folder / values, shard.folder / offsets, read=map_weights) for shard in shards]
+        with weight_writer(writer.folder, split) as append:
+            _append_kept(append, rows, kept)
+
+
+def _append_kept(append: Append, shards: Sequence[RaggedArray], kept: Flags) -> None:
     begin = 0
-    with alignment_writer(folder, split, longest) as append:
-        for shard in shards:
-            rows = RaggedArray(shard.folder / values, shard.folder / offsets)
-            lengths = rows.lengths[:]
-            kept_here = kept[begin : begin + len(lengths)]
-            append(rows.values[np.repeat(kept_here, lengths)], lengths[kept_here])
-            begin += len(lengths)
+    for rows in shards:
+        lengths = rows.lengths[:]
+        kept_here = kept[begin : begin + len(lengths)]
+        append(rows.values[np.repeat(kept_here, lengths)], lengths[kept_here])
+        begin += len(lengths)
 
 
 def _first_examples(examples: Sequence[Examples]) -> Examples:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nmt.data.tokenizers import Tokenizer
 from nmt.data.vocabulary import Flags, Ids, Ints, Vocabulary
 
 Keys = npt.NDArray[np.uint64]
@@ -92,13 +91,9 @@ class EncodedPairs:
         return len(self.columns)
 
     def take(self, kept: Flags) -> EncodedPairs:
-        """Return the pairs that are marked."""
         return EncodedPairs([side.take(kept) for side in self.sides], self.columns[kept])
 
 
 def token_type(vocabulary: Vocabulary) -> type[np.unsignedinteger]:
     """Return the data type in which a corpus stores ids."""
     return np.uint16 if len(vocabulary) <= 2**16 else np.uint32
-
-
-Side = tuple[str, Tokenizer]  # a language and its tokenizer

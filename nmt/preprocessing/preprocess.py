@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.checks import Refusals, refuse, require_positive
-from nmt.config.choices import Segmentation
+from nmt.config.choices import Segmentation, WeightKind
 from nmt.config.plain import to_plain
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.corpus.folder import KIND
@@ -118,7 +118,7 @@ def _make(
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
     with going_on("reading the text", config.progress):
         provenance = [text_record(path) for path in files]  # shows a later change
-        counts = count_pairs(texts, reading)
+        counts = count_pairs(texts, reading, config.weight_kind)
     training = next((TrainingText(text, reading, counts[TRAIN]) for text in texts if text.split == TRAIN), None)
     pair = language_pair(config, training, None if program is None else program.pair)
     pair = with_marks(pair, config.pieces, texts[0], reading)  # the first is the training text, if there is any
@@ -166,6 +166,23 @@ def _contradictions(config: PreprocessConfig) -> Refusals:
             f"--align-suffix {suffix}: give the suffix of files that hold word alignments, such as align",
         )
         yield config.only_source, "--align-suffix and --only-source exclude each other: an alignment needs both sides"
+    weights = config.weight_suffix, config.weight_column, config.weight_field
+    yield (
+        config.only_source and weights != (None, None, None),
+        "weights of pairs and --only-source exclude each other: weights serve training",
+    )
+    yield (
+        config.weight_column is not None and config.weight_column < 1,
+        f"weight_column={config.weight_column} must be at least 1 (--weight-column)",
+    )
+    yield (
+        config.weight_suffix is not None and (not config.weight_suffix or config.weight_suffix in languages),
+        f"--weight-suffix {config.weight_suffix}: give the suffix of files that hold weights, such as weight",
+    )
+    yield (
+        config.weight_kind is not WeightKind.pair and weights == (None, None, None),
+        "--weight-kind token has no weights; name them with --weight-suffix, --weight-column or --weight-field",
+    )
     yield (
         config.source_lang and config.source_lang == config.target_lang,
         f"source and target language are both '{config.source_lang}'; give the files other suffixes",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +19,9 @@ import numpy as np
 from nmt.data.corpus.shard_folders import name_of
 from nmt.data.text.parallel import ParallelText
 from nmt.errors import DataError, UsageError, quantity
+from nmt.preprocessing.corpus_writer import SplitTally
 from nmt.preprocessing.input_text import TRAIN
 from nmt.preprocessing.pairs import COLUMNS, SHARD_COLUMNS, Columns, Verdict
-from nmt.preprocessing.tally import SplitTally
 from nmt.reporting.corpus_page import Example, Examples
 from nmt.reporting.preprocess_report import Dropped
 from nmt.storage.arrays import map_array
@@ -47,7 +47,6 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
     def folder(self, destination: Path) -> Path:
-        """Return the folder in which it is written."""
         return destination / name_of(self.number, self.count)
 
     def of_texts(self, texts: Sequence[ParallelText], counts: Mapping[str, int]) -> list[ParallelText]:
@@ -100,7 +99,7 @@ class ShardSplit:
     examples: Examples
 
 
-def write_record(folder: Path, shard: Shard, tallies: Sequence[SplitTally], examples: Mapping[str, Examples]) -> None:
+def write_record(folder: Path, shard: Shard, tallies: Iterable[SplitTally], examples: Mapping[str, Examples]) -> None:
     """Store the counts that the arrays do not have."""
     splits = {
         tally.split: {

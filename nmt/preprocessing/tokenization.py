@@ -33,29 +33,20 @@ logger = logging.getLogger("nmt.preprocessing")
 
 @dataclass(frozen=True)
 class TrainingText:
-    """The training split, from which tokenizers are learned."""
+    """The lines of the training split that are not blank, from which tokenizers are learned. A trainer may ask for an upper
+    bound of their number."""
 
     text: ParallelText
     reading: Reading
     count: int  # pairs
-
-    def lines(self, side: int) -> Iterator[str | None]:
-        return self.text.side(side, self.reading)
-
-
-@dataclass(frozen=True)
-class _TrainingLines:
-    """The lines of some sides that are not blank. A trainer may ask for an upper bound of their number."""
-
-    training: TrainingText
-    sides: Sequence[int]
+    sides: Sequence[int] = (0, 1)
 
     def __iter__(self) -> Iterator[str]:
         for side in self.sides:
-            yield from (line for line in self.training.lines(side) if line is not None and line.strip())
+            yield from (line for line in self.text.side(side, self.reading) if line is not None and line.strip())
 
     def __length_hint__(self) -> int:
-        return len(self.sides) * self.training.count
+        return len(self.sides) * self.count
 
 
 def language_pair(
@@ -186,7 +177,7 @@ def _learned(config: PreprocessConfig, training: TrainingText | None, *sides: in
     logger.info(f"learning tokens from {names}")
     try:
         with going_on("learning tokens", config.progress):
-            return builder.train(_TrainingLines(training, sides), config.seed)
+            return builder.train(dataclasses.replace(training, sides=sides), config.seed)
     except UsageError as error:
         raise UsageError(f"{names}: {error}") from error
 
@@ -233,8 +224,8 @@ def _token_list(config: PreprocessConfig, name: str | None, training: TrainingTe
     with going_on("counting tokens", config.progress):
         for side in sides[: 1 + training.text.has_target]:
             segmenter = tokenizer_of(config, [], target=side == 1)
-            for line in training.lines(side):
-                counts.update(segmenter.surfaces(line or ""))
+            for line in dataclasses.replace(training, sides=(side,)):
+                counts.update(segmenter.surfaces(line))
     for special in SPECIALS:
         counts.pop(special, None)
     return sorted(counts, key=lambda token: (-counts[token], token))

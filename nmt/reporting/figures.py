@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-_SUMMED = ("loss", "nll", "denominator", "tokens", "sentences", "grad_norm", "seconds")
+_SUMMED = ("loss", "nll", "denominator", "tokens", "sentences", "weight", "grad_norm", "seconds")
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,20 @@ class UpdateReport:
     learning_rate: float = 0.0
     seconds: float = 0.0
     auxiliary: Mapping[str, float] = field(default_factory=dict)
+    weight: float = 0.0  # sum of the weights of the tokens; 0: the tokens have no weights
 
     @property
     def finite(self) -> bool:
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)
 
+    @property
+    def is_weightless(self) -> bool:
+        """Whether all weights of its tokens are 0, so that it changes nothing."""
+        return self.tokens > 0 and self.denominator == 0
+
     def figures(self) -> dict[str, float]:
         """Return losses in nats per denominator (usually tokens), nll per token, and the sums that others refer to."""
-        nll, denominator = self.nll / max(1, self.tokens), max(1.0, self.denominator)
+        nll, denominator = self.nll / (self.weight or self.tokens or 1), self.denominator or 1.0
         return {
             "loss": self.loss / denominator,
             "nll": nll,

@@ -15,12 +15,14 @@ from torch import Tensor
 
 from nmt.data.vocabulary import BOS, PAD, Ids, Ints
 from nmt.devices.kinds import device_of
+from nmt.short_repr import ShortRepr
 
 ALIGNMENTS = "alignments"  # of `Batch.extras`: [P, 3] sentence of the batch, source position, target position
+WEIGHTS = "weights"  # of `Batch.extras`: [M] the weight of each target
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(ShortRepr):
     """Sentence pairs, padded on the right. Lengths are known on the CPU too, so that no model must wait to read them."""
 
     source: Tensor  # [B, S] ids, eos-terminated, right-padded
@@ -54,6 +56,11 @@ class Batch:
     def starts(self) -> Tensor:
         """The tokens [B, started] that targets start with."""
         return self.target_in[:, 1 : 1 + self.started]
+
+    @property
+    def weights(self) -> Tensor | None:
+        """The weight [M] of each target; None: all are 1."""
+        return self.extras.get(WEIGHTS)
 
     def whole(self) -> Batch:
         """Return the batch as models read it: all real target positions are targets. Those not predicted hold pad."""

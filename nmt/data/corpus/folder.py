@@ -9,6 +9,8 @@
     <split>.<lang>.text-offsets.npy     only with --keep-text: where each line begins, see ``nmt.data.corpus.stored_text``
     <split>.alignments.npy              if there are any: all pairs of source and target positions of tokens, and
     <split>.alignment-offsets.npy       where those of each sentence begin
+    <split>.weights.npy                 if there are any: the weight of each pair, or of each token of its target, and
+    <split>.weight-offsets.npy          where those of each pair begin
 
     <source>-<target>/                  of a corpus of several directions, instead of all splits: a corpus folder for each
 
@@ -20,13 +22,24 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nmt.data.corpus.lengths import Lengths
-from nmt.data.corpus.rows import ChainedRows, Rows, StoredAlignments, StoredSentences, alignment_files, sentence_files
+from nmt.data.corpus.rows import (
+    ChainedRows,
+    ChainedWeights,
+    Rows,
+    StoredAlignments,
+    StoredSentences,
+    StoredWeights,
+    Weights,
+    alignment_files,
+    sentence_files,
+    weight_files,
+)
 from nmt.data.corpus.shard_folders import shard_folders
 from nmt.data.language_pair import LanguagePair
 from nmt.data.text.provenance import changed_text
@@ -40,7 +53,8 @@ KIND = "corpus"
 PAGE = "report.html"
 FORMAT = 1
 # Files that a fast check reads.
-_SMALL = ("*.offsets.npy", "*.text-offsets.npy", "*.alignment-offsets.npy", "tokenizer/*", "tokenizer/*/*")
+_OFFSETS = ("*.offsets.npy", "*.text-offsets.npy", "*.alignment-offsets.npy", "*.weight-offsets.npy")
+_SMALL = (*_OFFSETS, "tokenizer/*", "tokenizer/*/*")
 logger = logging.getLogger("nmt.data.corpus.folder")
 
 
@@ -53,6 +67,7 @@ class Split:
     targets: Rows | None  # None: a source to translate
     alignments: Rows | None = None  # [P, 2] of each pair: aligned source and target positions; None: made without
     started: int = 0  # tokens of languages at the beginning of each target
+    weights: Weights | None = None  # None: all are 1
 
     def __len__(self) -> int:
         return len(self.sources.lengths)
@@ -99,7 +114,10 @@ class Corpus:
             raise _several(folder, names)
         if not isinstance(manifest.get("splits"), list):
             raise DataError(f"{folder}: the manifest does not list the splits")
-        _warn_of_newer_text(folder, manifest.get("text"))
+        for path in changed_text(manifest.get("text")):
+            logger.warning(
+                f"{path} has changed since {folder} was made from it; run nmt-preprocess again if that matters"
+            )
         return cls(folder, LanguagePair.load(folder / "tokenizer"), manifest)
 
     def __repr__(self) -> str:
@@ -182,13 +200,17 @@ class Corpus:
                 f"{self.folder}: split '{name}' has {len(source.lengths)} sources but {len(target.lengths)} targets"
             )
         alignments = None
-        if self._alignment_files(name):
+        if self._column_files(name, alignment_files):
             alignments = StoredAlignments(self.folder, name, source.lengths, target.lengths)
-        return Split(name, source, target, alignments, self.started)
+        weights = None
+        if self._column_files(name, weight_files):
+            weights = StoredWeights(self.folder, name, target.lengths, self.started)
+        return Split(name, source, target, alignments, self.started, weights)
 
     def fingerprint(self, split: str) -> str:
-        """Return a checksum of a split's ids and alignments and of both vocabularies."""
-        names = (*self._sentence_files(split), *self._alignment_files(split))
+        """Return a checksum of a split's ids, alignments and weights and of both vocabularies."""
+        columns = (self._column_files(split, files) for files in (alignment_files, weight_files))
+        names = (*self._sentence_files(split), *itertools.chain.from_iterable(columns))
         sums = [self.manifest["files"][name]["sha256"] for name in names]
         return hashlib.sha256(" ".join([self.pair.digest(), *sums]).encode()).hexdigest()
 
@@ -196,9 +218,9 @@ class Corpus:
         languages = [self.pair.source_lang] if self.only_source else [self.pair.source_lang, self.pair.target_lang]
         return [path.name for language in languages for path in sentence_files(self.folder, split, language)]
 
-    def _alignment_files(self, split: str) -> tuple[str, ...]:
+    def _column_files(self, split: str, files: Callable[[str], tuple[str, str]]) -> tuple[str, ...]:
         """Return both files, or none."""
-        return tuple(name for name in alignment_files(split) if name in self.manifest["files"])
+        return tuple(name for name in files(split) if name in self.manifest["files"])
 
 
 @dataclass(frozen=True, repr=False)
@@ -264,12 +286,14 @@ def chain(splits: Sequence[Split]) -> Split:
         return splits[0]
     targets = [split.targets for split in splits if split.targets is not None]
     aligned = [split.alignments for split in splits if split.alignments is not None]
+    weights = [split.weights for split in splits]
     return Split(
         name=splits[0].name,
         sources=ChainedRows([split.sources for split in splits]),
         targets=ChainedRows(targets) if len(targets) == len(splits) else None,
         alignments=ChainedRows(aligned) if len(aligned) == len(splits) else None,
         started=splits[0].started,
+        weights=ChainedWeights(weights, list(map(len, splits))) if any(part is not None for part in weights) else None,
     )
 
 
@@ -285,8 +309,3 @@ def _several(folder: Path, names: Sequence[str]) -> DataError:
         f"{folder} has the directions {', '.join(names)}; choose one with --source-lang and --target-lang, or name its "
         f"folder, such as {folder / names[0]}"
     )
-
-
-def _warn_of_newer_text(folder: Path, recorded: Any) -> None:
-    for path in changed_text(recorded):
-        logger.warning(f"{path} has changed since {folder} was made from it; run nmt-preprocess again if that matters")

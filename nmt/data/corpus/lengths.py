@@ -5,9 +5,9 @@ Memory does not grow with the corpus: sentences are processed in blocks.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,7 +96,7 @@ class ChainedLengths(LazyLengths):
     def __init__(self, parts: Sequence[Lengths]) -> None:
         self._parts = parts
 
-    @cached_property
+    @functools.cached_property
     def starts(self) -> Ints:
         """The number of the first sentence of each part, and the number of sentences."""
         return np.cumsum([0, *map(len, self._parts)])
@@ -128,7 +128,4 @@ class LongerSide(LazyLengths):
         return len(self._sides[0])
 
     def __getitem__(self, index: Any, /) -> Any:
-        first, *others = (side[index] for side in self._sides)
-        for other in others:
-            first = np.maximum(first, other)
-        return first
+        return functools.reduce(np.maximum, (side[index] for side in self._sides))

@@ -17,7 +17,7 @@ import numpy as np
 from nmt.data.corpus.lengths import ChainedLengths, Lengths, StoredLengths, blocks
 from nmt.data.vocabulary import EOS, Ids, Ints, Vocabulary
 from nmt.errors import DataError, quantity
-from nmt.storage.arrays import map_integers
+from nmt.storage.arrays import map_integers, map_weights
 
 # An array of up to this many numbers is checked when it is opened: a quarter of a gigabyte, some tenths of a second.
 LARGE = 2**27
@@ -29,8 +29,9 @@ class RaggedArray:
     Files are replaced, never rewritten in place, so a mapped array never changes. Memory does not grow with the rows.
     """
 
-    def __init__(self, values: Path, offsets: Path, least: int = 0) -> None:
-        self.values, self.offsets = map_integers(values), map_integers(offsets)
+    def __init__(self, values: Path, offsets: Path, least: int = 0, read: Callable[[Path], Any] = map_integers) -> None:
+        """``read`` maps the numbers."""
+        self.values, self.offsets = read(values), map_integers(offsets)
         whole = len(self.offsets) > 0 and self.offsets[0] == 0 and self.offsets[-1] == len(self.values)
         self.lengths = StoredLengths(self.offsets)
         self.is_large = len(self.values) > LARGE  # then each row is checked when it is read
@@ -40,7 +41,8 @@ class RaggedArray:
             )
 
     def __getitem__(self, index: int) -> Ids:
-        return self.values[self.offsets[index] : self.offsets[index + 1]]
+        row: Ids = self.values[self.offsets[index] : self.offsets[index + 1]]
+        return row
 
     def text(self) -> list[str] | None:
         """Return the lines before tokenization; None if they are not stored, as for the training split."""
@@ -70,7 +72,7 @@ Append = Callable[[Ids, Ints], None]
 
 
 @contextlib.contextmanager
-def ragged_writer(values: Path, offsets: Path, dtype: type[np.unsignedinteger]) -> Iterator[Append]:
+def ragged_writer(values: Path, offsets: Path, dtype: type[np.generic]) -> Iterator[Append]:
     """Write the two arrays while their size is unknown; the function takes the concatenated rows and their lengths.
 
     Until the end, and after an error, the files are valid and empty.
@@ -115,6 +117,51 @@ def alignment_writer(folder: Path, split: str, longest: int) -> AbstractContextM
     """Write the alignments of a split whose longest sentence has ``longest`` tokens."""
     values, offsets = (folder / name for name in alignment_files(split))
     return ragged_writer(values, offsets, np.uint16 if longest < 2**16 else np.uint32)
+
+
+def weight_files(split: str) -> tuple[str, str]:
+    """Return the names of the two arrays of weights."""
+    return f"{split}.weights.npy", f"{split}.weight-offsets.npy"
+
+
+def weight_writer(folder: Path, split: str) -> AbstractContextManager[Append]:
+    """Write the weights of a split: a number for each pair, or for each of its target tokens."""
+    values, offsets = (folder / name for name in weight_files(split))
+    return ragged_writer(values, offsets, np.float32)
+
+
+class StoredWeights(RaggedArray):
+    """The weights of a split on disk."""
+
+    def __init__(self, folder: Path, split: str, target_lengths: Lengths, started: int) -> None:
+        values, offsets = (folder / name for name in weight_files(split))
+        super().__init__(values, offsets, least=1, read=map_weights)
+        self.of_tokens = len(self.values) > len(self.lengths)
+        self.are_zero = not bool(self.values.any())
+        tokens = (
+            bool(np.any(self.lengths[part] != target_lengths[part] - started)) for part in blocks(len(self.lengths))
+        )
+        if len(self.lengths) != len(target_lengths) or (self.of_tokens and any(tokens)):
+            raise DataError(f"{offsets} is damaged: it does not hold weights of {len(target_lengths)} pairs")
+
+
+class ChainedWeights:
+    """The weights of the pairs of several parts; None: all weights of a part are 1."""
+
+    _UNIT = np.ones(1, dtype=np.float32)
+
+    def __init__(self, parts: Sequence[Weights | None], sizes: Sequence[int]) -> None:
+        self._parts, self._starts = parts, np.cumsum([0, *sizes])
+        self.of_tokens: bool = any(part is not None and part.of_tokens for part in parts)
+        self.are_zero: bool = all(part is not None and part.are_zero for part in parts)
+
+    def __getitem__(self, index: int) -> Any:
+        number = int(np.searchsorted(self._starts, index, side="right")) - 1
+        part = self._parts[number]
+        return self._UNIT if part is None else part[index - int(self._starts[number])]
+
+
+Weights = StoredWeights | ChainedWeights  # of each pair: one number, or one of each target token
 
 
 class StoredSentences(RaggedArray):

@@ -17,14 +17,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nmt.data.text.lines import Reading, one_line
 from nmt.data.text.packed_files import PACKED
 from nmt.errors import DataError, MissingInputError, quantity
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Pair = tuple[str | None, str | None]  # None: skipped by on_invalid_utf8=skip
 
@@ -149,11 +150,23 @@ class JsonLines(OneFile):
             tree = json.loads(line)
         except (ValueError, RecursionError):
             raise DataError(f"{place}: {line[:_SHOWN]!r} is not JSON; each line should be an object") from None
-        return [text_of_field(tree, name, place) for name in self.fields]
+        return [self.text(tree, name, place) for name in self.fields]
+
+    def text(self, tree: Any, field: str, place: str) -> str:
+        return text_of_field(tree, field, place)
 
 
-def text_of_field(tree: Any, field: str, place: str) -> str:
-    """Return the text of a field as one line. ``place``: of the object, for messages."""
+@dataclass(frozen=True)
+class JsonNumbers(JsonLines):
+    """The same with a field that holds a number or a list of numbers, as the numbers of a line."""
+
+    def text(self, tree: Any, field: str, place: str) -> str:
+        node = node_of_field(tree, field, place)
+        return " ".join(map(str, node if isinstance(node, list) else [node]))
+
+
+def node_of_field(tree: Any, field: str, place: str) -> Any:
+    """Return what a field holds. ``place``: of the object, for messages."""
     node = tree
     for name in [field] if isinstance(tree, Mapping) and field in tree else field.split("."):
         if not isinstance(node, Mapping) or name not in node:
@@ -164,6 +177,12 @@ def text_of_field(tree: Any, field: str, place: str) -> str:
                 f"{place}: no field '{field}'; there is {names or 'nothing'} (set the fields of both sides with --fields)"
             )
         node = node[name]
+    return node
+
+
+def text_of_field(tree: Any, field: str, place: str) -> str:
+    """Return the text of a field as one line. ``place``: of the object, for messages."""
+    node = node_of_field(tree, field, place)
     if not isinstance(node, str):
         raise DataError(f"{place}: field '{field}' holds {str(node)[:_SHOWN]}, which is not text")
     try:
@@ -185,6 +204,7 @@ class ParallelText:
     parts: tuple[PairFile, ...]
     has_target: bool = True
     alignments: tuple[Path, ...] = ()  # files of word alignments: one for each of `parts`, or none
+    weights: tuple[PairFile, ...] = ()  # where the weights of pairs are, as the sources of lines: the same
     block: tuple[int, int] | None = None  # the range of pairs to read, from 0; None: all
 
     def called(self, side: int) -> str:
@@ -194,7 +214,8 @@ class ParallelText:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        return (*(path for part in self.parts for path in part.files), *self.alignments)
+        weights = (path for part in self.weights for path in part.files)
+        return tuple(dict.fromkeys((*(path for part in self.parts for path in part.files), *self.alignments, *weights)))
 
     def pairs(self, reading: Reading) -> Iterator[Pair]:
         """Read the pairs of a text that was counted before, without notices."""
@@ -294,6 +315,8 @@ def first_misaligned(source: npt.NDArray[np.float64], target: npt.NDArray[np.flo
     i + surplus from k on. The result is the k with the most similar lengths of pairs. The ratio of the languages is the
     median over pairs counted from the start of the files or from their end, whichever fits.
     """
+    import numpy as np  # only this message needs it
+
     shorter, longer = (source, target) if len(source) <= len(target) else (target, source)
     if not len(shorter):
         return 1
@@ -308,4 +331,6 @@ def first_misaligned(source: npt.NDArray[np.float64], target: npt.NDArray[np.flo
 
 
 def _characters(lines: Iterable[str | None]) -> npt.NDArray[np.float64]:
+    import numpy as np
+
     return np.fromiter((len(line or "") for line in lines), dtype=np.float64)

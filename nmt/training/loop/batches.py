@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from nmt.config.sections import BatchingConfig
-from nmt.data.batching.batch import ALIGNMENTS, Batch, collate, join_alignments
+from nmt.data.batching.batch import ALIGNMENTS, WEIGHTS, Batch, collate, join_alignments
 from nmt.data.batching.mixing import Stage
 from nmt.data.batching.ordering import Order
 from nmt.data.batching.plan import BatchPlan, plan_batches, split_batch
@@ -24,7 +25,7 @@ from nmt.data.batching.readers import Readers
 from nmt.data.batching.variation import LengthPairs, PairRange, PlannedBatch, SideLimits, Variation, replace_unfit
 from nmt.data.corpus.folder import Split
 from nmt.data.corpus.lengths import Lengths
-from nmt.data.vocabulary import Flags, Ints
+from nmt.data.vocabulary import Flags, Ids, Ints
 from nmt.devices.kinds import Accelerator, device_of
 from nmt.errors import DataError
 from nmt.training.checkpoints.run_state import DataPosition
@@ -82,7 +83,6 @@ class TrainingBatches:
         self._starts = [(DataPosition(), 1)]  # of epochs, and their first updates, if none is skipped
 
     def at(self, position: DataPosition, update: int = 1) -> UpdateBatches:
-        """Return the batches of the update with this number."""
         epoch = self.epoch(position)
         if position.batch >= len(epoch.plan):
             raise DataError(
@@ -109,10 +109,10 @@ class TrainingBatches:
             source_lengths, target_lengths = (np.array([*map(len, side)]) for side in (sources, targets))
             fits = self.limits(source_lengths, target_lengths)
             sources, targets = replace_unfit(fits, (sources, targets), self._variation.usual(sentences))
-        return collate(sources, targets, sentences.numbers.tolist(), started=self._split.started)
+        numbers = sentences.numbers.tolist()
+        return collate(sources, targets, numbers, _weights_of(self._split, numbers, targets), self._split.started)
 
     def start_of_epoch(self, epoch: int, update: int) -> DataPosition:
-        """Return the start of an epoch that begins with this update."""
         return self._in_due_stage(DataPosition(epoch), update)
 
     def updates_in_epoch(self, epoch: int) -> int:
@@ -143,7 +143,6 @@ class TrainingBatches:
         return position
 
     def epoch(self, position: DataPosition) -> PlannedEpoch:
-        """Return the plan of the epoch of a position."""
         start = replace(position, batch=0)
         if start not in self._planned:
             # One large plan at a time, unless readers prepare the next epoch before the end of this one.
@@ -210,12 +209,22 @@ def _prepare(variation: Variation | None, task: Any) -> Any:
 
 
 def read_batch(split: Split, indices: Ints) -> Batch:
-    numbers, extras = indices.tolist(), {}
-    if split.alignments is not None:
-        extras[ALIGNMENTS] = join_alignments([split.alignments[i] for i in numbers])
+    numbers = indices.tolist()
     assert split.targets is not None, "datasets without targets are refused"
     targets = [split.targets[i] for i in numbers]
+    extras = _weights_of(split, numbers, targets)
+    if split.alignments is not None:
+        extras[ALIGNMENTS] = join_alignments([split.alignments[i] for i in numbers])
     return collate([split.sources[i] for i in numbers], targets, numbers, extras, split.started)
+
+
+def _weights_of(split: Split, numbers: Sequence[int], targets: Sequence[Ids]) -> dict[str, Tensor]:
+    """Return the column of weights of the pairs of a batch; empty without weights."""
+    if split.weights is None:
+        return {}
+    lengths = [len(target) - split.started for target in targets]
+    rows = [np.broadcast_to(split.weights[number], length) for number, length in zip(numbers, lengths)]
+    return {WEIGHTS: torch.from_numpy(np.concatenate(rows))}
 
 
 class BatchReader:

@@ -37,6 +37,7 @@ def compile_step(step: Step, what: Compilation, batch: Batch, arithmetic: Arithm
             "use --compile step, or leave --compile out"
         )
     name = "the step" if what is Compilation.step else quantity(len(parts), "layer")
+    are = "is" if len(parts) == 1 else "are"
     logger.info("compiling %s; this takes a minute or two", name)
     if arithmetic.device.type == "cpu":
         logger.warning(
@@ -56,7 +57,9 @@ def compile_step(step: Step, what: Compilation, batch: Batch, arithmetic: Arithm
     except Exception as error:
         for part in parts:
             part._compiled_call_impl = None
-        logger.warning("%s not compiled: %s", f"{name} {'is' if len(parts) == 1 else 'are'}", _reason(error, batch))
+        memory = f"out of memory in a micro-batch of {described(batch)}; {SMALLER_BATCHES}"
+        reason = memory if is_shortage(_cause(error)) else _first_line(error)
+        logger.warning("%s %s not compiled: %s", name, are, reason)
         return False
     finally:
         step.zero_grad(set_to_none=True)
@@ -64,7 +67,7 @@ def compile_step(step: Step, what: Compilation, batch: Batch, arithmetic: Arithm
         part._compiled_call_impl = _with_fallback(part)
     graphs.log_each = True
     made = f"{quantity(graphs.count, 'graph')} in {graphs.seconds:.0f} s"
-    logger.info("%s compiled: %s", f"{name} {'is' if len(parts) == 1 else 'are'}", made)
+    logger.info("%s %s compiled: %s", name, are, made)
     return True
 
 
@@ -105,15 +108,6 @@ def _with_fallback(part: nn.Module) -> Callable[..., Any]:
             return part(*arguments, **named)
 
     return call
-
-
-def _reason(error: BaseException, batch: Batch) -> str:
-    """Return the innermost cause of an error in one line."""
-    return (
-        f"out of memory in a micro-batch of {described(batch)}; {SMALLER_BATCHES}"
-        if is_shortage(_cause(error))
-        else _first_line(error)
-    )
 
 
 def _cause(error: BaseException) -> BaseException:

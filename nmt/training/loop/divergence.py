@@ -87,7 +87,6 @@ class LearningWatch:
     memory: WatchState = field(default_factory=WatchState)
 
     def observe(self, update: int, nll: float, grad_norm: float) -> list[str]:
-        """Record an update, and return warnings."""
         memory, warnings = self.memory, list[str]()
         if not memory.recent:
             memory.first = nll

@@ -122,7 +122,6 @@ class Arithmetic:
         self._scale = LossScale() if precision is Precision.fp16 else None
 
     def forward_pass(self) -> AbstractContextManager[object]:
-        """The context of a forward pass."""
         dtype = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}.get(self.precision)
         return contextlib.nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
 

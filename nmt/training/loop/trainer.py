@@ -120,11 +120,9 @@ class Trainer:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to do."""
         return self.ending() is not None and self.state.interrupted is None
 
     def ending(self) -> str | None:
-        """Return why training is over, or None."""
         limits, state = self.limits, self.state
         last = limits.last_update
         if last is not None and state.update >= last:
@@ -219,7 +217,6 @@ class Trainer:
         return batches
 
     def _advance(self, batches: UpdateBatches) -> None:
-        """Move to the position after an update."""
         before, following = self.state.position, batches.following
         self.state.epoch, self.state.position = batches.epoch, following
         if following.stage > before.stage:
@@ -236,12 +233,12 @@ class Trainer:
         state.update += 1
 
     def _settle(self) -> bool:
-        """Wait for the last launched update. False: it was skipped, because its loss or gradient was not finite."""
+        """Wait for the last launched update. False: it was skipped."""
         settled = self.updater.settle()
         if settled is None:
             return True
         state, batches, report = self.state, settled.batches, settled.report
-        if report.finite:
+        if settled.is_made:
             state.tokens += report.tokens
             state.skipped_in_row = 0
             self.reporter.update(
@@ -251,13 +248,13 @@ class Trainer:
         else:
             state.update -= 1
             self._skip(settled)
-        return report.finite
+        return settled.is_made
 
     def _watch(self, epoch: int, report: UpdateReport) -> None:
         """Warn if the run does not learn, and end it after too many such updates."""
-        if not report.tokens:
+        if not report.weight:
             return
-        for message in self.watch.observe(self.state.update, report.nll / report.tokens, report.grad_norm):
+        for message in self.watch.observe(self.state.update, report.nll / report.weight, report.grad_norm):
             advice = f"; {GENTLER}" if message == self.watch.finding else ""
             self.reporter.warned(self.state.update, epoch, f"{message}{advice}")
         if self.watch.stops:
@@ -268,6 +265,8 @@ class Trainer:
         batches, report = settled.batches, settled.report
         if settled.overflow:
             logger.info("update %d is repeated with other data: %s", update, learner.arithmetic.reason())
+        elif report.finite:
+            logger.warning("update %d is repeated with other data: all weights of its pairs are 0", update)
         else:
             state.skipped += 1
             state.skipped_in_row += 1

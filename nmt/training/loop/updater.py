@@ -57,7 +57,7 @@ class UpdateSums:
     """Sums over the batches of an update. They stay on the device until ``send`` copies them to the CPU."""
 
     def __init__(self) -> None:
-        self.sums = torch.zeros(())  # loss, nll, denominator, tokens, sentences, auxiliary losses
+        self.sums = torch.zeros(())  # loss, nll, denominator, tokens, sentences, weight, auxiliary losses
         self.names: list[str] = []  # of the auxiliary losses
         self._rate = 0.0
         self._arriving: Arriving | None = None
@@ -66,14 +66,11 @@ class UpdateSums:
         """``counts`` False: a batch without effect, of which only the names of auxiliary losses are kept."""
         self.names = list(report.auxiliary)
         parts = [report.loss_sum.detach(), report.nll_sum, report.denominator, report.num_tokens]
-        parts += [torch.full_like(report.num_tokens, report.num_sentences), *report.auxiliary.values()]
+        parts += [torch.full_like(report.num_tokens, report.num_sentences), report.total_weight]
+        parts += report.auxiliary.values()
         exact = device_of(report.num_tokens).exact
         sums = torch.stack([part.to(exact) for part in parts])
         self.sums = self.sums + (sums if counts else torch.zeros_like(sums))
-
-    def add_ranks(self, world: World) -> None:
-        """Add the sums of all ranks."""
-        self.sums = world.total(self.sums)
 
     @property
     def denominator(self) -> Tensor:
@@ -81,27 +78,34 @@ class UpdateSums:
         return self.sums[2].clamp(min=1e-8)
 
     def send(self, grad_norm: Tensor, learning_rate: float) -> Tensor:
-        """Begin to copy the sums and the gradient norm. Return, on the device, whether loss and gradient are finite."""
+        """Begin to copy the sums and the gradient norm. Return, on the device, whether loss and gradient are finite and any
+        weight is above 0."""
         self._rate = learning_rate
         numbers = torch.cat([self.sums, grad_norm.to(self.sums)[None]])
         self._arriving = device_of(numbers).fetch_later(numbers)
-        return numbers[0].isfinite() & numbers[-1].isfinite()
+        return numbers[0].isfinite() & numbers[-1].isfinite() & (numbers[2] > 0)
 
     def receive(self) -> UpdateReport:
         """Wait for the copy that ``send`` began."""
         assert self._arriving is not None
-        loss, nll, denominator, tokens, sentences, *auxiliary, grad_norm = self._arriving.wait().tolist()
+        loss, nll, denominator, tokens, sentences, weight, *auxiliary, norm = self._arriving.wait().tolist()
         named = dict(zip(self.names, auxiliary))
-        return UpdateReport(loss, nll, denominator, int(tokens), int(sentences), grad_norm, self._rate, 0.0, named)
+        counts = int(tokens), int(sentences)
+        return UpdateReport(loss, nll, denominator, *counts, norm, self._rate, 0.0, named, weight)
 
 
 @dataclass(frozen=True)
 class SettledUpdate:
-    """An update whose outcome is known: it was made if its report is finite, otherwise skipped."""
+    """An update whose outcome is known."""
 
     batches: UpdateBatches
     report: UpdateReport
     overflow: bool  # skipped because its fp16 gradient was too large for the loss scale, which was lowered
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it was made: otherwise it was skipped, since it was not finite, or all weights are 0."""
+        return self.report.finite and not self.report.is_weightless
 
 
 @dataclass
@@ -153,7 +157,7 @@ class Updater:
                     break  # gradients may be incomplete: the update starts again
                 waiting += instead[::-1]
             else:
-                sums.add_ranks(self.learner.world)
+                sums.sums = self.learner.world.total(sums.sums)
                 return sums
             device_of(self.learner.arithmetic.device).release_memory()
             self._remember(update, share)
@@ -168,11 +172,11 @@ class Updater:
             factor = self.schedule(progress)
             for group, base_rate in zip(optimizer.param_groups, self._base_rates):
                 group["lr"] = base_rate * factor
-            is_finite = sums.send(norm, self._base_rates[0] * factor)
+            is_made = sums.send(norm, self._base_rates[0] * factor)
             self._launched = batches, sums, began
             if self.launches_ahead:
-                optimizer.found_inf = (~is_finite).float()  # type: ignore[attr-defined]
-            elif not sums.receive().finite:
+                optimizer.found_inf = (~is_made).float()  # type: ignore[attr-defined]
+            elif not (report := sums.receive()).finite or report.is_weightless:
                 return
             if self.limits.clip_norm > 0:
                 nn.utils.clip_grads_with_norm_(parameters, self.limits.clip_norm, norm)
@@ -230,21 +234,15 @@ class Updater:
     def _forward_backward(self, update: int, share: Share[PlannedBatch], batch: Batch) -> LossReport:
         world, arithmetic = self.learner.world, self.learner.arithmetic
         with world.backward_of(self._wrapped, last=share.last):
-            with self._all_present(update, share, "forward"), arithmetic.forward_pass():
+            if self._is_collective(share, "forward"):  # in the backward pass ranks wait at its end
+                world.arrive()
+            with self._explained(update, share, "forward"), arithmetic.forward_pass():
                 report: LossReport = self._wrapped(batch)
             loss = arithmetic.scaled(report.loss_sum)
-            with self._all_present(update, share, "backward"):
-                meets = "backward" in world.meets(last=share.last)
+            with self._explained(update, share, "backward"):
+                meets = self._is_collective(share, "backward")
                 backward(loss if share.counts else 0.0 * loss, world if meets else None)
             return report
-
-    @contextlib.contextmanager
-    def _all_present(self, update: int, share: Share[PlannedBatch], which: str) -> Iterator[None]:
-        """Surround a pass, which all ranks may make together."""
-        if which == "forward" and self._is_collective(share, which):  # in the backward pass ranks wait at its end
-            self.learner.world.arrive()
-        with self._explained(update, share, which):
-            yield
 
     @contextlib.contextmanager
     def _explained(self, update: int, share: Share[PlannedBatch], which: str) -> Iterator[None]:
@@ -260,24 +258,20 @@ class Updater:
         return which in self.learner.world.meets(last=share.last)
 
     def _remember(self, update: int, share: Share[PlannedBatch]) -> None:
-        """Remember the size of a batch that does not fit."""
         if len(share.item) == 1:
             raise self._shortage(update, share, "in a micro-batch")
-        size = places(self.reader.read(share.item))
-        self.too_large = size if self.too_large is None else min(size, self.too_large)
+        batch = self.reader.read(share.item)
+        self.too_large = places(batch) if self.too_large is None else min(places(batch), self.too_large)
         logger.warning(
             "out of memory at update %d in a micro-batch of %s; from now on micro-batches of this size or larger are "
             "split in halves",
             update,
-            self._size(share),
+            described(batch),
         )
 
     def _shortage(self, update: int, share: Share[PlannedBatch], where: str, *advice: str) -> DeviceError:
-        cause = f"out of memory at update {update}, {where} of {self._size(share)}"
+        cause = f"out of memory at update {update}, {where} of {described(self.reader.read(share.item))}"
         return DeviceError("; ".join([cause, *advice, SMALLER_BATCHES]))
-
-    def _size(self, share: Share[PlannedBatch]) -> str:
-        return described(self.reader.read(share.item))
 
 
 def places(batch: Batch) -> int:

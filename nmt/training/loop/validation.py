@@ -147,16 +147,16 @@ class LossValidator:
             where = f"in validation, in a batch of {described(batch)}"
             with explained_shortage(where, SMALLER_BATCHES), torch.no_grad(), self.arithmetic.forward_pass():
                 report: LossReport = self.step(batch.to(self.arithmetic.device))
-            totals = (report.loss_sum, report.nll_sum, report.denominator, report.num_tokens)
+            totals = (report.loss_sum, report.nll_sum, report.denominator, report.total_weight)
             sums += torch.stack([total.detach().to(exact) for total in totals])
             count(len(indices))
-        loss, nll, denominator, tokens, stops = self.world.sums(
+        loss, nll, denominator, weight, stops = self.world.sums(
             [*device_of(sums).fetched(sums)[0].tolist(), float(stopped)]
         )
         if stops:
             raise ValidationStopped
-        per_token = nll / max(1.0, tokens)
-        return {"loss": loss / max(1.0, denominator), "nll": per_token, "ppl": perplexity(per_token)}
+        per_token = nll / (weight or 1.0)
+        return {"loss": loss / (denominator or 1.0), "nll": per_token, "ppl": perplexity(per_token)}
 
 
 @dataclass
@@ -297,40 +297,24 @@ def build_validators(
     show: Callable[[Sequence[Sample]], None] | None = None,
     watch: Watch = in_lines,
 ) -> list[Validator]:
-    """Return the validators of a run; none without directions. With several, only the first one shows translations."""
-    parts = config, step, arithmetic, world, pair
-    each = [
-        _validators_of(*parts, direction, scorers, None if number else show, watch)
-        for number, direction in enumerate(directions)
-    ]
+    """Return the validators of a run: of the loss, and of translations if any are scored or shown. None without directions;
+    with several, only the first one shows translations."""
+    options, batching, translation = config.validation, config.batching, config.translation
+    each: list[list[Validator]] = []
+    for direction in directions:
+        split, samples = direction.split, 0 if show is None else options.samples
+        validators: list[Validator] = [LossValidator(step, split, batching, arithmetic, world, watch)]
+        sentences = options.max_sentences if options.max_sentences is not None else len(split)
+        if not scorers:
+            sentences = min(sentences, samples)
+        if sentences:
+            search = searches.build(translation.search, translation.candidates())
+            parts = (step.model, search, pair, split, scorers, batching, arithmetic, world)
+            start = direction.tokens.target
+            validators.append(TranslationValidator(*parts, sentences, samples, start, show or log_samples, watch))
+        each.append(validators)
+        show = None
     return each[0] if len(each) == 1 else [DirectionsValidator(directions, each)] if each else []
-
-
-def _validators_of(
-    config: TrainConfig,
-    step: Step,
-    arithmetic: Arithmetic,
-    world: World,
-    pair: LanguagePair,
-    direction: ValidatedDirection,
-    scorers: Mapping[str, Scorer],
-    show: Callable[[Sequence[Sample]], None] | None,
-    watch: Watch,
-) -> list[Validator]:
-    """Return the validators of the loss, and of translations if any are scored or shown."""
-    options, batching, split = config.validation, config.batching, direction.split
-    samples = 0 if show is None else options.samples
-    validators: list[Validator] = [LossValidator(step, split, batching, arithmetic, world, watch)]
-    sentences = options.max_sentences if options.max_sentences is not None else len(split)
-    if not scorers:
-        sentences = min(sentences, samples)
-    if sentences:
-        translation = config.translation
-        search = searches.build(translation.search, translation.candidates())
-        parts = (step.model, search, pair, split, scorers, batching, arithmetic, world)
-        start = direction.tokens.target
-        validators.append(TranslationValidator(*parts, sentences, samples, start, show or log_samples, watch))
-    return validators
 
 
 def validate(validators: Sequence[Validator], seed: int, update: int, stop: Stop) -> dict[str, float]:

@@ -15,6 +15,7 @@ import torch
 from nmt.config.batching import BatchingConfig
 from nmt.config.sampling import Mix
 from nmt.config.sections import TrainConfig, metric_of
+from nmt.criterions import criterions
 from nmt.data.batching.mixing import Mixture, Stage
 from nmt.data.batching.variation import CorpusTag, Variation, refuse_cut_text
 from nmt.data.corpus.folder import Corpus, Split, chain, open_corpora
@@ -24,7 +25,12 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import Flags, Ints
 from nmt.errors import DataError, UsageError, quantity
 from nmt.interface import EncoderDecoder
+from nmt.training.loop.batches import TrainingBatches
 from nmt.training.loop.validation import ValidatedDirection
+
+# Limits of planning to count the updates of a run: about ten seconds at a microsecond a sentence.
+MOST_EPOCHS, MOST_SENTENCES = 1000, 10_000_000
+MOST_DRAWN = 100_000  # sentences whose text is drawn to be planned: about ten seconds
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,10 @@ def open_datasets(config: TrainConfig) -> Datasets:
             f"{', '.join(str(corpus.folder) for corpus in without)} has none; make the corpus with nmt-preprocess "
             f"--align-suffix"
         )
+    _check_weights(config, train)
     validates = config.validation.is_on
+    validated = _validated(config.valid_subset, opened) if validates else ()
+    _check_best_metric(config.validation.best_metric, validated)
     return Datasets(
         pair=_pair_of_run(corpora, opened),
         tokenizer=corpora[0].tokenizer,
@@ -74,7 +83,7 @@ def open_datasets(config: TrainConfig) -> Datasets:
         sizes=tuple(map(len, parts)),
         folders=tuple(str(corpus.folder) for corpus in corpora),
         directions=_counts(corpora, parts),
-        validated=_validated(config.valid_subset, opened) if validates else (),
+        validated=validated,
     )
 
 
@@ -175,10 +184,56 @@ def _mixture(config: TrainConfig, datasets: Datasets, mix: Mix) -> Mixture | Non
     return Mixture.of_weights(sizes, weights)
 
 
-def check_best_metric(figure: str, datasets: Datasets) -> None:
+def number_of_updates(config: TrainConfig, batches: TrainingBatches, datasets: Datasets) -> int | None:
+    """Return how many updates the limits allow; None: unknown.
+
+    Epochs have equal length, except with a sort window, mixed corpora or changed text. Then the first epochs are counted,
+    and their mean stands for the rest, since epochs of a large corpus hardly differ. Fewer epochs are counted if each
+    of them is drawn before it is planned.
+    """
+    limits, batching = config.training, config.batching
+    last = limits.last_update
+    if limits.max_epoch is None or (batching.exceeded(datasets.longest) and not batching.skip_long):
+        return last
+    epochs_counted = 1
+    changed = bool(config.variation.augment) and config.variation.headroom is not None
+    if batching.sort_window is not None or config.sampling.is_on or changed:
+        drawn = config.variation.is_on and config.variation.headroom is None
+        most = MOST_DRAWN if drawn else MOST_SENTENCES
+        epochs_counted = min(limits.max_epoch, MOST_EPOCHS, max(1, most // len(datasets.train)))
+    made = 0
+    for epoch in range(1, epochs_counted + 1):
+        made += batches.updates_in_epoch(epoch)
+        if last is not None and made >= last:
+            return last
+    by_epochs = made * limits.max_epoch // epochs_counted
+    return by_epochs if last is None else min(by_epochs, last)
+
+
+def _check_weights(config: TrainConfig, train: Split) -> None:
+    """Refuse weights of pairs that would have no effect, or no meaning."""
+    if train.weights is None:
+        return
+    if not config.criterion.uses_weights:
+        raise UsageError(
+            f"split '{train.name}' has weights of pairs, which criterion {criterions.name_of(type(config.criterion))} does "
+            f"not use; choose another --criterion, or make the corpus without weights"
+        )
+    if train.weights.of_tokens and config.variation.is_on:
+        raise UsageError(
+            "this corpus has weights of tokens, which exist only for the stored tokens; leave out --bpe-dropout, "
+            "--unigram-alpha and --augment, or make the corpus with weights of pairs"
+        )
+    if train.weights.are_zero:
+        raise DataError(
+            f"all weights of split '{train.name}' are 0, so there is nothing to train on; give other weights"
+        )
+
+
+def _check_best_metric(figure: str, validated: Sequence[ValidatedDirection]) -> None:
     """Refuse the metric of a direction that is not validated."""
-    name, names = figure.rpartition(".")[0], [direction.figure for direction in datasets.validated]
-    if name and datasets.validated and (name not in names or len(names) == 1):
+    name, names = figure.rpartition(".")[0], [direction.figure for direction in validated]
+    if name and validated and (name not in names or len(names) == 1):
         listed = ", ".join(names) if len(names) > 1 else f"one direction, whose metric is {metric_of(figure)}"
         raise UsageError(f"validation.best_metric={figure}: the run validates {listed} (--best-checkpoint-metric)")
 

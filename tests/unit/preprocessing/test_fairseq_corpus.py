@@ -18,8 +18,7 @@ from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
 from nmt.data.vocabulary import EOS, UNK
 from nmt.errors import DataError, MissingInputError, OutputError
-from nmt.preprocessing.fairseq_corpus import import_corpus
-from nmt.preprocessing.fairseq_files import read_fairseq_tokens
+from nmt.preprocessing.fairseq_corpus import import_corpus, read_fairseq_tokens
 from nmt.storage.files import Verify
 
 BOS_THERE, PAD_THERE, EOS_THERE, UNK_THERE = 0, 1, 2, 3

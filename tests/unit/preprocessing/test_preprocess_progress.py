@@ -10,7 +10,7 @@ import pytest
 
 from nmt.config.choices import ProgressStyle
 from nmt.preprocessing import preprocess as preprocessing
-from nmt.preprocessing import text_splits, tokenization
+from nmt.preprocessing import tokenization, writing
 from tests.unit.preprocessing.small_text import SOURCE, Text, write
 
 
@@ -26,7 +26,7 @@ def test_reading_learning_and_alignments_are_watched_and_pairs_are_counted(
 
     monkeypatch.setattr(preprocessing, "going_on", going_on)
     monkeypatch.setattr(tokenization, "going_on", going_on)
-    monkeypatch.setattr(text_splits, "going_on", going_on)
+    monkeypatch.setattr(writing, "going_on", going_on)
     text = Text(tmp_path)
     write(text.folder / "train.align", ["0-0" for _ in SOURCE])
     text.config.align_suffix = "align"
