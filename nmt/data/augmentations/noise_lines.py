@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from random import Random
 
 from nmt.config.checks import require_positive
-from nmt.config.option import option
+from nmt.config.option import ShortRepr, option
 from nmt.data.augmentations import augmentations
 
 
 @dataclass
-class NoiseLinesConfig:
+class NoiseLinesConfig(ShortRepr):
     """Both sides become the same meaningless words."""
 
     words: int = option(6, help="Maximum number of words per line")

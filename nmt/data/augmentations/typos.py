@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from random import Random
 
 from nmt.config.checks import refuse
-from nmt.config.option import option
+from nmt.config.option import ShortRepr, option
 from nmt.data.augmentations import augmentations
 
 
 @dataclass
-class TyposConfig:
+class TyposConfig(ShortRepr):
     """Words of the source are mistyped."""
 
     words: float = option(0.1, help="Fraction of words with a typo; at least one word per sentence")

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from nmt.data.augmentations import augmentations, chosen
+from nmt.data.augmentations.word_noise import MASK
 from nmt.errors import NMTError
 
 PAIR = "The red house is big .", "Das rote Haus ist groß!"
@@ -18,13 +19,15 @@ def change(item: str, pair: tuple[str, str] = PAIR, seed: int = 1) -> tuple[str,
 
 
 def test_all_of_them_are_registered() -> None:
-    names = {"upper_case", "title_case", "typos", "drop_final_punctuation", "noise_lines"}
+    noise = {"drop_words", "mask_words", "shuffle_words", "mask_spans", "shuffle_sentences"}
+    names = {"upper_case", "title_case", "typos", "drop_final_punctuation", "noise_lines", *noise}
     assert names <= set(augmentations.names())
 
 
 @pytest.mark.parametrize("name", augmentations.names())
 def test_the_same_numbers_make_the_same_change(name: str) -> None:
-    assert change(f"{name}=1", seed=3) == change(f"{name}=1", seed=3) != PAIR
+    pair = ("The red house is big . It is old .", "Das rote Haus ist groß! Es ist alt.")
+    assert change(f"{name}=1", pair, seed=4) == change(f"{name}=1", pair, seed=4) != pair
 
 
 def test_capitals() -> None:
@@ -67,6 +70,45 @@ def test_noise_is_the_same_on_both_sides_and_has_known_letters() -> None:
         assert set("".join(words)) <= set("".join(PAIR))
 
 
+def test_words_are_dropped_and_masked_on_the_side_that_is_named() -> None:
+    line = " ".join(map(str, range(400)))
+    for name, side in ((name, side) for name in ("drop_words", "mask_words") for side in ("source", "target", "both")):
+        source, target = change(f"{name}=1:words=0.25:side={side}", (line, line))
+        assert (source != line, target != line) == (side != "target", side != "source")
+        for changed in {source, target} - {line}:
+            kept = [word for word in changed.split() if word != MASK]
+            assert 250 < len(kept) < 350 and kept == sorted(kept, key=int)
+            assert len(changed.split()) == (400 if name == "mask_words" else len(kept))
+    assert change("drop_words=1:words=1", ("a b", "c")) == ("a b", "c"), "an empty line would have no translation"
+
+
+def test_words_move_by_the_distance_at_most() -> None:
+    line = " ".join(map(str, range(100)))
+    moved = [int(word) for word in change("shuffle_words=1:distance=3", (line, "x"))[0].split()]
+    assert sorted(moved) == list(range(100)) != moved
+    assert max(abs(place - word) for place, word in enumerate(moved)) == 3
+
+
+def test_spans_become_single_masks() -> None:
+    line = " ".join(map(str, range(1000)))
+    for words, length in ((0.3, 3.0), (0.5, 1.5), (1.0, 3.0)):
+        noisy = change(f"mask_spans=1:words={words}:length={length}", (line, "x"))[0].split()
+        kept = [word for word in noisy if word != MASK]
+        assert len(kept) == 1000 - words * 1000 and kept == sorted(kept, key=int)
+        assert not any(noisy[at] == noisy[at + 1] == MASK for at in range(len(noisy) - 1))
+    spans = change("mask_spans=1:words=0.3:length=3", (line, "x"))[0].split().count(MASK)
+    assert 60 < spans < 130, "300 words in spans of three words, some of which are neighbors"
+
+
+def test_sentences_of_a_line_change_places() -> None:
+    line = "One is here. Two? 三です。四！Five"
+    lines = {change("shuffle_sentences=1", (line, line), seed)[0] for seed in range(100)}
+    assert len(lines) > 50 and {tuple(sorted(line.split(" "))) for line in lines} == {
+        tuple(sorted(["One", "is", "here.", "Two?", "三です。", "四！", "Five"]))
+    }
+    assert change("shuffle_sentences=1", (line, line))[1] == line
+
+
 def test_shares_and_their_order_are_as_given() -> None:
     several = chosen(["typos=0.25", "upper_case=0.05"])
     assert [(augment.name, augment.share) for augment in several] == [("typos", 0.25), ("upper_case", 0.05)]
@@ -76,6 +118,8 @@ def test_shares_and_their_order_are_as_given() -> None:
     ("item", "complaint"),
     [
         ("uper_case=0.1", "did you mean 'upper_case'"),
+        ("drop_words=1:words=2", "words=2.0 of drop_words must be at least 0 and at most 1"),
+        ("mask_words=1:side=left", "side=left"),
         ("typos", "'typos' needs the fraction of pairs .* such as typos=0.05"),
         ("typos=x", "needs the fraction of pairs"),
         ("typos=0", "above 0 and at most 1"),
