@@ -29,10 +29,11 @@ logger = logging.getLogger("nmt.hub")
 
 _NAME = re.compile(r"hf:/{1,2}(?P<repository>[^\s/@:]+/[^\s/@:]+)(?:@(?P<revision>[^\s@:]+))?")  # Path drops a slash
 _LOGIN = "log in with 'hf auth login', or set HF_TOKEN"
-_SAFE_WEIGHTS = "model.safetensors"
+_SAFE_WEIGHTS = ["model.safetensors", "model-*.safetensors"]  # one file, or shards
 # Patterns of the files that a model folder or an import may need. Other weights are large, and needed only without these.
-_FILES = ["*.json", "*.yml", "*.yaml", "*.spm", "merges.txt", "*vocabulary.txt", "tokenizer/*", _SAFE_WEIGHTS]
-_OTHER_WEIGHTS = ["pytorch_model.bin", "model.bin", "*.npz"]
+_TOKENIZERS = ["*.spm", "sentencepiece.bpe.model", "spiece.model", "merges.txt", "*vocabulary.txt", "tokenizer/*"]
+_FILES = ["*.json", "*.yml", "*.yaml", *_TOKENIZERS, *_SAFE_WEIGHTS]
+_OTHER_WEIGHTS = ["pytorch_model.bin", "pytorch_model-*.bin", "model.bin", "*.npz"]
 _USER_AGENT = {"library_name": "nmt", "library_version": nmt.__version__}
 
 
@@ -117,7 +118,7 @@ def download(name: HubName, progress: ProgressStyle = ProgressStyle.auto) -> Pat
     fetch = functools.partial(_library().snapshot_download, name.repository, **_USER_AGENT)
     with _transfer(name, "downloading", MissingInputError, progress):
         folder = Path(fetch(revision=name.revision, allow_patterns=_FILES))
-        if not (folder / _SAFE_WEIGHTS).is_file():
+        if not any(any(folder.glob(pattern)) for pattern in _SAFE_WEIGHTS):
             fetch(revision=folder.name, allow_patterns=_OTHER_WEIGHTS)
     if not folder.is_dir():
         raise DataError(f"{name} holds no files that nmt reads; choose a repository with a translation model")

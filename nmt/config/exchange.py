@@ -7,15 +7,14 @@ from enum import Enum
 from typing import ClassVar
 
 from nmt.config.checks import require_not_negative, require_positive
-from nmt.config.common_options import OverwriteOption, PluginOption, ProgressOption, ThreadsOption
-from nmt.config.cut_text import CutTextConfig
+from nmt.config.common_options import CutTextOptions, OverwriteOption, PluginOption, ProgressOption, ThreadsOption
 from nmt.config.option import flag, option
 from nmt.config.roles import CommandConfig
 from nmt.errors import UsageError
 
 
 @dataclass
-class ImportConfig(ProgressOption, PluginOption, OverwriteOption, CutTextConfig):
+class ImportConfig(ProgressOption, PluginOption, OverwriteOption, CutTextOptions, CommandConfig):
     """nmt-import: convert a model of another toolkit to a model folder, or data of fairseq to a corpus folder."""
 
     command: ClassVar[str] = "import_"
@@ -88,7 +87,7 @@ class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
     format: str = flag(
         "",
         help="Format of the exported model: ctranslate2, huggingface, native (model folder of nmt with packed weights) or "
-        "safetensors (arrays under plain names); empty with --push: a model folder of nmt",
+        "safetensors (arrays under plain names); empty with --push, --merge or layers to keep: a model folder of nmt",
     )
     output: str = flag("", help="Folder for the exported model; empty with --push: none")
     quantization: Quantization = flag(
@@ -110,6 +109,15 @@ class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
     )
     private: bool = flag(False, help="Create the repository of --push as a private one")
     license: str | None = flag(None, help="License for the model card, such as apache-2.0; null: omitted")
+    merge: bool = flag(
+        False, help="Add an adapter (--lora-rank) to the weights of the model folder; other formats always do"
+    )
+    encoder_layers_to_keep: list[int] = flag(
+        [], help="Encoder layers of a smaller model folder, counted from 1; empty: all"
+    )
+    decoder_layers_to_keep: list[int] = flag(
+        [], help="Decoder layers of a smaller model folder, counted from 1; empty: all"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

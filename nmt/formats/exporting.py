@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from nmt.config.exchange import ExportConfig, Quantization
 from nmt.data.text.lines import Reading
-from nmt.data.vocabulary import SPECIALS, Ids, Vocabulary
+from nmt.data.vocabulary import SPECIALS, Ids
 from nmt.devices import device_named
 from nmt.errors import DataError, NMTError, UsageError
 from nmt.formats import ComparedModel, ExportComparison, Format, PortableModel, format_named, model_card
 from nmt.formats.export_manifest import KIND, write_export_manifest
+from nmt.formats.layer_subset import with_layers
 from nmt.formats.translating import computed_by_torch, imported_in_memory
 from nmt.hub import destination, upload
 from nmt.models.loading import PACKING, LoadedModel, load_model
@@ -29,10 +31,12 @@ from nmt.models.transformer.own_weights import describe, undescribed
 from nmt.search.config import BeamConfig
 from nmt.search.validated_search import validated_search
 from nmt.storage import checkpoints
+from nmt.storage.adapted import ADAPTER
 from nmt.storage.checkpoints import CheckpointInfo
 from nmt.storage.files import check_destination, copy_folder, new_folder, write_manifest
 from nmt.storage.lock import remove_leftovers_of
 from nmt.storage.run_folder import CONFIG, MODEL, tokenizer_folder
+from nmt.storage.tensor_file import write_numbers
 from nmt.threads import set_threads
 
 logger = logging.getLogger("nmt.export")
@@ -61,15 +65,25 @@ def export_model(config: ExportConfig) -> ExportComparison:
 
 def _write(config: ExportConfig, output: Path) -> ExportComparison:
     """Write the export with its model card and checksums. Without a format, it is a model folder of nmt."""
-    writer = format_named(config.format, "--format") if config.format or config.push is None else None
+    rewrites = config.merge or bool(config.encoder_layers_to_keep or config.decoder_layers_to_keep)
+    if rewrites and config.format:
+        raise UsageError(
+            f"--merge, --encoder-layers-to-keep and --decoder-layers-to-keep write a model folder of nmt; leave out "
+            f"--format {config.format}, and export that folder"
+        )
+    plain = not config.format and (config.push is not None or rewrites)
+    writer = None if plain else format_named(config.format, "--format")
     remove_leftovers_of(output)
     kind = checkpoints.KIND if writer is None or writer.own_folders else KIND
     check_destination(output, kind, "--output", overwrite=config.overwrite)
     loaded = load_model(config.path, device_named("cpu"))
+    if loaded.base is not None and writer is None and not rewrites:
+        raise UsageError(f"{config.path} is an adapter of {loaded.base.path}; add --merge to write a whole model")
     missing, model = undescribed(loaded.config), None
     if missing is None:
         weights = describe(loaded.config, loaded.sizes, loaded.arrays, loaded.origin)
-        model = PortableModel(weights, loaded.pair, _of_training(loaded), _of_search(loaded))
+        training = {name: value for name, value in vars(loaded.config).items() if "dropout" in name}
+        model = PortableModel(weights, loaded.pair, training, _of_search(loaded))
     elif writer is not None:
         raise UsageError(f"{config.path} cannot be exported: other toolkits do not support {missing}")
     if config.quantization is not Quantization.float32 and not (writer and writer.quantizes):
@@ -77,7 +91,7 @@ def _write(config: ExportConfig, output: Path) -> ExportComparison:
     set_threads(config.threads)
     with new_folder(output, overwrite=config.overwrite) as folder:
         if model is None or writer is None:
-            return _copy(loaded, model, folder, config)
+            return (_rewrite if rewrites else _copy)(loaded, model, folder, config)
         return _write_for(writer, model, loaded, folder, config)
 
 
@@ -89,7 +103,7 @@ def _write_for(
     info = loaded.info
     if writer.own_folders:
         packed = {checkpoints.PACKED: config.quantization.value, "packing": PACKING}
-        info = replace(info, made={**info.made, **packed})
+        info = _of_whole_model(replace(info, made={**info.made, **packed}))
         _copy_description(loaded, folder)
         _write_manifest(folder, info)
     comparison = _compare(loaded, writer.read_export(folder) or imported_in_memory(writer, folder), config)
@@ -127,6 +141,27 @@ def _copy(loaded: LoadedModel, model: PortableModel | None, folder: Path, config
     return ExportComparison(0, 0.0, 0)
 
 
+def _rewrite(loaded: LoadedModel, model: PortableModel | None, folder: Path, config: ExportConfig) -> ExportComparison:
+    """Write a model folder with an adapter added to the weights, or with some of the layers, and read it back."""
+    kept = {"encoder": config.encoder_layers_to_keep, "decoder": config.decoder_layers_to_keep}
+    names, tree = (
+        with_layers(loaded, kept) if any(kept.values()) else ({name: name for name in loaded.arrays}, loaded.tree)
+    )
+    write_numbers(folder / MODEL, {name: loaded.arrays[original] for name, original in names.items()})
+    _copy_description(loaded, folder)
+    (folder / CONFIG).write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    model_card.write(folder, loaded, model, None, config)
+    _write_manifest(folder, _of_whole_model(loaded.info))
+    parameters = sum(tensor.numel() for tensor in load_model(folder, device_named("cpu")).module.parameters())
+    logger.info("wrote a model of %s parameters to %s", f"{parameters:,}", config.output or "the export")
+    return ExportComparison(0, 0.0, 0)
+
+
+def _of_whole_model(info: CheckpointInfo) -> CheckpointInfo:
+    """Return the facts of a model that needs no base, made of an adapter."""
+    return replace(info, made={name: fact for name, fact in info.made.items() if name != ADAPTER})
+
+
 def _copy_description(loaded: LoadedModel, folder: Path) -> None:
     """Copy everything but the weights."""
     shutil.copyfile(loaded.path / CONFIG, folder / CONFIG)
@@ -135,11 +170,6 @@ def _copy_description(loaded: LoadedModel, folder: Path) -> None:
 
 def _write_manifest(folder: Path, info: CheckpointInfo) -> None:
     write_manifest(folder, checkpoints.KIND, checkpoints.FORMAT, **dataclasses.asdict(info))
-
-
-def _of_training(loaded: LoadedModel) -> dict[str, Any]:
-    """Return the options that only training uses."""
-    return {name: value for name, value in vars(loaded.config).items() if "dropout" in name}
 
 
 def _of_search(loaded: LoadedModel) -> dict[str, Any]:
@@ -152,13 +182,12 @@ def _of_search(loaded: LoadedModel) -> dict[str, Any]:
 
 
 def _compare(loaded: LoadedModel, export: ComparedModel, config: ExportConfig) -> ExportComparison:
-    limit = (
-        min([config.longest, *_learned_positions(loaded)]) - 2
-    )  # tokens; the end has a position too, and some models take one more step
+    learned = loaded.config.positions is PositionKind.learned
+    positions = min(config.longest, loaded.config.max_positions) if learned else config.longest
+    limit = positions - 2  # tokens; the end has a position too, and some models take one more step
     before, first = model_card.language_tokens_for(loaded.pair)
-    sources = [
-        [*before, *_spelt(ids, loaded.pair.source.vocabulary)] for ids in _sources(loaded, config, limit - len(before))
-    ]
+    pieces = loaded.pair.source.vocabulary.pieces
+    sources = [[*before, *(pieces[number] for number in ids)] for ids in _sources(loaded, config, limit - len(before))]
     ours = computed_by_torch(loaded.module, loaded.pair)
     longest = min(max(map(len, sources)) + _MORE, limit - len(first))
     translations = ours.translate(sources, longest, first)
@@ -170,15 +199,6 @@ def _compare(loaded: LoadedModel, export: ComparedModel, config: ExportConfig) -
     translated = export.translate(sources, longest, first)
     equal = sum(theirs[:most] == own[:most] for theirs, own in zip(translated, translations))
     return ExportComparison(len(sources), difference, equal)
-
-
-def _spelt(ids: Ids, vocabulary: Vocabulary) -> list[str]:
-    return [vocabulary.pieces[number] for number in ids]
-
-
-def _learned_positions(loaded: LoadedModel) -> list[int]:
-    """Return the number of learned positions, or nothing."""
-    return [loaded.config.max_positions] if loaded.config.positions is PositionKind.learned else []
 
 
 def _sources(loaded: LoadedModel, config: ExportConfig, limit: int) -> list[Ids]:

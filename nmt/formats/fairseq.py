@@ -93,10 +93,7 @@ class Fairseq(Format):
         pair, _ = self._vocabularies(named)
         output, overwrite = Path(options.output), options.overwrite
         report = import_corpus(folder, pair, output, overwrite=overwrite, option="--output", progress=progress)
-        for line in report.lines():
-            logger.info(line)
-        for warning in report.warnings():
-            logger.warning(warning)
+        report.log(logger)
         return True
 
     def read(self, options: ImportConfig) -> list[PortableModel]:

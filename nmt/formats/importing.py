@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nmt.config.checks import Refusals, refuse
-from nmt.config.choices import Segmentation
+from nmt.config.choices import ProgressStyle, Segmentation
 from nmt.config.exchange import ImportConfig
 from nmt.config.plain import to_plain
 from nmt.config.sections import TrainConfig
@@ -32,9 +32,9 @@ from nmt.models.transformer.own_weights import Parameters, configuration, parame
 from nmt.models.transformer.weights import TransformerWeights
 from nmt.optim.config import AdamConfig
 from nmt.optim.schedules import InverseSqrtConfig
-from nmt.progress import ReportPairs, unseen
+from nmt.progress import ReportPairs, show_progress, unseen
 from nmt.search.config import BeamConfig
-from nmt.storage.arrays import release
+from nmt.storage.arrays import release, widened
 from nmt.storage.checkpoints import KIND, CheckpointInfo, load_parameters, write_checkpoint
 from nmt.storage.files import check_destination
 from nmt.storage.lock import remove_leftovers_of
@@ -72,9 +72,10 @@ def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[P
     folders = _destinations(output, len(imported), overwrite=config.overwrite)
     require_equal_vocabularies({model.pair.digest() for model in imported}, config.path)
     imported, trimmed = trim(imported, config)
-    converted = [Converted.of(model) for model in imported]  # convert all before writing one
+    converted = [Converted.of(model, config.progress) for model in imported]  # convert all before writing one
     for model, folder in zip(converted, folders):
-        write_model(model, folder, {"imported_from": from_format} | origin | trimmed, overwrite=config.overwrite)
+        facts = {"imported_from": from_format} | origin | trimmed
+        write_model(model, folder, facts, overwrite=config.overwrite, style=config.progress)
     if len(folders) > 1:
         logger.info("together they translate with --path %s", ":".join(map(str, folders)))
     return folders
@@ -126,7 +127,7 @@ class Converted:
     compared: int  # number of arrays
 
     @classmethod
-    def of(cls, model: PortableModel) -> Converted:
+    def of(cls, model: PortableModel, style: ProgressStyle = ProgressStyle.none) -> Converted:
         model = dataclasses.replace(model, weights=of_one_length(model.weights))
         sizes = model.pair.sizes
         try:
@@ -134,7 +135,7 @@ class Converted:
         except UsageError as error:  # a UsageError blames an option; here it is the file
             raise DataError(f"nmt does not support this model: {error}") from None
         arrays = parameters(options, sizes, model.weights)
-        return cls(model, sizes, options, arrays, compare(arrays))
+        return cls(model, sizes, options, arrays, compare(arrays, style))
 
     def module(self) -> EncoderDecoder:
         """Return the torch module."""
@@ -165,14 +166,17 @@ def of_one_length(weights: TransformerWeights) -> TransformerWeights:
     )
 
 
-def write_model(converted: Converted, folder: Path, origin: Mapping[str, Any], *, overwrite: bool = False) -> None:
+def write_model(
+    converted: Converted, folder: Path, origin: Mapping[str, Any], *, overwrite: bool, style: ProgressStyle
+) -> None:
     """Write a model folder, usable like one from training. ``origin``: facts for its manifest."""
     pair, arrays = converted.model.pair, converted.arrays
     info = CheckpointInfo(0, 0, ("import",), {}, {"vocabularies": pair.digest(), **origin})
     config = _tree(converted.options, converted.model.search)
+    written = (arrays[name] for name in _counted(arrays.shapes, "writing", style))
     write_checkpoint(
         folder,
-        model=lambda path: write_arrays(path, arrays.shapes, arrays),
+        model=lambda path: write_arrays(path, arrays.shapes, written),
         config=config,
         info=info,
         tokenizer=pair.save,
@@ -188,15 +192,23 @@ def write_model(converted: Converted, folder: Path, origin: Mapping[str, Any], *
     )
 
 
-def compare(arrays: Parameters) -> int:
+def compare(arrays: Parameters, style: ProgressStyle) -> int:
     """Refuse our parameters unless they equal the original exactly. Returns the number of arrays compared."""
-    for name, sources in arrays.sources.items():
+    for name in _counted(arrays.sources, "converting", style):
         ours = arrays[name]
-        for path, rows, original in sources:
-            if not np.array_equal(rows.of(ours), np.asarray(original, dtype=np.float32)):
+        for path, rows, original in arrays.sources[name]:
+            if not np.array_equal(rows.of(ours), np.asarray(widened(original), dtype=np.float32)):
                 raise DataError(f"{path} differs between the original and the imported model; check it for NaN")
             release(original)
     return sum(map(len, arrays.sources.values()))
+
+
+def _counted(names: Collection[str], what: str, style: ProgressStyle) -> Iterator[str]:
+    """Yield the names of arrays, and show the number of those that were used."""
+    with show_progress(style, what, "arrays", len(names)) as count:
+        for name in names:
+            yield name
+            count(1)
 
 
 def _tree(options: TransformerConfig, search: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from nmt.models.transformer.weights import (
     StackWeights,
     TransformerWeights,
 )
+from nmt.storage.arrays import widened
 
 _SINUSOID_TOLERANCE = 1e-3  # between float32 and float64, at positions of some thousands
 Positions = Array | Sinusoids | PositionsInHeads | Buckets
@@ -197,9 +198,9 @@ class LayoutReader:
 
     def _linear(self, weight: str, bias: str, outputs: int | None, inputs: int | None) -> LinearWeights:
         if self.layout.transposed:
-            matrix = self.tensors.take(weight, inputs, outputs).T
+            matrix = self.tensors.unwidened(weight, inputs, outputs).T
         else:
-            matrix = self.tensors.take(weight, outputs, inputs)
+            matrix = self.tensors.unwidened(weight, outputs, inputs)
         return LinearWeights(matrix, self.vector(bias, len(matrix)) if bias in self.tensors else None)
 
     def _feed_forward(self, layer: str) -> FeedForwardWeights:
@@ -234,7 +235,7 @@ def unusual_head_size(weights: TransformerWeights) -> int | None:
 def same_if_equal(array: Array, other: Array) -> Array:
     """Return ``other`` if both hold the same numbers: a shared matrix is one array."""
     same_place = array.__array_interface__ == other.__array_interface__  # saves reading large ones
-    return other if same_place or np.array_equal(array, other) else array
+    return other if same_place or np.array_equal(widened(array), widened(other)) else array
 
 
 def _joined(arrays: list[Array]) -> Array:

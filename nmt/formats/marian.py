@@ -22,7 +22,7 @@ from nmt.data.vocabulary import PAD
 from nmt.errors import DataError, MissingInputError, UsageError, unquoted
 from nmt.formats import Format, PortableModel, formats
 from nmt.formats.layout import FormatLayout, LayoutReader, require_whole_heads
-from nmt.formats.stored_options import count_of, number_of
+from nmt.formats.stored_options import number_of, required_count
 from nmt.formats.tensors import Tensors
 from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order, require_equal_vocabularies
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
@@ -238,7 +238,7 @@ def _require(options: Mapping[str, Any], path: str) -> None:
 
 def _read_weights(tensors: Tensors, options: Mapping[str, Any]) -> TransformerWeights:
     origin = tensors.origin
-    heads, width = _count(options, "transformer-heads", origin), _count(options, "dim-emb", origin)
+    heads, width = required_count(options, "transformer-heads", origin), required_count(options, "dim-emb", origin)
     require_whole_heads(width, heads, origin)
     shared = _SHARED if _SHARED in tensors else None
     source, target = (tensors.take(shared or name, None, width) for name in LAYOUT.embeddings)
@@ -261,19 +261,12 @@ def _read_weights(tensors: Tensors, options: Mapping[str, Any]) -> TransformerWe
             math.sqrt(width),
             Sinusoids(width, SinusoidLayout.halves, Wavelengths.tensor2tensor),
             norm_first=norm_first,
-            count=_count(options, f"{side[:3]}-depth", origin),
+            count=required_count(options, f"{side[:3]}-depth", origin),
         )
         for side, embedding in zip(LAYOUT.sides, (source, target))
     ]
     start = PAD  # a row of zeros, which the file lacks: Marian's decoder begins with zeros
     return TransformerWeights(stacks[0], stacks[1], LinearWeights(output, bias), heads, start)
-
-
-def _count(options: Mapping[str, Any], name: str, origin: str) -> int:
-    count = count_of(options, name, origin)
-    if count is None:
-        raise DataError(f"{origin} has no {name}")
-    return count
 
 
 def _has_norms_first(options: Mapping[str, Any], origin: str) -> bool:

@@ -18,6 +18,13 @@ def count_of(options: Mapping[str, Any], name: str, origin: str) -> int | None:
     return value
 
 
+def required_count(options: Mapping[str, Any], name: str, origin: str) -> int:
+    count = count_of(options, name, origin)
+    if count is None:
+        raise DataError(f"{origin} has no {name}")
+    return count
+
+
 def require_same_sides(options: Mapping[str, Any], names: tuple[str, ...], origin: str) -> None:
     """Refuse a model whose encoder and decoder differ in one of these sizes."""
     for name in names:

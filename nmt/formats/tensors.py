@@ -10,6 +10,7 @@ import numpy as np
 
 from nmt.errors import DataError, shown
 from nmt.models.transformer.weights import Array, LinearWeights
+from nmt.storage.arrays import HALVES, widened
 
 _SHOWN = 3
 
@@ -28,11 +29,15 @@ class Tensors:
 
     def take(self, name: str, *shape: int | None) -> Array:
         """Return a tensor of this shape; None allows any size along an axis."""
+        return widened(self.unwidened(name, *shape))
+
+    def unwidened(self, name: str, *shape: int | None) -> Array:
+        """Return a tensor as it is stored: bfloat16 needs ``widened``."""
         if name not in self._tensors:
             raise DataError(f"{self.origin} has no tensor '{name}'; it is damaged or holds another kind of model")
         self._read.add(name)
         array = np.asarray(self._tensors[name])
-        if not np.issubdtype(array.dtype, np.floating):
+        if array.dtype != HALVES and not np.issubdtype(array.dtype, np.floating):
             raise DataError(f"{self.origin}: tensor '{name}' holds {array.dtype}, not floating-point numbers")
         fits = [expected in (None, size) and size > 0 for expected, size in zip(shape, array.shape)]
         if len(shape) != array.ndim or not all(fits):

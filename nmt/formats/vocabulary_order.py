@@ -9,7 +9,7 @@ import numpy as np
 
 from nmt.errors import DataError, UsageError
 from nmt.models.transformer.weights import Array, LinearWeights, TransformerWeights
-from nmt.storage.arrays import release
+from nmt.storage.arrays import release, widened
 
 # Output bias of a piece that the other toolkit lacks: probability zero in float32, but finite for training.
 ABSENT = -100.0
@@ -44,7 +44,7 @@ class VocabularyOrder:
         rows = np.array([-1 if row is None else row for row in self.rows])
         arranged: Array = np.empty((len(rows), *array.shape[1:]), dtype=np.float32)
         for begin in range(0, len(rows), _BLOCK):  # a large array is not in memory twice
-            arranged[begin : begin + _BLOCK] = array[rows[begin : begin + _BLOCK]]
+            arranged[begin : begin + _BLOCK] = widened(array[rows[begin : begin + _BLOCK]])
             release(array)
         arranged[rows < 0] = absent
         return arranged

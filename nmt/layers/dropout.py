@@ -36,6 +36,23 @@ class Dropout(nn.Module):
         return f"p={self.p}"
 
 
+class LayerDropout(nn.Module):
+    """Skip whole layers in training: Fan et al. 2020 (LayerDrop), arXiv:1909.11556, section 3.
+
+    A skipped layer is computed all the same: all ranks then have the same graph, with zero gradients of its parameters.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor, of_layer: Tensor) -> Tensor:
+        """Return the result of a layer, or its input ``x``."""
+        if not self.training or self.p == 0.0:
+            return of_layer
+        return torch.where(torch.rand((), device=x.device) < self.p, x, of_layer)
+
+
 def _has_cheap_bytes(x: Tensor) -> bool:
     """Whether to draw bytes for x; compiled code has a cheap generator."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()

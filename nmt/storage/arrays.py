@@ -22,6 +22,7 @@ FAULTS = (
 
 Numbers = npt.NDArray[Any]
 BFLOAT16 = "bfloat16"  # numpy has no such type
+HALVES = np.dtype("V2")  # of unwidened bfloat16: bytes that numpy refuses to compute with
 
 
 def item_size(type_name: str) -> int:
@@ -30,11 +31,16 @@ def item_size(type_name: str) -> int:
 
 
 def numbers_of(content: Numbers, type_name: str) -> Numbers:
-    """View bytes as little-endian numbers of a type. bfloat16 is widened to float32, of which it is the upper half."""
-    if type_name != BFLOAT16:
-        return content.view(np.dtype(type_name).newbyteorder("<"))
-    wide: Numbers = content.view("<u2").astype(np.uint32) << 16
-    release(content)
+    """View bytes as little-endian numbers of a type; bfloat16 as ``HALVES``, which ``widened`` converts."""
+    return content.view(HALVES if type_name == BFLOAT16 else np.dtype(type_name).newbyteorder("<"))
+
+
+def widened(array: Numbers) -> Numbers:
+    """Convert bfloat16 to float32, of which it is the upper half. Other arrays are returned unchanged."""
+    if array.dtype != HALVES:
+        return array
+    wide: Numbers = np.left_shift(array.view("<u2"), 16, dtype=np.uint32)
+    release(array)
     return wide.view(np.float32)
 
 
@@ -60,6 +66,14 @@ def map_array(path: Path) -> npt.NDArray[Any]:
     if not isinstance(array, np.ndarray):
         raise DataError(f"{path} is damaged: it should hold one array")
     return array.view(np.ndarray)
+
+
+def map_weights(path: Path) -> npt.NDArray[np.floating[Any]]:
+    """Map a one-dimensional array of finite numbers from 0 on."""
+    array = map_array(path)
+    if array.ndim != 1 or array.dtype.kind != "f" or not bool(((array >= 0) & (array < np.inf)).all()):
+        raise DataError(f"{path} is damaged: it should hold one row of weights, finite and at least 0")
+    return array
 
 
 def map_integers(path: Path) -> npt.NDArray[np.integer]:

@@ -16,7 +16,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from nmt.errors import DataError, UsageError
-from nmt.storage.arrays import Numbers, numbers_of, release
+from nmt.storage.arrays import Numbers, numbers_of, release, widened
 from nmt.storage.reading import Malformed, map_file, parse_json
 
 if TYPE_CHECKING:
@@ -64,10 +64,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     )
 
 
-def write_arrays(path: Path, shapes: Mapping[str, Sequence[int]], arrays: Mapping[str, Numbers]) -> None:
-    """Write arrays of float32. Each is taken from ``arrays`` when it is written, so they need not be in memory together."""
-    names = sorted(shapes)
-    _write(path, {name: ("F32", shapes[name], 4 * math.prod(shapes[name])) for name in names}, map(arrays.get, names))
+def write_arrays(path: Path, shapes: Mapping[str, Sequence[int]], arrays: Iterable[Numbers]) -> None:
+    """Write arrays of float32, in the order of ``shapes``; each is written before the next one is taken."""
+    _write(path, {name: ("F32", shape, 4 * math.prod(shape)) for name, shape in shapes.items()}, arrays)
 
 
 def write_numbers(path: Path, arrays: Mapping[str, Numbers], metadata: Mapping[str, str] | None = None) -> None:
@@ -108,6 +107,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def mapped_tensors(path: Path) -> dict[str, Numbers]:
     """Return the tensors of a file as views of it; the library's reader copies them. bfloat16 is widened to float32."""
+    return {name: widened(array) for name, array in unwidened_tensors(path).items()}
+
+
+def unwidened_tensors(path: Path) -> dict[str, Numbers]:
+    """Return the tensors of a file as views of it; bfloat16 needs ``widened``."""
     header, begin = _header(path)
     data = np.frombuffer(map_file(path), dtype=np.uint8)[begin:]
     with _damage_named(path):

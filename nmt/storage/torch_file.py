@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from nmt.errors import DataError
-from nmt.storage.arrays import Numbers, item_size, numbers_of
+from nmt.storage.arrays import Numbers, item_size, numbers_of, widened
 from nmt.storage.foreign import describe
 from nmt.storage.pickles import Persistent, read_pickle
 from nmt.storage.reading import Malformed, map_file
@@ -78,7 +78,7 @@ def _typed(content: Numbers, storage: Storage) -> Numbers:
     if storage.type == "?":
         return content.astype(np.bool_)  # a byte that is neither 0 nor 1 would confuse numpy
     size = item_size(storage.type)
-    return numbers_of(content[: len(content) // size * size], storage.type)
+    return widened(numbers_of(content[: len(content) // size * size], storage.type))
 
 
 class _Archive:

@@ -146,7 +146,7 @@ def test_a_model_that_cannot_be_imported_is_refused_with_the_reason(hub: Hub) ->
 @pytest.mark.slow
 def test_an_opus_model_is_imported_by_its_name(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed: nmt-toolkit[huggingface]")
-    from tests.unit.formats.test_huggingface import marian
+    from tests.unit.formats.other_models import marian
 
     marian(tmp_path / "there")
     languages = {"source_lang": "de", "target_lang": "en"}
@@ -167,20 +167,26 @@ def test_a_model_folder_of_nmt_needs_no_import(hub: Hub, model: Path) -> None:
         nmt.import_model("hf://me/own", "here")
 
 
-SMALL = ["config.json", "source.spm", "tokenizer_config.json", "vocab.json"]
+SMALL = ["config.json", "sentencepiece.bpe.model", "source.spm", "spiece.model", "tokenizer_config.json", "vocab.json"]
+SHARDS = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
 USELESS = ["README.md", "tf_model.h5", "rust_model.ot", "onnx/model.onnx", ".gitattributes"]
 
 
 @pytest.mark.parametrize(
     ("weights", "needed"),
-    [(["model.safetensors", "pytorch_model.bin"], "model.safetensors"), (["pytorch_model.bin"], "pytorch_model.bin")],
+    [
+        (["model.safetensors", "pytorch_model.bin"], ["model.safetensors"]),
+        (["pytorch_model.bin"], ["pytorch_model.bin"]),
+        ([*SHARDS, "pytorch_model.bin"], SHARDS),
+        (["pytorch_model-00001-of-00001.bin"], ["pytorch_model-00001-of-00001.bin"]),
+    ],
 )
-def test_only_needed_files_are_downloaded(weights: list[str], needed: str, hub: Hub) -> None:
+def test_only_needed_files_are_downloaded(weights: list[str], needed: list[str], hub: Hub) -> None:
     hub.add(OPUS, {name: name.encode() for name in (*SMALL, *USELESS, *weights)})
     download(HubName(OPUS))
-    assert sorted(hub.downloads()) == sorted([*SMALL, needed])
+    assert sorted(hub.downloads()) == sorted([*SMALL, *needed])
     download(HubName(OPUS))
-    assert len(hub.downloads()) == len(SMALL) + 1
+    assert len(hub.downloads()) == len(SMALL) + len(needed)
 
 
 def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: Hub) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from nmt.errors import DataError
 from nmt.models.transformer.weights import Array
-from nmt.storage.arrays import BFLOAT16, Numbers, item_size, numbers_of
+from nmt.storage.arrays import BFLOAT16, Numbers, item_size, numbers_of, widened
 from nmt.storage.reading import map_file
 
 _VERSION = 6  # written by CTranslate2 3.0 and later
@@ -113,7 +113,7 @@ class _Cursor:
         size, type_name = self.number(4), _TYPES[number]
         if size != math.prod(shape) * item_size(type_name):
             raise self.damage(f"the variable '{name}' has {size} bytes and the shape {shape} in {type_name}")
-        return type_name, numbers_of(self._take(size), type_name).reshape(shape)
+        return type_name, widened(numbers_of(self._take(size), type_name)).reshape(shape)
 
     def require_end(self) -> None:
         if self._at != len(self._data):

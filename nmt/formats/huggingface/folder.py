@@ -18,11 +18,11 @@ from nmt.data.tokenizers.sentencepiece_list import is_language_token
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS
 from nmt.errors import DataError, MissingInputError, shown, unquoted
 from nmt.formats import PortableModel
-from nmt.formats.huggingface.multilingual import MULTILINGUAL, MultilingualTokenizer
+from nmt.formats.huggingface.multilingual import MULTILINGUAL, MultilingualTokenizer, require_rows
 from nmt.formats.huggingface.t5 import T5Folder
 from nmt.formats.huggingface.tensor_files import stored_tensors
 from nmt.formats.huggingface.weights import ACTIVATIONS, NORM_FIRST, read_weights
-from nmt.formats.stored_options import count_of, dropouts_of, number_of, require_same_sides
+from nmt.formats.stored_options import dropouts_of, number_of, require_same_sides, required_count
 from nmt.formats.tensors import Tensors
 from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order, require_vocabulary_sizes
 from nmt.search.config import MOST_PIECES, WIDEST_BEAM, LengthPenalty, StopRule
@@ -48,7 +48,7 @@ class HuggingFaceFolder:
         kind = str(config.get("model_type"))
         search = self._generation(config)
         if kind == "t5":
-            return T5Folder(self.path, config, self.options).model(_search(search) | _limits(search))
+            return T5Folder(self.path, config, self.options).model(_search(search) | _limits(search, 2))
         if kind not in NORM_FIRST:
             what = _MISSING.get(kind, f"nmt reads only {', '.join(NORM_FIRST)}, t5")
             raise DataError(f"{self.path} is a model of the type {unquoted(kind)}: {what}")
@@ -61,12 +61,12 @@ class HuggingFaceFolder:
         weights = read_weights(tensors, config, _start_of(config, specials[-1]))
         source, target = orders[0], orders[-1]
         if multilingual:
-            multilingual.require_rows(len(weights.source.embedding))
+            require_rows(self.path, weights, len(multilingual.symbols))
             pair = multilingual.pair(source.pieces, self.options, search.get("forced_bos_token_id"))
         else:
             require_vocabulary_sizes(weights, (source, target), str(self.path))
             pair = self._pair(kind, config, orders)
-        options = _search(search) | (_limits(search) if multilingual else {})
+        options = _search(search) | (_limits(search, 3) if multilingual else {})
         return PortableModel(in_our_order(weights, source, target), pair, dropouts_of(config), options)
 
     def _symbols(self, kind: str, config: Mapping[str, Any]) -> list[list[str]]:
@@ -133,9 +133,9 @@ def _search(generation: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _limits(generation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that end a search. The limit there includes eos and the two tokens before the text."""
-    longest = number_of(generation, "max_length", default=0, highest=MOST_PIECES) - 3
+def _limits(generation: Mapping[str, Any], others: int) -> dict[str, Any]:
+    """Return the options that end a search. ``others``: tokens of the limit there that are not text, such as eos."""
+    longest = number_of(generation, "max_length", default=0, highest=MOST_PIECES) - others
     limit = {"max_len_a": 0.0, "max_len_b": longest} if longest >= 1 else {}
     return limit | ({"stop": StopRule.bound} if generation.get("early_stopping") == "never" else {})
 
@@ -148,8 +148,7 @@ def _require(config: Mapping[str, Any], path: Path) -> None:
     origin = str(path / "config.json")
     require_same_sides(config, ("attention_heads", "ffn_dim"), origin)
     for name in ("d_model", "encoder_layers", "decoder_layers", "encoder_attention_heads"):
-        if count_of(config, name, origin) is None:
-            raise DataError(f"{origin} has no {name}")
+        required_count(config, name, origin)
 
 
 def _start_of(config: Mapping[str, Any], specials: Sequence[int | None]) -> int:

@@ -23,6 +23,7 @@ from nmt.data.languages import LanguageTokens, SourceToken
 from nmt.data.tokenizers.sentencepiece_files import damage_named, read_foreign_model
 from nmt.data.tokenizers.sentencepiece_list import SentencePieceList, SentencePieceListConfig
 from nmt.errors import DataError, MissingInputError
+from nmt.models.transformer.weights import TransformerWeights
 from nmt.storage.reading import read_mapping
 
 MULTILINGUAL = ("m2m_100", "mbart")
@@ -54,9 +55,7 @@ class MultilingualTokenizer:
         """``config``: of the model."""
         options = _mapping(folder / _OPTIONS)
         _require_prefix(folder, config, options)
-        stored = None if (folder / SENTENCEPIECE).is_file() else _read_json(folder)
-        model = read_foreign_model(folder / SENTENCEPIECE) if stored is None else _checked(stored, folder)
-        ids = {} if stored is None else {**stored.ids}
+        model, ids = stored_tokenizer(folder, SENTENCEPIECE)
         if (folder / "vocab.json").is_file():
             first = read_huggingface_vocabulary(folder / "vocab.json")
         else:
@@ -65,7 +64,9 @@ class MultilingualTokenizer:
             first = [*FAIRSEQ_SPECIALS, *processor.id_to_piece(list(range(3, processor.vocab_size())))]
         ids |= _ids_of_added(folder, options)
         listed = [*dict.fromkeys(_listed(folder, options))]
-        if stored is None and (folder / _JSON).is_file():  # the ids are certain, the order of a list is not
+        if (folder / SENTENCEPIECE).is_file() and (
+            folder / _JSON
+        ).is_file():  # its ids are certain, a list's order is not
             ids |= added_tokens(folder / _JSON)
         symbols = _in_order(folder, first, ids, listed)
         tokens = {code: token for token in symbols[len(first) :] if (code := _code(token))}
@@ -74,14 +75,6 @@ class MultilingualTokenizer:
                 f"{folder}: the files of the tokenizer list no languages; copy tokenizer.json into the folder"
             )
         return cls(folder, options, model, symbols, LanguageTokens(tokens, SourceToken.source, target=True))
-
-    def require_rows(self, rows: int) -> None:
-        """Refuse embeddings of another size. Rows of no token are dropped, so no translation contains them."""
-        if not len(self.symbols) <= rows <= len(self.symbols) + _MOST_FILLERS:
-            raise DataError(
-                f"{self.folder} has embeddings of {rows:,} tokens, but its tokenizer has {len(self.symbols):,}; take both "
-                "from the same model"
-            )
 
     def pair(self, pieces: Sequence[str], options: ImportConfig, forced: object) -> LanguagePair:
         """``pieces``: without special tokens; ``forced``: the id that translations begin with by default, or None."""
@@ -103,6 +96,15 @@ class MultilingualTokenizer:
         return code
 
 
+def require_rows(folder: Path, weights: TransformerWeights, tokens: int, fillers: int = _MOST_FILLERS) -> None:
+    """Refuse embeddings of another size. ``fillers``: the most rows of no token, which are dropped."""
+    rows = len(weights.source.embedding)
+    if not tokens <= rows <= tokens + fillers:
+        raise DataError(
+            f"{folder} has embeddings of {rows:,} tokens, but its tokenizer has {tokens:,}; take both from the same model"
+        )
+
+
 def _require_prefix(folder: Path, config: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Refuse models whose sources end in the language token: mBART-25, and old uses of NLLB."""
     name = str(options.get("tokenizer_class") or config.get("tokenizer_class"))
@@ -114,19 +116,18 @@ def _require_prefix(folder: Path, config: Mapping[str, Any], options: Mapping[st
         )
 
 
-def _read_json(folder: Path) -> TokenizerJson:
+def stored_tokenizer(folder: Path, name: str) -> tuple[bytes, dict[str, int]]:
+    """Return the sentencepiece model ``name``, or that of tokenizer.json, with the ids of its tokens."""
+    if (folder / name).is_file():
+        return read_foreign_model(folder / name), {}
     if not (folder / _JSON).is_file():
-        raise MissingInputError(f"{folder} holds no tokenizer: neither {SENTENCEPIECE} nor {_JSON}")
-    return TokenizerJson.read(folder / _JSON)
-
-
-def _checked(stored: TokenizerJson, folder: Path) -> bytes:
-    """Return the sentencepiece model of a tokenizer.json, if the library accepts it."""
+        raise MissingInputError(f"{folder} holds no tokenizer: neither {name} nor {_JSON}")
+    stored = TokenizerJson.read(folder / _JSON)
     with tempfile.TemporaryDirectory() as temporary:
-        path = Path(temporary) / SENTENCEPIECE
+        path = Path(temporary) / name
         path.write_bytes(stored.model)
         try:
-            return read_foreign_model(path)
+            return read_foreign_model(path), {**stored.ids}
         except DataError:
             raise DataError(f"{folder / _JSON} is damaged: its tokens are not those of a sentencepiece model") from None
 

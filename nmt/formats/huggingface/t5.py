@@ -19,14 +19,15 @@ from nmt.config.exchange import ImportConfig
 from nmt.data.imported.tokenizers import require_languages
 from nmt.data.language_pair import LanguagePair
 from nmt.data.languages import LanguageTokens, SourceToken
-from nmt.data.tokenizers.sentencepiece_files import damage_named, read_foreign_model
+from nmt.data.tokenizers.sentencepiece_files import damage_named
 from nmt.data.tokenizers.sentencepiece_list import SentencePieceList, SentencePieceListConfig
 from nmt.data.vocabulary import BOS, EOS, PAD
-from nmt.errors import DataError, MissingInputError, unquoted
+from nmt.errors import DataError, unquoted
 from nmt.formats import PortableModel
+from nmt.formats.huggingface.multilingual import require_rows, stored_tokenizer
 from nmt.formats.huggingface.tensor_files import stored_tensors
 from nmt.formats.layout import ArrayTable, FormatLayout, LayoutReader, same_if_equal
-from nmt.formats.stored_options import count_of, dropouts_of, number_of
+from nmt.formats.stored_options import count_of, dropouts_of, number_of, required_count
 from nmt.formats.tensors import Tensors
 from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order
 from nmt.models.transformer.weights import (
@@ -38,8 +39,10 @@ from nmt.models.transformer.weights import (
     StackWeights,
     TransformerWeights,
 )
+from nmt.storage.arrays import widened
 
 _MODEL, _LANGUAGE = "spiece.model", re.compile(r"<2([A-Za-z][\w-]*)>")
+_FILLER = re.compile(r"<extra_id_\d+>")  # of pretraining, which spiece.model lacks
 _MOST_FILLERS = 512  # T5 has 128 rows more than tokens
 _UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"  # in old files
 _COUNTS = ("d_model", "d_kv", "d_ff", "num_heads", "num_layers")
@@ -64,23 +67,17 @@ class T5Folder:
         """``search``: options of the search."""
         origin = str(self.path / "config.json")
         for name in _COUNTS:
-            if count_of(self.config, name, origin) is None:
-                raise DataError(f"{origin} has no {name}")
-        if not (self.path / _MODEL).is_file():
-            raise MissingInputError(f"{self.path / _MODEL} is missing; it holds the tokenizer")
-        model = read_foreign_model(self.path / _MODEL)
+            required_count(self.config, name, origin)
+        model, ids = stored_tokenizer(self.path, _MODEL)
         with damage_named(self.path / _MODEL):
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        symbols: list[str] = processor.id_to_piece(list(range(processor.vocab_size())))
+        textual = (token for token in sorted(ids, key=ids.__getitem__) if not _FILLER.fullmatch(token))
+        symbols = [token for number, token in enumerate(textual) if ids[token] == number]  # <pad> may follow fillers
+        symbols = symbols or processor.id_to_piece(list(range(processor.vocab_size())))
         specials, start = self._specials(symbols)
         order = VocabularyOrder.of(symbols, specials, str(self.path))
         weights = _Weights(Tensors(stored_tensors(self.path), str(self.path)), self.config).read(start)
-        rows = len(weights.source.embedding)
-        if not len(symbols) <= rows <= len(symbols) + _MOST_FILLERS:
-            raise DataError(
-                f"{self.path} has embeddings of {rows:,} tokens, but its tokenizer has {len(symbols):,}; take both from the "
-                "same model"
-            )
+        require_rows(self.path, weights, len(symbols), _MOST_FILLERS)
         tokenizer = SentencePieceList(SentencePieceListConfig(hide_others=True), model, order.pieces)
         dropouts = dropouts_of({"dropout": self.config.get("dropout_rate")})
         return PortableModel(in_our_order(weights, order, order), self._pair(tokenizer), dropouts, search)
@@ -129,11 +126,11 @@ class _Weights:
 
     def read(self, start: int) -> TransformerWeights:
         width, decoder_layers = self.config["d_model"], self.config.get("num_decoder_layers")
-        shared = self.tensors.take("shared.weight", None, width)
+        shared = self.tensors.unwidened("shared.weight", None, width)
         embeddings = [self._equal(f"{side}.embed_tokens.weight", shared) for side in ("encoder", "decoder")]
         output = self._equal("lm_head.weight", shared)
         if self.config.get("scale_decoder_outputs", self.config.get("tie_word_embeddings") is not False):
-            output = output * np.float32(width**-0.5)
+            output = widened(output) * np.float32(width**-0.5)
         encoder = self._stack("encoder", embeddings[0], self.config["num_layers"], 1)
         decoder = self._stack("decoder", embeddings[1], decoder_layers or self.config["num_layers"], 2)
         self.tensors.optional(_UNUSED, None, None)
@@ -141,8 +138,7 @@ class _Weights:
         return TransformerWeights(encoder, decoder, LinearWeights(output), self.config["num_heads"], start)
 
     def _equal(self, name: str, shared: Array) -> Array:
-        own = self.tensors.optional(name, *shared.shape)
-        return shared if own is None else same_if_equal(own, shared)
+        return same_if_equal(self.tensors.unwidened(name, *shared.shape), shared) if name in self.tensors else shared
 
     def _stack(self, side: str, embedding: Array, count: int, feed_forward: int) -> StackWeights:
         kind, heads = str(self.config.get("feed_forward_proj", "relu")), self.config["num_heads"]

@@ -1,4 +1,4 @@
-"""The tensors of a folder of ``save_pretrained``, in one file or in shards with an index, as views of the mapped files."""
+"""The tensors of a folder of ``save_pretrained``, as views of one file or of shards; bfloat16 needs ``widened``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nmt.errors import DataError, MissingInputError
 from nmt.formats.tensors import arrays_by_name
 from nmt.models.transformer.weights import Array
 from nmt.storage.reading import read_mapping
-from nmt.storage.tensor_file import mapped_tensors
+from nmt.storage.tensor_file import unwidened_tensors
 from nmt.storage.torch_file import read_torch_file
 
 _NAMES = ("model.safetensors", "pytorch_model.bin")
@@ -44,7 +44,7 @@ def _of_shards(index: Path) -> dict[str, Array]:
 
 
 def _of_file(path: Path) -> dict[str, Any]:
-    tree = mapped_tensors(path) if path.suffix == ".safetensors" else read_torch_file(path)
+    tree = unwidened_tensors(path) if path.suffix == ".safetensors" else read_torch_file(path)
     if not isinstance(tree, dict):
         raise DataError(f"{path} does not hold named tensors")
     return arrays_by_name(tree, str(path))

@@ -66,12 +66,12 @@ def read_weights(tensors: Tensors, config: Mapping[str, Any], start: int) -> Tra
     require_whole_heads(width, heads, tensors.origin)
     activation = ACTIVATIONS[config.get("activation_function", "relu")]
     reader = LayoutReader(tensors, LAYOUT, width, heads, activation, EPSILON)
-    shared = tensors.optional(_SHARED, None, width)
+    shared = tensors.unwidened(_SHARED, None, width) if _SHARED in tensors else None
     source, target = (_embedding(tensors, name, shared, width) for name in LAYOUT.embeddings)
     output = target
     for name in _OUTPUTS:
         if name in tensors:
-            output = same_if_equal(tensors.take(name, *target.shape), target)
+            output = same_if_equal(tensors.unwidened(name, *target.shape), target)
     bias = tensors.optional(_OUTPUT_BIAS, 1, len(target))
     bias = None if bias is None or not bias.any() else bias.reshape(-1)
     stacks = _stack("encoder", source, reader, config), _stack("decoder", target, reader, config)
@@ -90,7 +90,7 @@ def _embedding(tensors: Tensors, name: str, shared: Array | None, width: int) ->
     """Read the embedding of a side. Files may store a shared one several times."""
     if shared is not None and name not in tensors:
         return shared
-    own = tensors.take(name, None, width)
+    own = tensors.unwidened(name, None, width)
     return own if shared is None else same_if_equal(own, shared)
 
 

@@ -34,7 +34,7 @@ from nmt.layers.stack import Stack
 from nmt.models import models
 from nmt.models.config import shares_embeddings
 from nmt.models.convolutional.config import ByteNetConfig, CombinationKind
-from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
+from nmt.models.convolutional.convolution import CausalConvolution, ConvolutionState, SameConvolution
 from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput, decoded
 
 
@@ -111,14 +111,6 @@ class ByteNetMemory(ScoredMemory):
     unfolded: Tensor  # [B, U, D] zero beyond |t^| = a |s| + b of each sentence
 
 
-@dataclass
-class ByteNetState(DecoderState):
-    """The position of each hypothesis, and the last inputs of the convolutions."""
-
-    positions: Tensor  # [N] of the next token
-    caches: tuple[Tensor, ...]  # by block [N, (k - 1) r, D / 2]
-
-
 @models.register("bytenet", ByteNetConfig)
 class ByteNet(EncoderDecoder):
     """The decoder reads the encoder output at its own position: no attention, and linear time."""
@@ -165,10 +157,10 @@ class ByteNet(EncoderDecoder):
         positions = torch.zeros(rows, dtype=torch.long, device=memory.unfolded.device)
         size, like = self.width // 2, memory.unfolded
         caches = tuple(block.convolution.empty_cache(rows, size, like) for block in self.decoder)
-        return memory.scored_by(self.output, vocabulary), ByteNetState(positions, caches)
+        return memory.scored_by(self.output, vocabulary), ConvolutionState(positions, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
-        assert isinstance(memory, ByteNetMemory) and isinstance(state, ByteNetState)
+        assert isinstance(memory, ByteNetMemory) and isinstance(state, ConvolutionState)
         by_sentence = (memory.unfolded.size(0), -1)  # [B, K]
         source = at_positions(memory.unfolded, state.positions.view(by_sentence))
         x = self._decoder_input(tokens.view(by_sentence), source)
@@ -178,7 +170,7 @@ class ByteNet(EncoderDecoder):
             x, after = block(x, before)
             caches.append(after)
         scores = self.scores(self.head(x[:, 0]), memory.output)
-        return StepOutput(scores, False, ByteNetState(state.positions + 1, tuple(caches)))
+        return StepOutput(scores, False, ConvolutionState(state.positions + 1, tuple(caches)))
 
     def unfolded_lengths(self, source_lengths: Tensor) -> Tensor:
         """|t^| = a |s| + b, rounded up (section 3.2, equation 2), and at least the source length."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from nmt.config.checks import require_at_most, require_not_negative, require_positive
-from nmt.config.option import flag, option
+from nmt.config.option import ShortRepr, flag, option
 from nmt.errors import UsageError
 from nmt.models import models
 from nmt.models.config import LARGEST_FACTOR, MOST_PARTS, check_sizes, share_all_option
@@ -22,7 +22,7 @@ class CombinationKind(Enum):
 
 @models.declare("bytenet", "bytenet")
 @dataclass
-class ByteNetConfig:
+class ByteNetConfig(ShortRepr):
     """Sizes; the defaults are the paper's model for translation (section 6)."""
 
     hidden_size: int = option(800, help="Hidden width d of a residual block; the residual stream has width 2 d")
@@ -56,7 +56,6 @@ class ByteNetConfig:
             )
 
     def shrink(self) -> ByteNetConfig:
-        """Return the same structure in small sizes, for tests."""
         return replace(self, hidden_size=8, encoder_sets=1, decoder_sets=1)
 
 
@@ -87,7 +86,7 @@ class Group:
 
 @models.declare("conv_s2s", "conv_s2s")
 @dataclass
-class ConvS2SConfig:
+class ConvS2SConfig(ShortRepr):
     """Sizes; the defaults are the paper's model for English-Romanian (section 5.1)."""
 
     embedding_size: int = option(512, help="Width of the embeddings and of the attention's queries and keys")
@@ -124,7 +123,6 @@ class ConvS2SConfig:
         return _groups(self.decoder_convolutions, "model.decoder_convolutions")
 
     def shrink(self) -> ConvS2SConfig:
-        """Return the same structure in small sizes, for tests."""
         return replace(
             self,
             embedding_size=10,

@@ -34,7 +34,7 @@ from nmt.layers.stack import Stack
 from nmt.models import models
 from nmt.models.config import shares_embeddings
 from nmt.models.convolutional.config import ConvS2SConfig, Group
-from nmt.models.convolutional.convolution import CausalConvolution, SameConvolution
+from nmt.models.convolutional.convolution import CausalConvolution, ConvolutionState, SameConvolution
 from nmt.models.output_layers import MatrixOutput, ScoredMemory, TiedOutput, decoded
 
 HALF = math.sqrt(0.5)  # keeps the variance of a sum of two terms (section 3.4)
@@ -194,15 +194,6 @@ class NormalizedOutput(MatrixOutput):
         return self.projection.weight, self.projection.bias
 
 
-@dataclass
-class ConvS2SState(DecoderState):
-    """The position of each hypothesis, and the last inputs of the convolutions."""
-
-    positions: Tensor  # [N] of the next token
-    caches: tuple[Tensor, ...]  # by layer [N, k - 1, C]
-    length: int = 0  # upper bound of the positions
-
-
 @models.register("conv_s2s", ConvS2SConfig)
 class ConvS2S(EncoderDecoder):
     """Gated convolutions, multi-step attention and learned positions."""
@@ -248,15 +239,15 @@ class ConvS2S(EncoderDecoder):
         rows, like = memory.keys.size(0) * beam_size, memory.keys
         caches = tuple(layer.convolution.empty_cache(rows, layer.inputs, like) for layer in self.decoder.layers)
         positions = torch.zeros(rows, dtype=torch.long, device=like.device)
-        return memory.scored_by(self.output, vocabulary), ConvS2SState(positions, caches)
+        return memory.scored_by(self.output, vocabulary), ConvolutionState(positions, caches)
 
     def step(self, tokens: Tensor, memory: Memory, state: DecoderState, attention: bool = False) -> StepOutput:
-        assert isinstance(memory, ConvS2SMemory) and isinstance(state, ConvS2SState)
+        assert isinstance(memory, ConvS2SMemory) and isinstance(state, ConvolutionState)
         embedded = self.target_input.at(tokens, state.positions, state.length + 1)[:, None]  # [N, 1, E]
         x, caches, record = self.decoder(embedded, memory, state.caches)
         scores = self.scores(self.decoder.read_out(x[:, 0]), memory.output)
         weights = torch.stack(record).mean(0).flatten(0, 1) if attention else None  # [N, S] the mean of all layers
-        return StepOutput(scores, False, ConvS2SState(state.positions + 1, caches, state.length + 1), weights)
+        return StepOutput(scores, False, ConvolutionState(state.positions + 1, caches, state.length + 1), weights)
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         limit = self.target_input.positions.limit

@@ -6,9 +6,13 @@ inputs at a distance of r positions; the first is (k - 1) r positions before the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from nmt.interface import DecoderState
 
 
 def windows(x: Tensor, kernel: int, dilation: int) -> Tensor:
@@ -57,3 +61,12 @@ class CausalConvolution(Convolution):
     def empty_cache(self, rows: int, channels: int, like: Tensor) -> Tensor:
         """Return zero inputs [N, (k - 1) r, C] before the first position, with the data type and device of ``like``."""
         return like.new_zeros(rows, self.past, channels)
+
+
+@dataclass
+class ConvolutionState(DecoderState):
+    """The position of each hypothesis, and the last inputs of the convolutions."""
+
+    positions: Tensor  # [N] of the next token
+    caches: tuple[Tensor, ...]  # by layer [N, (k - 1) r, C]
+    length: int = 0  # upper bound of the positions

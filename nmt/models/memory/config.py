@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from nmt.config.checks import require_at_most, require_not_negative, require_positive
-from nmt.config.option import flag, option
+from nmt.config.option import ShortRepr, flag, option
 from nmt.errors import UsageError
 from nmt.models import models
 from nmt.models.config import LARGEST_FACTOR, MOST_PARTS, at_most, check_sizes, check_symbol_bits
@@ -23,7 +23,7 @@ class SlotPositions(Enum):
 
 @models.declare("memory_network", "memory_network")
 @dataclass
-class MemoryNetworkConfig:
+class MemoryNetworkConfig(ShortRepr):
     """Sizes and variants of the memory network."""
 
     num_hops: int = option(3, help="Number of memory reads (hops) per output token", flag="--hops")
@@ -50,7 +50,6 @@ class MemoryNetworkConfig:
         require_positive("model", init_std=self.init_std)
 
     def shrink(self) -> MemoryNetworkConfig:
-        """Return the same structure in small sizes, for tests."""
         small = at_most(self, max_positions=64, num_layers=2)
         return replace(self, **small, slot_size=12, embedding_size=10, hidden_size=16)
 
@@ -60,7 +59,7 @@ LARGEST_DROPOUT = 1 / 3  # the rate for a sentence of one token is three times t
 
 @models.declare("neural_gpu", "neural_gpu")
 @dataclass
-class NeuralGPUConfig:
+class NeuralGPUConfig(ShortRepr):
     """Sizes; the defaults are those of the authors' published code, where it has them."""
 
     num_maps: int = option(64, help="Number of maps of an image (components of each cell)")
@@ -87,7 +86,6 @@ class NeuralGPUConfig:
             )
 
     def shrink(self) -> NeuralGPUConfig:
-        """Return the same structure in small sizes, for tests."""
         return replace(self, **at_most(self, height=2, num_convs=2), num_maps=6, embedding_size=5)
 
 
@@ -115,7 +113,7 @@ class SymbolKind(Enum):
 
 @models.declare("neural_turing_machine", "neural_turing_machine")
 @dataclass
-class NeuralTuringMachineConfig:
+class NeuralTuringMachineConfig(ShortRepr):
     """Sizes and variants; the defaults are the paper's machine for copying, with learned symbols."""
 
     controller: ControllerKind = option(ControllerKind.lstm, help="Controller: lstm or feed_forward")
@@ -150,7 +148,6 @@ class NeuralTuringMachineConfig:
             )
 
     def shrink(self) -> NeuralTuringMachineConfig:
-        """Return the same structure in small sizes, for tests."""
         slots = 7 + 2 * self.shift_range
         width = 10 if self.symbols is SymbolKind.learned else self.embedding_size
         return replace(self, controller_size=16, memory_slots=slots, memory_width=6, embedding_size=width)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from nmt.config.checks import Refusals, refuse, require_not_negative, require_positive
-from nmt.config.option import FlagKind, flag, option
+from nmt.config.option import FlagKind, ShortRepr, flag, option
 from nmt.errors import UsageError
 from nmt.models import models
 from nmt.models.config import at_most, check_sizes
@@ -64,7 +64,7 @@ class BridgeKind(Enum):
 
 @models.declare("lstm", "lstm")
 @dataclass
-class LSTMConfig:
+class LSTMConfig(ShortRepr):
     """Sizes and variants of the recurrent model."""
 
     cell: CellKind = option(CellKind.lstm, help="Recurrent cell: lstm or gru")
@@ -113,7 +113,6 @@ class LSTMConfig:
         return self.encoder_size or self.hidden_size
 
     def shrink(self) -> LSTMConfig:
-        """Return the same structure in small sizes, for tests."""
         share = self.share_all_embeddings or self.share_decoder_embeddings
         return replace(
             self,
@@ -185,7 +184,7 @@ def _conflicts(config: LSTMConfig) -> Refusals:
 
 @models.declare("gnmt", "gnmt")
 @dataclass
-class GNMTConfig:
+class GNMTConfig(ShortRepr):
     """Sizes; the defaults are those of the paper."""
 
     encoder_layers: int = option(8, help="Number of encoder LSTM layers; the first reads in both directions")
@@ -210,13 +209,12 @@ class GNMTConfig:
             )
 
     def shrink(self) -> GNMTConfig:
-        """Return the same structure in small sizes, for tests."""
         return replace(self, **at_most(self, encoder_layers=4, decoder_layers=4), embedding_size=10, hidden_size=12)
 
 
 @models.declare("deep_att", "deep_att")
 @dataclass
-class DeepAttConfig:
+class DeepAttConfig(ShortRepr):
     """Sizes; the defaults are those of the paper."""
 
     encoder_layers: int = option(9, help="Number of layers in each of the encoder's two columns")
@@ -239,13 +237,12 @@ class DeepAttConfig:
         return 10 * self.hidden_size // 4
 
     def shrink(self) -> DeepAttConfig:
-        """Return the same structure in small sizes, for tests."""
         return replace(self, **at_most(self, encoder_layers=3, decoder_layers=3), embedding_size=8, hidden_size=10)
 
 
 @models.declare("lstm_moe", "lstm_moe")
 @dataclass
-class LSTMMoEConfig:
+class LSTMMoEConfig(ShortRepr):
     """Sizes; the defaults are the paper's flat mixture."""
 
     width: int = option(512, help="Width of embeddings, layer outputs, experts and attention")
@@ -272,6 +269,5 @@ class LSTMMoEConfig:
         )
 
     def shrink(self) -> LSTMMoEConfig:
-        """Return the same structure in small sizes, for tests."""
         small = at_most(self, num_experts=5, experts_per_token=2)
         return replace(self, **small, width=10, cell_size=14, expert_size=8)

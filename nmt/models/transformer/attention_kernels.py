@@ -9,7 +9,6 @@ Shapes: B sentences, H heads, T queries, S keys, M positions of all sentences, c
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 from collections.abc import Callable
 
@@ -66,7 +65,7 @@ def supports_flat_batches(device: torch.device, width: int) -> bool:
     precision, if it computes the formula there."""
     if not device_of(device).attends_flat() or avoids(device, FastPath.flat_attention):
         return False
-    if not torch.is_autocast_enabled(device.type) or not _has_windows():
+    if not torch.is_autocast_enabled(device.type):
         return False
     from torch.nn.attention import varlen
 
@@ -97,15 +96,3 @@ def _without_padding(queries: Tensor, keys: Tensor, values: Tensor, mask: FlatMa
     )
     assert isinstance(output, Tensor)
     return output.transpose(0, 1)[None]
-
-
-_windows: list[bool] = []  # empty until torch was asked; torch.compile traces no functools.cache
-
-
-def _has_windows() -> bool:
-    """Whether this release of torch supports windows; older ones support only a causal mask."""
-    if not _windows:
-        from torch.nn.attention import varlen
-
-        _windows.append("window_size" in inspect.signature(varlen.varlen_attn).parameters)
-    return _windows[0]

@@ -6,13 +6,12 @@ Shapes: B sentences, K beam, H heads, T queries, S keys, R distinct distances.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nmt.layers.embeddings import SinusoidalPositions
+from nmt.layers.stack import recomputed
 from nmt.models.transformer.attention import Attend
 from nmt.models.transformer.config import HeadSizes, TransformerConfig
 from nmt.models.transformer.mask import Mask, QueryKeyPositions, WeightRecord
@@ -23,7 +22,8 @@ CHUNK = 2**20  # elements of tanh(q + k) in memory at a time
 class Additive(Attend):
     """softmax(v . tanh(q + k)) V: Bahdanau et al. 2015, appendix A.1.2; compared in Vaswani et al. 2017, 3.2.1.
 
-    The matrices W and U of the paper are the projections of queries and keys.
+    The matrices W and U of the paper are the projections of queries and keys. The hidden layer is d_k times as large as the
+    scores: it is computed for a few queries at a time, and again in the backward pass.
     """
 
     not_maps = ("vector",)  # a vector v for each head
@@ -35,51 +35,14 @@ class Additive(Attend):
 
     def scores(self, queries: Tensor, keys: Tensor, mask: Mask) -> Tensor:
         dtype = self.vector.dtype  # float32 sums under autocast
-        return _AdditiveScores.apply(queries.to(dtype), keys.to(dtype), self.vector)  # type: ignore[no-untyped-call]
+        queries, keys = queries.to(dtype), keys.to(dtype)
+        parts = torch.split(queries, max(1, CHUNK // max(1, keys.numel())), dim=2)
+        return torch.cat([recomputed(self._scores, part, keys) for part in parts], dim=2)
 
-
-class _AdditiveScores(torch.autograd.Function):
-    """v . tanh(q + k) for all pairs.
-
-    The hidden layer is d_k times as large as the scores. It is computed for a few queries at a time, and again in the
-    backward pass.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, vector: Tensor) -> Tensor:
-        """[B, H, T, d_k], [B, H, S, d_k], [H, d_k] -> [B, H, T, S]"""
-        ctx.save_for_backward(queries, keys, vector)
-        scores = queries.new_empty(*queries.shape[:3], keys.size(2))
-        for part in _parts(queries, keys):
-            scores[:, :, part] = _hidden(queries[:, :, part], keys).mul_(vector[:, None, None]).sum(-1)
-        return scores
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        queries, keys, vector = ctx.saved_tensors
-        for_queries, for_keys = torch.empty_like(queries), torch.zeros_like(keys)
-        for_vector = torch.zeros_like(vector)
-        for part in _parts(queries, keys):
-            hidden = _hidden(queries[:, :, part], keys)  # [B, H, t, S, d_k]
-            outer = gradient[:, :, part, :, None]  # [B, H, t, S, 1]
-            for_vector += (hidden * outer).sum((0, 2, 3))
-            inner = hidden.square_().neg_().add_(1).mul_(vector[:, None, None]).mul_(outer)  # tanh' = 1 - tanh^2
-            for_queries[:, :, part] = inner.sum(3)
-            for_keys += inner.sum(2)
-        return for_queries, for_keys, for_vector
-
-
-def _hidden(queries: Tensor, keys: Tensor) -> Tensor:
-    """[B, H, t, d_k], [B, H, S, d_k] -> [B, H, t, S, d_k]"""
-    return (queries[:, :, :, None] + keys[:, :, None]).tanh_()
-
-
-def _parts(queries: Tensor, keys: Tensor) -> Iterator[slice]:
-    """Yield slices of queries whose hidden layers have about ``CHUNK`` elements."""
-    step = max(1, CHUNK // max(1, keys.numel()))
-    for first in range(0, queries.size(2), step):
-        yield slice(first, first + step)
+    def _scores(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """[B, H, t, d_k], [B, H, S, d_k] -> [B, H, t, S]"""
+        hidden = torch.tanh(queries[:, :, :, None] + keys[:, :, None])  # [B, H, t, S, d_k]
+        return (hidden * self.vector[:, None, None]).sum(-1)
 
 
 class RelativeDotProduct(Attend):
@@ -135,9 +98,8 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor, positions: QueryKeyPositions) -> Tensor:
         """[B, H, T, d_k] -> [B, H, T, d_k]"""
-        angles = self.angles.at(positions.queries, positions.bound).unsqueeze(
-            -3
-        )  # [1, T, d_k]; in a step [B, 1, K, d_k]
+        # [1, T, d_k]; in a step [B, 1, K, d_k]
+        angles = self.angles.at(positions.queries, positions.bound).unsqueeze(-3)
         sine, cosine = angles[..., 0::2], angles[..., 1::2]
         first, second = x[..., 0::2], x[..., 1::2]  # [B, H, T, d_k/2]
         rotated = torch.stack([first * cosine - second * sine, first * sine + second * cosine], dim=-1)

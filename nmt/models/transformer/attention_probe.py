@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ TOLERANCE = 0.02  # of the largest value; bfloat16 rounds to 0.4 %
 
 # Queries, keys, values [M, H, d], boundaries of queries and keys [B + 1], longest of both, scale, window -> [M, H, d]
 Kernel = Callable[..., Any]
-
+Attention = tuple[Callable[..., Tensor], torch.device, torch.dtype]  # of queries, keys and values; where it is computed
 
 _verdicts: dict[tuple[Kernel, torch.device, torch.dtype, int], bool] = {}  # torch.compile traces no functools.cache
 
@@ -63,45 +64,47 @@ def _try(kernel: Kernel, device: torch.device, dtype: torch.dtype, width: int) -
 
 
 def _difference(kernel: Kernel, device: torch.device, dtype: torch.dtype, width: int, window: tuple[int, int]) -> float:
-    """Return the largest difference of outputs and gradients, relative to the largest value; NaN if one is not finite."""
     key_lengths = QUERIES if window != (-1, -1) else KEYS  # windows are for self-attention
     draw = torch.Generator().manual_seed(width)
     sizes = [sum(QUERIES), sum(key_lengths), sum(key_lengths)]
     parts = [torch.randn(size, NUM_HEADS, width, generator=draw).to(dtype) for size in sizes]
     weights = torch.randn(sizes[0], NUM_HEADS, width, generator=draw).to(dtype)
     ends = [torch.tensor([0, *lengths]).cumsum(0).to(torch.int32) for lengths in (QUERIES, key_lengths)]
+    bounds = *(end.to(device) for end in ends), max(QUERIES), max(key_lengths)
 
-    def results(attend: Callable[[list[Tensor]], Tensor], where: torch.device, kind: torch.dtype) -> list[Tensor]:
-        leaves = [part.to(where, kind).requires_grad_() for part in parts]
-        output = attend(leaves)
-        gradients = torch.autograd.grad((output * weights.to(where, kind)).sum(), leaves)
-        return [result.detach().float().cpu() for result in (output, *gradients)]
+    def attend(*leaves: Tensor) -> Tensor:
+        return kernel(*leaves, *bounds, scale=width**-0.5, window_size=window)
 
-    longest = max(QUERIES), max(key_lengths)
-    there = results(
-        lambda leaves: kernel(
-            *leaves, *(end.to(device) for end in ends), *longest, scale=width**-0.5, window_size=window
-        ),
-        device,
-        dtype,
-    )
-    here = results(lambda leaves: _formula(leaves, key_lengths, window), torch.device("cpu"), torch.float32)
-    differences = [float((part - exact).abs().max() / exact.abs().max()) for part, exact in zip(there, here)]
-    return max(differences) if all(value == value for value in differences) else float("nan")
+    exact = partial(_formula, key_lengths, window), torch.device("cpu"), torch.float32
+    return largest_difference(parts, weights, (attend, device, dtype), exact)
 
 
-def _formula(leaves: list[Tensor], key_lengths: tuple[int, ...], window: tuple[int, int]) -> Tensor:
+def largest_difference(parts: Sequence[Tensor], weights: Tensor, kernel: Attention, formula: Attention) -> float:
+    """Return the largest difference of outputs and gradients of two attentions, relative to the largest value; NaN if one is
+    not finite.
+
+    ``parts``: queries, keys and values; ``weights``: of the outputs, in the sum whose gradients are compared.
+    """
+
+    def results(attend: Callable[..., Tensor], where: torch.device, dtype: torch.dtype) -> list[Tensor]:
+        leaves = [part.to(where, dtype).requires_grad_() for part in parts]
+        output = attend(*leaves)
+        gradients = torch.autograd.grad((output * weights.to(where, dtype)).sum(), leaves)
+        return [result.detach().cpu().double() for result in (output, *gradients)]
+
+    pairs = zip(results(*kernel), results(*formula))
+    differences = [float((part - exact).abs().max() / exact.abs().max()) for part, exact in pairs]
+    return max(differences) if all(map(math.isfinite, differences)) else math.nan
+
+
+def _formula(key_lengths: tuple[int, ...], window: tuple[int, int], *leaves: Tensor) -> Tensor:
     """Attend within each sentence: softmax(Q K^T / sqrt(d)) V over the keys inside the window."""
-    queries, *of_keys = leaves[0], leaves[1], leaves[2]
-    outputs = []
-    rows, columns = torch.split(queries, list(QUERIES)), [torch.split(part, list(key_lengths)) for part in of_keys]
-    for query, key, value in zip(rows, *columns):
+    outputs, lengths = [], (QUERIES, key_lengths, key_lengths)
+    behind, ahead = (size if size >= 0 else math.inf for size in window)
+    for query, key, value in zip(*(torch.split(leaf, list(own)) for leaf, own in zip(leaves, lengths))):
         scores = torch.einsum("qhd,khd->hqk", query, key) * query.size(-1) ** -0.5
         distance = torch.arange(len(key))[None, :] - torch.arange(len(query))[:, None]  # of a key behind its query
-        behind, ahead = window
-        outside = (distance < -behind if behind >= 0 else torch.zeros_like(distance, dtype=torch.bool)) | (
-            distance > ahead if ahead >= 0 else torch.zeros_like(distance, dtype=torch.bool)
-        )
+        outside = (distance < -behind) | (distance > ahead)
         weights = scores.masked_fill(outside, float("-inf")).softmax(-1)
         outputs.append(torch.einsum("hqk,khd->qhd", weights, value))
     return torch.cat(outputs)

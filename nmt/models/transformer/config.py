@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TypeVar
 
 from nmt.config.checks import Refusals, refuse, require_not_negative, require_positive
-from nmt.config.option import flag, option
+from nmt.config.option import ShortRepr, flag, option
 from nmt.data.vocabulary import BOS, EOS, PAD
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models import models
@@ -115,7 +115,7 @@ Self = TypeVar("Self", bound="TransformerConfig")
 
 @models.declare("transformer", "transformer")
 @dataclass
-class TransformerConfig:
+class TransformerConfig(ShortRepr):
     """The options of the paper's Table 3 and of later variants; the defaults are the paper's base model."""
 
     encoder_layers: int = flag(6, help="Number of encoder layers")
@@ -128,6 +128,7 @@ class TransformerConfig:
     dropout: float = flag(0.1, help="Dropout of sublayer outputs and embeddings")
     attention_dropout: float = flag(0.0, help="Dropout of the attention weights")
     activation_dropout: float = flag(0.0, help="Dropout inside the feed-forward networks")
+    layer_dropout: float = flag(0.0, help="Probability of skipping a layer in training (LayerDrop)")
     positions: PositionKind = option(
         PositionKind.sinusoidal,
         help="Positions: sinusoidal or learned (both added), relative, rotary, alibi or buckets (T5)",
@@ -275,7 +276,6 @@ class TransformerConfig:
         return self.encoder_norm or self.norm, self.decoder_norm or self.norm
 
     def shrink(self: Self) -> Self:
-        """Return the same structure in small sizes, for tests."""
         small = at_most(self, encoder_layers=2, decoder_layers=2, num_heads=2)
         if self.positions is PositionKind.learned:
             small |= at_most(self, max_positions=64)
@@ -354,6 +354,5 @@ class TransformerMoEConfig(TransformerConfig):
         )
 
     def shrink(self) -> TransformerMoEConfig:
-        """Return the same structure in small sizes, for tests."""
         small = at_most(self, num_experts=5, experts_per_token=2, experts_every=2)
         return replace(super().shrink(), **small, expert_size=self.expert_size and 8)

@@ -264,15 +264,15 @@ class UniversalLayer(nn.Module):
     def flat(self) -> bool:
         return self.layer.flat
 
+    @property
+    def self_attention(self) -> Any:
+        return self.layer.self_attention
+
 
 class UniversalEncoderLayer(UniversalLayer):
     """An encoder of one repeated layer."""
 
     layer: EncoderLayer
-
-    @property
-    def self_attention(self) -> SourceAttention:
-        return self.layer.self_attention
 
     def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
         for signal in self.coordinates(mask):
@@ -295,10 +295,6 @@ class UniversalDecoderLayer(UniversalLayer):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         require_together(cls, "forward", ("step",), OVERRIDE_STEP)
-
-    @property
-    def self_attention(self) -> Autoregression:
-        return self.layer.self_attention
 
     def project(self, states: Tensor) -> MemoryHeads:
         return self.layer.project(states)

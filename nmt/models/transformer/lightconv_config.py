@@ -64,7 +64,6 @@ class LightConvConfig(TransformerConfig):
             )
 
     def shrink(self) -> LightConvConfig:
-        """Return the same structure in small sizes, for tests."""
         return replace(super().shrink(), encoder_kernels=[3, 5], decoder_kernels=[3, 4])
 
     def encoder_widths(self) -> list[int]:

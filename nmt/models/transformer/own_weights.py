@@ -41,7 +41,7 @@ from nmt.models.transformer.weights import (
     arrays_of,
     map_arrays,
 )
-from nmt.storage.arrays import release
+from nmt.storage.arrays import release, widened
 from nmt.storage.tensor_file import form_of, forms_of, require_forms
 
 if TYPE_CHECKING:
@@ -124,10 +124,12 @@ class Parameters(Mapping[str, Array]):
         """Return an array in float32: the original, if there is only one. Rows without an original are zero."""
         parts = [*{(rows, id(array)): (rows, array) for _, rows, array in self.sources[name]}.values()]
         if len(parts) == 1 and parts[0][0].end is None:
-            return np.ascontiguousarray(parts[0][1], dtype=np.float32)
+            whole = np.ascontiguousarray(widened(parts[0][1]), dtype=np.float32)
+            release(parts[0][1])
+            return whole
         whole = np.zeros(self.shapes[name], dtype=np.float32)
         for rows, original in parts:
-            rows.of(whole)[...] = original
+            rows.of(whole)[...] = widened(original)
             release(original)
         return whole
 

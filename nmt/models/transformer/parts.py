@@ -233,13 +233,9 @@ def _coordinates(config: Config, steps: int) -> Coordinates:
     return Coordinates(position_vectors(config), steps, config.d_model)
 
 
-STACKS: dict[LayerKind, Stacks] = {
-    LayerKind.separate: Stacks(
-        position_vectors,
-        encoder=lambda c: [EncoderLayer(layer_parts(c)) for _ in range(c.encoder_layers)],
-        decoder=lambda c: [DecoderLayer(layer_parts(c)) for _ in range(c.decoder_layers)],
-    ),
-    LayerKind.universal: Stacks(
+STACKS: dict[LayerKind, Callable[[Config], Stacks]] = {
+    LayerKind.separate: lambda config: Stacks.of(layer_parts(config)),
+    LayerKind.universal: lambda config: Stacks(
         lambda c: NoPositions(),  # the layer adds positions at each step
         encoder=lambda c: [UniversalEncoderLayer(EncoderLayer(layer_parts(c)), _coordinates(c, c.encoder_layers))],
         decoder=lambda c: [UniversalDecoderLayer(DecoderLayer(layer_parts(c)), _coordinates(c, c.decoder_layers))],

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ from nmt.interface import (
     predicting,
     real_positions,
 )
+from nmt.layers.dropout import LayerDropout
 from nmt.layers.embeddings import Borrowed, Embedding, InputLayer
 from nmt.layers.padding import padding_bias, real_rows
 from nmt.layers.stack import Stack
@@ -36,50 +38,45 @@ from nmt.models import models
 from nmt.models.config import shares_embeddings
 from nmt.models.output_layers import LinearOutput, ScoredMemory, TiedOutput
 from nmt.models.transformer.attention_kernels import supports_flat_batches
-from nmt.models.transformer.autoregression import Autoregression, BeamHistory, LayerCache, SourceAttention
+from nmt.models.transformer.autoregression import BeamHistory, LayerCache
 from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.layers import MemoryHeads, Record, SourceLayer, TargetLayer
 from nmt.models.transformer.mask import FlatMask, Mask, Segments, segments_of
 from nmt.models.transformer.parts import STACKS, Stacks, TargetInput, embedding_norm, final_norms, mask_biases
 
+Layer = TypeVar("Layer", SourceLayer, TargetLayer)
 
-class Encoder(nn.Module):
-    """A stack of encoder layers; a pre-norm stack ends in a norm. Section 3.1."""
 
-    def __init__(self, layers: Iterable[SourceLayer], norm: nn.Module, biases: nn.Module) -> None:
-        """``biases`` adds biases of positions to the mask."""
+class LayerStack(nn.Module, Generic[Layer]):
+    """A stack of layers; a pre-norm stack ends in a norm. Section 3.1."""
+
+    def __init__(self, layers: Iterable[Layer], norm: nn.Module, biases: nn.Module, dropout: float = 0.0) -> None:
+        """``biases`` adds biases of positions to the mask; ``dropout`` skips whole layers."""
         super().__init__()
         self.biases = biases
-        self.layers = Stack(layers)
+        self.dropout = LayerDropout(dropout)
+        self.layers: Stack[Layer] = Stack(layers)
         self.norm = norm
 
     @property
-    def self_attention(self) -> SourceAttention:
+    def self_attention(self) -> Any:
         """The self-attention of the first layer; its mask serves all layers."""
         return next(iter(self.layers)).self_attention
+
+
+class Encoder(LayerStack[SourceLayer]):
+    """The stack of encoder layers."""
 
     def forward(self, x: Tensor, mask: Mask, record: Record) -> Tensor:
         """[B, S, D] -> [B, S, D]"""
         mask = self.biases(mask)
         for layer in self.layers:
-            x = layer(x, mask, record)
+            x = self.dropout(x, layer(x, mask, record))
         return self.norm(x)
 
 
-class Decoder(nn.Module):
-    """A stack of decoder layers; a pre-norm stack ends in a norm. Section 3.1."""
-
-    def __init__(self, layers: Iterable[TargetLayer], norm: nn.Module, biases: nn.Module) -> None:
-        """``biases`` adds biases of positions to the mask."""
-        super().__init__()
-        self.biases = biases
-        self.layers = Stack(layers)
-        self.norm = norm
-
-    @property
-    def self_attention(self) -> Autoregression:
-        """The self-attention of the first layer; its mask serves all layers."""
-        return next(iter(self.layers)).self_attention
+class Decoder(LayerStack[TargetLayer]):
+    """The stack of decoder layers."""
 
     def project(self, states: Tensor) -> tuple[MemoryHeads, ...]:
         """Project the encoder output [B, S, D] to each layer's keys and values; contiguous, since every step reads them."""
@@ -90,7 +87,7 @@ class Decoder(nn.Module):
         """All positions at once: [B, T, D] -> [B, T, D]; ``memory_mask`` masks the encoder output ``states`` [B, S, D]."""
         mask = self.biases(mask)
         for layer in self.layers:
-            x = layer(x, mask, states, memory_mask, record)
+            x = self.dropout(x, layer(x, mask, states, memory_mask, record))
         return self.norm(x)
 
     def step(
@@ -130,7 +127,7 @@ class Transformer(EncoderDecoder):
     def __init__(self, config: TransformerConfig, sizes: VocabularySizes, stacks: Stacks | None = None) -> None:
         """``stacks`` replaces the layers that ``config.layers`` selects."""
         super().__init__()
-        stacks = stacks or STACKS[config.layers]
+        stacks = stacks or STACKS[config.layers](config)
         scale = math.sqrt(config.d_model) if config.embedding_scale else 1.0
         shares_all = shares_embeddings(config.share_all_embeddings, sizes.shared)
         source = Embedding(sizes.source, config.d_model, scale)
@@ -142,8 +139,8 @@ class Transformer(EncoderDecoder):
         self.target_input = TargetInput(borrowed, stacks.input_positions(config), config)
         source_norm, target_norm = final_norms(config)
         source_biases, target_biases = mask_biases(config)
-        self.encoder = Encoder(stacks.encoder(config), source_norm, source_biases)
-        self.decoder = Decoder(stacks.decoder(config), target_norm, target_biases)
+        self.encoder = Encoder(stacks.encoder(config), source_norm, source_biases, config.layer_dropout)
+        self.decoder = Decoder(stacks.decoder(config), target_norm, target_biases, config.layer_dropout)
         self.ignored = tuple(self._ignored_positions(config))
         if shares_all and config.share_all_embeddings is None and not config.share_decoder_embeddings:
             self.ignored += ("model.share_decoder_embeddings=false",)  # one matrix serves the joint vocabulary

@@ -90,6 +90,16 @@ def _processes(config: TrainConfig) -> Refusals:
         "another --optimizer, or --distributed-strategy ddp",
     )
     yield (
+        divided and config.parameters.freeze_embeddings,
+        "parameters.freeze_embeddings=true keeps rows of a matrix, which distributed.strategy=fsdp divides; choose "
+        "--distributed-strategy ddp",
+    )
+    yield (
+        divided and config.parameters.lora_rank is not None,
+        f"parameters.lora_rank={config.parameters.lora_rank} trains few parameters, which distributed.strategy=fsdp cannot "
+        f"divide; choose --distributed-strategy ddp",
+    )
+    yield (
         divided and config.batching.max_tokens == AUTO,
         "batching.max_tokens=auto tries the whole model in one process, but distributed.strategy=fsdp divides it among "
         "processes; give a number (--max-tokens)",
@@ -115,8 +125,22 @@ def _rest(config: TrainConfig, longest: tuple[int, int] | None) -> Refusals:
         "this criterion needs a teacher; name its run folder or checkpoint with --teacher",
     )
     yield (
+        config.parameters.freeze_embeddings and (config.optimizer or OptimizerConfig()).weight_decay > 0,
+        "parameters.freeze_embeddings=true keeps vectors, which weight decay would shrink; set --weight-decay 0",
+    )
+    yield (
         config.checkpoint.finetune_map_vocabulary and config.checkpoint.finetune_from_model is None,
         "checkpoint.finetune_map_vocabulary=true has no model to map; name one with --finetune-from-model",
+    )
+    yield (
+        config.parameters.lora_rank is not None and config.checkpoint.finetune_from_model is None,
+        f"parameters.lora_rank={config.parameters.lora_rank}, but there is no trained model to adapt; name one with "
+        f"--finetune-from-model",
+    )
+    yield (
+        config.parameters.lora_rank is not None and config.checkpoint.finetune_map_vocabulary,
+        "checkpoint.finetune_map_vocabulary=true changes the base model, but with --lora-rank checkpoints hold only "
+        "adapters; leave one of them out",
     )
     yield (
         validation.patience is not None and not validation.is_on,

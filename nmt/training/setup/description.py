@@ -27,7 +27,6 @@ from nmt.training.setup.datasets import Datasets, stages_of
 
 
 def describe_run(config: TrainConfig, datasets: Datasets, model: nn.Module, device: torch.device) -> dict[str, Any]:
-    """Return all of it, for the log."""
     return {
         "environment": environment(device),
         "model": describe_model(model, models.name_of(type(config.model))),
@@ -37,7 +36,6 @@ def describe_run(config: TrainConfig, datasets: Datasets, model: nn.Module, devi
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Return versions and hardware."""
     facts: dict[str, Any] = {
         "nmt": nmt.__version__,
         "torch": torch.__version__,
@@ -87,7 +85,7 @@ def describe_data(config: TrainConfig, datasets: Datasets) -> dict[str, Any]:
         **({"directions": dict(datasets.directions)} if len(datasets.directions) > 1 else {}),
         "vocabularies": [len(pair.source.vocabulary), len(pair.target.vocabulary)],
         "shared": pair.shared,
-        "splits": {name: _describe_split(split) for name, split in used.items()},
+        "splits": {name: {"sentences": len(split), **_describe_sides(split)} for name, split in used.items()},
         "stages": describe_stages(datasets.folders, stages_of(config, datasets)) if config.sampling.is_on else [],
         "preprocessing": [
             {"folder": report["folder"], "splits": [s for s in report.get("splits", []) if s.get("split") in used]}
@@ -96,10 +94,9 @@ def describe_data(config: TrainConfig, datasets: Datasets) -> dict[str, Any]:
     }
 
 
-def _describe_split(split: Split) -> dict[str, Any]:
+def _describe_sides(split: Split) -> dict[str, Any]:
     sides = {"source": split.source_lengths, "target": split.target_lengths}
-    described = {side: _describe_lengths(lengths) for side, lengths in sides.items() if lengths is not None}
-    return {"sentences": len(split), **described}
+    return {side: _describe_lengths(lengths) for side, lengths in sides.items() if lengths is not None}
 
 
 def _describe_lengths(lengths: Lengths) -> dict[str, Any]:

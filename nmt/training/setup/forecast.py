@@ -118,7 +118,6 @@ class EpochSizes:
 
     @property
     def target_pieces(self) -> list[int]:
-        """Target tokens of each update."""
         return [sum(batch.target_pieces for batch in update) for update in self.updates]
 
     @property
@@ -159,7 +158,6 @@ class Trial:
         self.optimizer.step()
 
     def passes(self, batches: Sequence[Ints]) -> None:
-        """Compute the gradients of batches."""
         self.optimizer.zero_grad(set_to_none=True)
         for indices in batches:
             seed_torch(self._seed, TRIAL_SEED)
@@ -264,7 +262,8 @@ def forecast_by_largest(
     peaks = list[tuple[float, float]]()
     for parts in PARTS_OF_LARGEST:
         logger.info("trying one part in %d of the largest micro-batches", parts)
-        peaks.append((1 / parts, float(_peak(updater, [_every(update, parts) for update in largest]))))
+        smaller = [replace(update, batches=tuple(batch[::parts] for batch in update.batches)) for update in largest]
+        peaks.append((1 / parts, float(_peak(updater, smaller))))
     room, checkpoint = most_memory(device), checkpoint_bytes(learner.step, learner.optimizer)
     copied = checkpoint if copies_checkpoints else 0
     expected = int(sum(line(peaks))) + copied
@@ -311,11 +310,6 @@ def _some_updates(batches: TrainingBatches) -> list[UpdateBatches]:
     count = batches.updates_in_epoch(1)
     numbers = np.unique(np.linspace(0, count - 1, min(count, LOOKED_AT)).astype(int)).tolist()
     return [_update(batches, number) for number in numbers]
-
-
-def _every(update: UpdateBatches, parts: int) -> UpdateBatches:
-    """Return an update with one pair in ``parts`` of each batch."""
-    return replace(update, batches=tuple(batch[::parts] for batch in update.batches))
 
 
 def _places(train: Split, numbers: Ints) -> int:

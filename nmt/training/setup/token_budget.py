@@ -140,8 +140,11 @@ def _largest(config: TrainConfig, datasets: Datasets, device: torch.device, worl
         sizes = candidates(datasets.train, longest, batching.update_freq * world.size)
     else:
         sizes = divisors(batching.tokens_per_update, longest, world.size)
+    least = _with_size(config, sizes[0])
     with explained_shortage("with micro-batches of one sentence", "the model is too large for this device"):
-        trial = _trial(_with_size(config, sizes[0]), datasets, device)
+        model = new_model(least, datasets)
+        arithmetic = build_arithmetic(least, datasets, model, device, before=None)
+        trial = Trial(least, build_step(least, datasets, model, device, World()), datasets.train, arithmetic)
 
     def attempt(size: int) -> None:
         trial.update(largest_batches(datasets.train, _with_size(config, size).batching, config.seed))
@@ -152,13 +155,6 @@ def _largest(config: TrainConfig, datasets: Datasets, device: torch.device, worl
         return largest_by_trial(sizes, attempt, lambda: share() or 0.0, device)
     copied = trial.checkpoint if config.checkpoint.asynchronous and world.main else 0  # while a checkpoint is written
     return largest_by_forecast(sizes, attempt, lambda: peak_memory(device), lambda: most_memory(device), copied)
-
-
-def _trial(config: TrainConfig, datasets: Datasets, device: torch.device) -> Trial:
-    model = new_model(config, datasets)
-    arithmetic = build_arithmetic(config, datasets, model, device, before=None)
-    step = build_step(config, datasets, model, device, World())
-    return Trial(config, step, datasets.train, arithmetic)
 
 
 def _size_of_run(run: CheckpointConfig, options: BatchingConfig) -> int | None:

@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import babel
+import numpy as np
 import sentencepiece
 import torch
 import transformers
 from transformers.convert_slow_tokenizer import NllbConverter, SentencePieceExtractor
+
+from nmt.config.exchange import ImportConfig
+from nmt.formats.importing import import_model
+from nmt.storage.tensor_file import mapped_tensors
 
 # Of seventeen scripts, in the form of Babel's locales.
 LOCALES = "en de vi tr ru el hy ka he ar fa hi bn ta th my km am ja ko zh zh_Hant".split()
@@ -29,6 +34,18 @@ SIZES: dict[str, Any] = {
 SOURCES = {"nllb": "eng_Latn", "m2m100": "en", "mbart": "en_XX"}
 TARGETS = {"nllb": "fra_Latn", "m2m100": "de", "mbart": "de_DE"}
 _MODEL = "sentencepiece.bpe.model"
+
+
+def imported(folder: Path, output: Path, **options: Any) -> Path:
+    (found,) = import_model(ImportConfig("huggingface", str(folder), str(output), **options))
+    return found
+
+
+def assert_same_parameters(folder: Path, other: Path) -> None:
+    before, after = (mapped_tensors(path / "model.safetensors") for path in (folder, other))
+    assert before.keys() == after.keys()
+    for name, array in before.items():
+        np.testing.assert_array_equal(array, after[name], err_msg=name)
 
 
 def names(count: int) -> list[str]:
@@ -114,11 +131,15 @@ def t5(folder: Path, *, madlad: bool) -> Any:
         decoder_start_token_id=0,
         **ids,
     )
-    torch.manual_seed(1)
+    torch.manual_seed(2)
     model = transformers.T5ForConditionalGeneration(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.mul_(0.3 if "shared" in name else 1).add_(0.05 * torch.randn_like(parameter))
+            is_table = "shared" in name or "lm_head" in name
+            parameter.mul_(0.3 if "shared" in name else 1).add_(
+                (0.05 if is_table else 0.1) * torch.randn_like(parameter)
+            )
+        model.lm_head.weight[ids["eos_token_id"]].mul_(5)  # translations end
     model.save_pretrained(folder)
     return model.eval()
 

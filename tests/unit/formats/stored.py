@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nmt.config.choices import ProgressStyle
 from nmt.data.batching.batch import collate
 from nmt.data.language_pair import LanguagePair
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
@@ -15,13 +16,71 @@ from nmt.data.vocabulary import EOS
 from nmt.formats import PortableModel
 from nmt.formats.importing import Converted, write_model
 from nmt.interface import VocabularySizes
+from nmt.layers.sinusoids import SinusoidLayout, Wavelengths
 from nmt.models import models
 from nmt.models.loading import load_model
-from nmt.models.transformer.config import TransformerConfig
+from nmt.models.transformer.config import (
+    FeedForwardKind,
+    NormKind,
+    NormOrder,
+    PositionKind,
+    ScoreKind,
+    StartSymbol,
+    TransformerConfig,
+)
 from nmt.models.transformer.own_weights import describe
 
 _WORDS = WordTokenizer(WordsConfig(), [f"p{number}" for number in range(30)])
 PAIR = LanguagePair("en", "de", _WORDS, _WORDS, shared=True)
+# Variants of the Transformer that CTranslate2 and safetensors hold.
+HELD: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "norms first": {"norm": NormOrder.pre, "attention_bias": True},
+    "norms first in the decoder": {"decoder_norm": NormOrder.pre},
+    "few learned positions": {"positions": PositionKind.learned, "max_positions": 12},
+    "rotation": {"positions": PositionKind.rotary, "norm": NormOrder.pre},
+    "rms": {"norm_kind": NormKind.rms_norm, "norm": NormOrder.pre, "feed_forward": FeedForwardKind.swiglu},
+    "gates": {"feed_forward": FeedForwardKind.glu},
+    "gelu": {"feed_forward": FeedForwardKind.geglu},
+    "as fairseq": {
+        "sinusoid_layout": SinusoidLayout.halves,
+        "sinusoid_wavelengths": Wavelengths.tensor2tensor,
+        "position_offset": 2,
+        "start_symbol": StartSymbol.eos,
+        "feed_forward": FeedForwardKind.gelu,
+    },
+    "as Marian": {
+        "sinusoid_layout": SinusoidLayout.halves,
+        "output_bias": True,
+        "start_symbol": StartSymbol.pad,
+        "feed_forward": FeedForwardKind.swish,
+        "norm_epsilon": 1e-3,
+        "embedding_scale": False,
+    },
+    "as mBART": {
+        "positions": PositionKind.learned,
+        "embedding_norm": True,
+        "norm": NormOrder.pre,
+        "attention_bias": True,
+        "feed_forward": FeedForwardKind.gelu,
+        "start_symbol": StartSymbol.eos,
+    },
+    "as T5": {
+        "positions": PositionKind.buckets,
+        "position_buckets": 8,
+        "bucket_distance": 9,
+        "norm": NormOrder.pre,
+        "norm_kind": NormKind.rms_norm,
+        "feed_forward": FeedForwardKind.geglu_tanh,
+        "attention_score": ScoreKind.dot,
+        "embedding_scale": False,
+        "start_symbol": StartSymbol.pad,
+    },
+    "approximate gelu": {"feed_forward": FeedForwardKind.gelu_tanh},
+    "without scale": {"attention_score": ScoreKind.dot},
+    "distances of one head": {"positions": PositionKind.relative, "relative_distance": 3, "num_heads": 1},
+    "several embeddings": {"share_all_embeddings": False, "share_decoder_embeddings": False},
+}
 
 
 def store(folder: Path, pair: LanguagePair = PAIR, **options: Any) -> Path:
@@ -41,7 +100,7 @@ def store(folder: Path, pair: LanguagePair = PAIR, **options: Any) -> Path:
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     training = {name: value for name, value in options.items() if "dropout" in name}
     found = PortableModel(describe(config, sizes, state, "here"), pair, training)
-    write_model(Converted.of(found), folder, {"imported_from": "nowhere"})
+    write_model(Converted.of(found), folder, {"imported_from": "nowhere"}, overwrite=False, style=ProgressStyle.none)
     return folder
 
 

@@ -12,69 +12,14 @@ from nmt.config.exchange import ExportConfig, Quantization
 from nmt.data.language_pair import LanguagePair
 from nmt.errors import DataError, UsageError
 from nmt.formats.exporting import ExportComparison, export_model
-from nmt.layers.sinusoids import SinusoidLayout, Wavelengths
 from nmt.models.transformer.config import (
     DecoderKind,
-    FeedForwardKind,
-    NormKind,
-    NormOrder,
     PositionKind,
-    ScoreKind,
-    StartSymbol,
 )
-from tests.unit.formats.stored import PAIR, store
+from tests.unit.formats.stored import HELD, PAIR, store
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nmt-toolkit[ctranslate2]")
-
-HELD: dict[str, dict[str, Any]] = {
-    "paper": {},
-    "norms first": {"norm": NormOrder.pre, "attention_bias": True},
-    "norms first in the decoder": {"decoder_norm": NormOrder.pre},
-    "few learned positions": {"positions": PositionKind.learned, "max_positions": 12},
-    "rotation": {"positions": PositionKind.rotary, "norm": NormOrder.pre},
-    "rms": {"norm_kind": NormKind.rms_norm, "norm": NormOrder.pre, "feed_forward": FeedForwardKind.swiglu},
-    "gates": {"feed_forward": FeedForwardKind.glu},
-    "gelu": {"feed_forward": FeedForwardKind.geglu},
-    "as fairseq": {
-        "sinusoid_layout": SinusoidLayout.halves,
-        "sinusoid_wavelengths": Wavelengths.tensor2tensor,
-        "position_offset": 2,
-        "start_symbol": StartSymbol.eos,
-        "feed_forward": FeedForwardKind.gelu,
-    },
-    "as Marian": {
-        "sinusoid_layout": SinusoidLayout.halves,
-        "output_bias": True,
-        "start_symbol": StartSymbol.pad,
-        "feed_forward": FeedForwardKind.swish,
-        "norm_epsilon": 1e-3,
-        "embedding_scale": False,
-    },
-    "as mBART": {
-        "positions": PositionKind.learned,
-        "embedding_norm": True,
-        "norm": NormOrder.pre,
-        "attention_bias": True,
-        "feed_forward": FeedForwardKind.gelu,
-        "start_symbol": StartSymbol.eos,
-    },
-    "as T5": {
-        "positions": PositionKind.buckets,
-        "position_buckets": 8,
-        "bucket_distance": 9,
-        "norm": NormOrder.pre,
-        "norm_kind": NormKind.rms_norm,
-        "feed_forward": FeedForwardKind.geglu_tanh,
-        "attention_score": ScoreKind.dot,
-        "embedding_scale": False,
-        "start_symbol": StartSymbol.pad,
-    },
-    "approximate gelu": {"feed_forward": FeedForwardKind.gelu_tanh},
-    "without scale": {"attention_score": ScoreKind.dot},
-    "distances of one head": {"positions": PositionKind.relative, "relative_distance": 3, "num_heads": 1},
-    "several embeddings": {"share_all_embeddings": False, "share_decoder_embeddings": False},
-}
 
 
 def exported(run: Path, output: Path, **options: Any) -> ExportComparison:

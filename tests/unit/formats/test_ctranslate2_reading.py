@@ -23,8 +23,7 @@ from nmt.formats.importing import import_model
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.loading import load_model
 from nmt.models.transformer.config import StartSymbol
-from tests.unit.formats.stored import PAIR, log_probability, store
-from tests.unit.formats.test_ctranslate2 import HELD
+from tests.unit.formats.stored import HELD, PAIR, log_probability, store
 
 SOURCE, TARGET = ["p3", "p8", "p1", "p20"], ["p4", "p25", "p4"]
 
@@ -215,7 +214,7 @@ def test_a_converted_model_of_marian_says_the_same(library: Any, tmp_path: Path)
     pytest.importorskip("transformers", reason="transformers is not installed: nmt-toolkit[huggingface]")
     from ctranslate2.converters.transformers import _MODEL_LOADERS
 
-    from tests.unit.formats.test_huggingface import PIECES, marian
+    from tests.unit.formats.other_models import PIECES, marian
 
     spec = _MODEL_LOADERS["MarianConfig"].get_model_spec(marian(tmp_path / "marian"))
     there = saved(library, tmp_path / "there", spec, ["</s>", "<unk>", *PIECES], decoder_start_token="</s>")

@@ -22,60 +22,19 @@ from nmt.errors import DataError, MissingInputError, OutputError, UsageError
 from nmt.formats.importing import import_model
 from nmt.models.loading import load_model
 from nmt.models.transformer.config import PositionKind
-from tests.unit.formats.test_huggingface import PIECES, assert_same_scores, fsmt, theirs
+from tests.unit.formats.other_models import (
+    OPTIONS,
+    assert_same_scores,
+    dictionaries,
+    fsmt,
+    imported_checkpoint,
+    state_of,
+    theirs,
+    write,
+)
 from tests.unit.preprocessing.test_fairseq_corpus import mapped
 
 pytestmark = pytest.mark.slow
-OPTIONS: dict[str, Any] = {
-    "arch": "transformer",
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_embed_dim": 24,
-    "decoder_ffn_embed_dim": 24,
-    "encoder_embed_dim": 16,
-    "decoder_embed_dim": 16,
-    "encoder_normalize_before": False,
-    "decoder_normalize_before": False,
-    "share_all_embeddings": False,
-    "share_decoder_input_output_embed": False,
-    "no_scale_embedding": False,
-    "activation_fn": "relu",
-    "dropout": 0.25,
-}
-
-
-def dictionaries(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
-    """dict.en.txt and dict.de.txt, and the ids that fairseq reads of them."""
-    ids = []
-    for language, pieces in (("en", PIECES), ("de", PIECES[:-4])):
-        (folder / f"dict.{language}.txt").write_text("".join(f"{piece} 5\n" for piece in pieces))
-        ids.append({piece: number for number, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", *pieces])})
-    return ids[0], ids[1]
-
-
-def state_of(model: Any) -> dict[str, torch.Tensor]:
-    """Under fairseq's names, with what it stores beside the model."""
-    state = {name.removeprefix("model."): tensor for name, tensor in model.state_dict().items()}
-    state |= {"encoder.version": torch.tensor([3.0]), "encoder.layers.0.fc1_weight": torch.zeros(24, 16)}
-    return state
-
-
-def write(path: Path, state: dict[str, torch.Tensor], **options: Any) -> Path:
-    checkpoint = {"args": None, "cfg": {"model": argparse.Namespace(**(OPTIONS | options))}, "model": state}
-    torch.save(checkpoint | {"last_optimizer_state": {"state": {0: torch.zeros(3)}}}, path)
-    return path
-
-
-def imported(folder: Path, **options: Any) -> Path:
-    given: dict[str, Any] = {
-        "path": str(folder / "model.pt"),
-        "srcdict": str(folder / "dict.en.txt"),
-        "tgtdict": str(folder / "dict.de.txt"),
-        "source_lang": "en",
-        "target_lang": "de",
-        "output": str(folder / "here"),
-    }
-    return import_model(ImportConfig(from_format="fairseq", **(given | options)))[0]
 
 
 @pytest.mark.parametrize("learned", [False, True])
@@ -83,7 +42,7 @@ def test_an_imported_checkpoint_gives_the_same_scores(tmp_path: Path, learned: b
     model = fsmt(tmp_path / "there", learned=learned)
     source, target = dictionaries(tmp_path)
     write(tmp_path / "model.pt", state_of(model))
-    found = imported(tmp_path)
+    found = imported_checkpoint(tmp_path)
     assert_same_scores(found, theirs(model, source, target))
     config = load_model(found, "cpu").config
     assert config.positions is (PositionKind.learned if learned else PositionKind.sinusoidal)
@@ -99,7 +58,7 @@ def test_the_norm_of_the_embeddings_is_read(tmp_path: Path) -> None:
         for part in ("weight", "bias")
     }
     write(tmp_path / "model.pt", state | norms, layernorm_embedding=True)
-    loaded = load_model(imported(tmp_path), "cpu")
+    loaded = load_model(imported_checkpoint(tmp_path), "cpu")
     assert loaded.config.embedding_norm
     for side, name in (("encoder", "source_input"), ("decoder", "target_input")):
         for part in ("weight", "bias"):
@@ -119,7 +78,7 @@ def test_learned_positions_of_two_lengths_are_cut_to_the_shorter(
     ]  # the first two are of padding
     write(tmp_path / "model.pt", state)
     with caplog.at_level(logging.WARNING, logger="nmt"):
-        found = imported(tmp_path)
+        found = imported_checkpoint(tmp_path)
     assert_same_scores(found, theirs(model, source, target))
     assert load_model(found, "cpu").config.max_positions == 20
     assert "only the first 20 of each are used" in caplog.text
@@ -131,7 +90,7 @@ def test_the_last_of_several_entries_for_a_piece_is_what_text_is_read_as(tmp_pat
     entries = (tmp_path / "dict.en.txt").read_text().splitlines()[:-1]
     (tmp_path / "dict.en.txt").write_text("\n".join([*entries, "p3 7 #fairseq:overwrite"]) + "\n")
     write(tmp_path / "model.pt", state_of(model))
-    found = imported(tmp_path)
+    found = imported_checkpoint(tmp_path)
     assert_same_scores(found, theirs(model, source | {"p3": source["p29"]}, target))
 
 
@@ -155,7 +114,7 @@ def test_names_and_files_of_old_versions_are_read(tmp_path: Path) -> None:
         state[f"{side}.layers.{layer}.layer_norms.{number}.{kind}"] = state.pop(name)
     checkpoint = {"args": argparse.Namespace(**OPTIONS), "model": state}
     torch.save(checkpoint, tmp_path / "model.pt", _use_new_zipfile_serialization=False)
-    assert_same_scores(imported(tmp_path), theirs(model, source, target))
+    assert_same_scores(imported_checkpoint(tmp_path), theirs(model, source, target))
 
 
 def test_several_checkpoints_are_an_ensemble(tmp_path: Path) -> None:
@@ -194,7 +153,7 @@ def test_a_binarised_corpus_becomes_one_of_ours(tmp_path: Path, caplog: pytest.L
         sentences = [[ids["p1"], ids["p2"], 2], [ids["p7"], 2], [2]]
         mapped(there / f"train.en-de.{language}", sentences)
     caplog.set_level(logging.INFO)
-    output = imported(tmp_path, path=str(there), srcdict=None, tgtdict=None, output=str(tmp_path / "corpus"))
+    output = imported_checkpoint(tmp_path, path=str(there), srcdict=None, tgtdict=None, output=str(tmp_path / "corpus"))
     assert "train: 2 of 3 pairs kept" in caplog.text and "train: 1 dropped: empty source" in caplog.text
     corpus = Corpus.open(output)
     split = corpus.split("train")
@@ -217,7 +176,7 @@ def test_what_no_model_of_ours_has_is_refused(tmp_path: Path, options: dict[str,
     dictionaries(tmp_path)
     write(tmp_path / "model.pt", state_of(fsmt(tmp_path / "there")), **options)
     with pytest.raises(DataError, match=says):
-        imported(tmp_path)
+        imported_checkpoint(tmp_path)
     assert not (tmp_path / "here").exists()
 
 
@@ -227,7 +186,7 @@ def test_what_does_not_fit_together_is_said(tmp_path: Path) -> None:
 
     def refused(kind: type[Exception], says: str, **given: Any) -> None:
         with pytest.raises(kind, match=says):
-            imported(tmp_path, **given)
+            imported_checkpoint(tmp_path, **given)
         assert not (tmp_path / "here").exists()
 
     write(tmp_path / "model.pt", state)
@@ -241,10 +200,10 @@ def test_what_does_not_fit_together_is_said(tmp_path: Path) -> None:
     write(tmp_path / "model.pt", state, share_all_embeddings=True)
     refused(DataError, "differs from the embedding")
     write(tmp_path / "model.pt", {name: tensor for name, tensor in state.items() if "fc2.bias" not in name})
-    assert imported(tmp_path).is_dir()  # a linear map without a bias is one
+    assert imported_checkpoint(tmp_path).is_dir()  # a linear map without a bias is one
     write(tmp_path / "model.pt", state | {"decoder.adaptive.head.weight": torch.zeros(2)})
     with pytest.raises(DataError, match="tensors that nmt does not support: decoder.adaptive.head.weight"):
-        imported(tmp_path, output=str(tmp_path / "other"))
+        imported_checkpoint(tmp_path, output=str(tmp_path / "other"))
 
 
 STRANGE = [
@@ -267,7 +226,7 @@ def test_a_tensor_of_another_shape_is_refused_wherever_it_stands(tmp_path: Path,
     for name in read:
         write(tmp_path / "model.pt", state | {name: strange})
         with pytest.raises(DataError):
-            imported(tmp_path)
+            imported_checkpoint(tmp_path)
     assert not (tmp_path / "here").exists() and len(read) > 30
 
 
@@ -281,9 +240,9 @@ def test_strange_options_are_refused(tmp_path: Path, value: Any) -> None:
         if value == 0 and name != "encoder_attention_heads":  # not set
             continue
         with pytest.raises(DataError):
-            imported(tmp_path)
+            imported_checkpoint(tmp_path)
     write(tmp_path / "model.pt", state, dropout=value)
-    assert load_model(imported(tmp_path), "cpu").config.dropout == 0.1  # nothing depends on it: ours
+    assert load_model(imported_checkpoint(tmp_path), "cpu").config.dropout == 0.1  # nothing depends on it: ours
 
 
 class _Runs:
@@ -299,7 +258,7 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path, monkeypatch: pytest.Monk
     torch.save({"model": {}, "args": _Runs()}, tmp_path / "model.pt")
     for name in ("model.pt", "plain.pkl"):
         with pytest.raises(DataError, match="system"):
-            imported(tmp_path, path=str(tmp_path / name))
+            imported_checkpoint(tmp_path, path=str(tmp_path / name))
     assert not touched.exists() and not (tmp_path / "here").exists()
 
 
@@ -316,9 +275,9 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     ):
         path.write_bytes(damaged)
         with pytest.raises(DataError):
-            imported(tmp_path)
+            imported_checkpoint(tmp_path)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("model/data.pkl", b"\x00" * 2**24)
     with pytest.raises(DataError):
-        imported(tmp_path)
+        imported_checkpoint(tmp_path)
     assert not (tmp_path / "here").exists()

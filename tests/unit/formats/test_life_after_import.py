@@ -27,8 +27,7 @@ from nmt.preprocessing.preprocess import preprocess
 from nmt.training.assemble import train
 from nmt.translation import Line, Translator
 from tests.commands import run_copy
-from tests.unit.formats.test_fairseq import dictionaries, imported, state_of, write
-from tests.unit.formats.test_huggingface import PIECES, fsmt
+from tests.unit.formats.other_models import PIECES, dictionaries, fsmt, imported_checkpoint, state_of, write
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +49,7 @@ def there(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Trai
     state, models = state_of(fsmt(folder / "hf")), []
     for factor in (1.0, 0.8):
         write(folder / "model.pt", state | {name: array * factor for name, array in state.items() if "fc" in name})
-        models.append(imported(folder, output=str(folder / str(len(models)))))
+        models.append(imported_checkpoint(folder, output=str(folder / str(len(models)))))
     chosen = random.Random(1)
     for split, count in (("train", 300), ("valid", 30)):
         lines = [" ".join(chosen.choices(PIECES[:-4], k=chosen.randint(2, 6))) for _ in range(count)]

@@ -13,17 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sentencepiece
 import torch
 
-from nmt.config.exchange import ImportConfig
 from nmt.data.batching.batch import collate
 from nmt.data.language_pair import LanguagePair
-from nmt.data.vocabulary import EOS, PAD, SPECIALS, UNK
+from nmt.data.vocabulary import EOS, SPECIALS, UNK
 from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.formats.importing import import_model
 from nmt.models.loading import load_model
-from nmt.storage.tensor_file import mapped_tensors
 from nmt.translation import Translator
 
 pytestmark = pytest.mark.slow
@@ -62,15 +58,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Both]:
         if kind not in made:
             folder, here = tmp_path_factory.mktemp(kind), tmp_path_factory.mktemp("here") / kind
             tokenizer = there.MAKERS[kind](folder)
-            made[kind] = Both(kind, folder, imported(folder, here), tokenizer)
+            made[kind] = Both(kind, folder, there.imported(folder, here), tokenizer)
         return made[kind]
 
     return of
-
-
-def imported(folder: Path, output: Path, **options: Any) -> Path:
-    (found,) = import_model(ImportConfig("huggingface", str(folder), str(output), **options))
-    return found
 
 
 @pytest.mark.parametrize("count", [400, pytest.param(5000, marks=pytest.mark.nightly)])
@@ -120,56 +111,6 @@ def test_logits_are_those_of_transformers(both: Callable[[str], Both], kind: str
     torch.testing.assert_close(ours, theirs[:, torch.from_numpy(ids)], atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("madlad", [False, True], ids=["T5", "MADLAD"])
-def test_logits_of_t5_are_those_of_transformers(tmp_path: Path, madlad: bool) -> None:
-    (tmp_path / "there").mkdir()
-    model = there.t5(tmp_path / "there", madlad=madlad)
-    loaded = load_model(imported(tmp_path / "there", tmp_path / "here", source_lang="en", target_lang="de"), "cpu")
-    file = str(tmp_path / "there" / "spiece.model")
-    processor = sentencepiece.SentencePieceProcessor(model_file=file)
-    ids = np.array(processor.piece_to_id(list(loaded.pair.source.vocabulary.pieces)))
-    ids[[PAD, EOS]] = model.config.pad_token_id, model.config.eos_token_id
-    lines, first = there.names(12), loaded.pair.direction("en", "de").source
-    assert [loaded.pair.source.vocabulary.pieces[number] for number in first] == (["<2de>"] if madlad else [])
-    assert [ids[own].tolist() for own in loaded.pair.source.encode(lines)] == processor.encode(lines)
-    sources, targets = (
-        [np.array([*before, *own, EOS]) for own in loaded.pair.source.encode(some)]
-        for before, some in ((first, lines), ((), lines[::-1]))
-    )
-    with torch.inference_mode():
-        ours = loaded.module.output.logits(loaded.module(collate(sources, targets)).hidden)
-        read = [np.array([model.config.decoder_start_token_id, *ids[target[:-1]]]) for target in targets]
-        theirs = [
-            model(input_ids=torch.from_numpy(ids[source])[None], decoder_input_ids=torch.from_numpy(some)[None]).logits[
-                0
-            ]
-            for source, some in zip(sources, read)
-        ]
-    textual = [EOS, *range(len(SPECIALS), len(ids))]
-    expected = torch.cat(theirs)[:, torch.from_numpy(ids[textual])]
-    torch.testing.assert_close(ours[:, textual], expected, atol=1e-4, rtol=0)
-
-
-def test_damaged_t5_folders_are_refused(tmp_path: Path) -> None:
-    there.t5(tmp_path, madlad=True)
-    tree = json.loads((tmp_path / "config.json").read_text())
-
-    def refused(says: str, kind: type[Exception] = DataError, target: str = "de", **options: Any) -> None:
-        (tmp_path / "config.json").write_text(json.dumps(tree | options))
-        with pytest.raises(kind, match=says):
-            imported(tmp_path, tmp_path / "here", target_lang=target)
-        assert not (tmp_path / "here").exists()
-
-    refused("has no d_kv", d_kv=None)
-    refused("has feed_forward_proj=gated-tanh", feed_forward_proj="gated-tanh")
-    refused("decoder_start_token_id is not an id", pad_token_id="x")
-    refused("the model has no language 'deu'", UsageError, target="deu")
-    (tmp_path / "spiece.model").write_bytes(there.sentencepiece_model("unigram"))
-    refused("embeddings of 2,028 tokens, but its tokenizer has 1,500")
-    (tmp_path / "spiece.model").unlink()
-    refused("spiece.model is missing", MissingInputError)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_translations_are_those_of_transformers(both: Callable[[str], Both], kind: str) -> None:
     """With a beam of 4. Rows without a token are excluded there; here they do not exist."""
@@ -211,10 +152,8 @@ def test_the_same_model_in_other_files_is_the_same(both: Callable[[str], Both], 
     ids = there.ids_there(one.tokenizer)
 
     def assert_same(name: str, **options: Any) -> None:
-        found = imported(tmp_path / name, tmp_path / f"{name} here", **options)
-        before, after = (mapped_tensors(folder / "model.safetensors") for folder in (one.here, found))
-        assert before.keys() == after.keys()
-        assert all(np.array_equal(before[array], after[array]) for array in before), name
+        found = there.imported(tmp_path / name, tmp_path / f"{name} here", **options)
+        there.assert_same_parameters(one.here, found)
         assert load_model(found, "cpu").pair.digest() == one.pair.digest()
 
     def begun(name: str) -> Path:
@@ -246,18 +185,18 @@ def test_the_same_model_in_other_files_is_the_same(both: Callable[[str], Both], 
 def test_a_default_direction_is_stored(both: Callable[[str], Both], tmp_path: Path) -> None:
     one = both("mbart")
     assert (one.pair.source_lang, one.pair.target_lang) == ("", "")
-    pair = load_model(imported(one.folder, tmp_path / "a", source_lang="en_XX", target_lang="de_DE"), "cpu").pair
+    pair = load_model(there.imported(one.folder, tmp_path / "a", source_lang="en_XX", target_lang="de_DE"), "cpu").pair
     assert (pair.source_lang, pair.target_lang) == ("en_XX", "de_DE")
     shutil.copytree(one.folder, tmp_path / "there")
     path = tmp_path / "there" / "generation_config.json"
     options = {"forced_bos_token_id": there.language_id(one.tokenizer, "ko_KR"), "max_length": 200, "num_beams": 7}
     path.write_text(json.dumps(options))
-    loaded = load_model(imported(tmp_path / "there", tmp_path / "b"), "cpu")
+    loaded = load_model(there.imported(tmp_path / "there", tmp_path / "b"), "cpu")
     assert (loaded.pair.source_lang, loaded.pair.target_lang) == ("", "ko_KR")
     search = loaded.tree["search"]
     assert (search["beam_size"], search["max_len_a"], search["max_len_b"]) == (7, 0.0, 197)
     with pytest.raises(UsageError, match=r"the model has no language 'de' \(did you mean de_DE\?\)"):
-        imported(one.folder, tmp_path / "c", target_lang="de")
+        there.imported(one.folder, tmp_path / "c", target_lang="de")
 
 
 def test_damaged_folders_are_refused_and_nothing_is_written(both: Callable[[str], Both], tmp_path: Path) -> None:
@@ -270,7 +209,7 @@ def test_damaged_folders_are_refused_and_nothing_is_written(both: Callable[[str]
         shutil.copytree(both(of).folder, folder)
         change(folder)
         with pytest.raises(kind, match=says):
-            imported(folder, tmp_path / "here")
+            there.imported(folder, tmp_path / "here")
         assert {path.name for path in tmp_path.iterdir()} == {"there"}
         shutil.rmtree(folder)
 
@@ -335,17 +274,18 @@ print(peak() - before)
 
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="needs the peak memory of a process from Linux")
 def test_an_import_needs_less_memory_than_the_model(both: Callable[[str], Both], tmp_path: Path) -> None:
+    """In bfloat16, which is widened to twice its size."""
     one = both("m2m100")
     shutil.copytree(one.folder, tmp_path / "there")
     sizes = there.SIZES | {
         "d_model": 512,
-        "encoder_layers": 8,
-        "decoder_layers": 8,
+        "encoder_layers": 4,
+        "decoder_layers": 4,
         "encoder_ffn_dim": 2048,
         "decoder_ffn_dim": 2048,
     }
     config = transformers.M2M100Config(vocab_size=one.model.config.vocab_size, **sizes)
-    transformers.M2M100ForConditionalGeneration(config).save_pretrained(tmp_path / "there")
+    transformers.M2M100ForConditionalGeneration(config).bfloat16().save_pretrained(tmp_path / "there")
     command = [sys.executable, "-c", _PEAK, str(tmp_path / "there"), str(tmp_path / "here")]
     needed = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
     assert needed < 0.5 * (tmp_path / "there" / "model.safetensors").stat().st_size

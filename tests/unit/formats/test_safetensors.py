@@ -21,8 +21,7 @@ from nmt.models.loading import load_model
 from nmt.models.transformer.config import DecoderKind, FeedForwardKind, NormOrder, PositionKind
 from nmt.models.transformer.own_weights import describe
 from nmt.models.transformer.weights import arrays_of
-from tests.unit.formats.stored import store
-from tests.unit.formats.test_ctranslate2 import HELD
+from tests.unit.formats.stored import HELD, store
 
 pytestmark = pytest.mark.slow
 MORE: dict[str, dict[str, Any]] = {

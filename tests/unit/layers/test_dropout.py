@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.layers.dropout import Dropout, random_bytes
+from nmt.layers.dropout import Dropout, LayerDropout, random_bytes
 
 
 def drop(x: Tensor, p: float, seed: int = 1) -> Tensor:
@@ -89,3 +89,14 @@ def test_a_transposed_tensor_keeps_its_shape_and_values() -> None:
     dropped = drop(x, 0.3)
     kept = dropped != 0
     torch.testing.assert_close(dropped[kept], x[kept] * (dropped[kept] / x[kept])[0])
+
+
+def test_layers_are_skipped_whole_with_their_probability_and_only_in_training() -> None:
+    dropout, x, of_layer = LayerDropout(0.25), torch.zeros(3), torch.ones(3, requires_grad=True)
+    results = [dropout(x, of_layer) for _ in range(4000)]
+    assert {tuple(result.tolist()) for result in results} == {(0.0, 0.0, 0.0), (1.0, 1.0, 1.0)}
+    assert 850 < sum(result[0].item() == 0.0 for result in results) < 1150
+    skipped = next(result for result in results if result[0] == 0.0)
+    assert torch.equal(torch.autograd.grad(skipped.sum(), of_layer)[0], x)
+    dropout.eval()
+    assert dropout(x, of_layer) is of_layer

@@ -16,11 +16,11 @@ from nmt.criterions.config import LabelSmoothedCrossEntropyConfig
 from nmt.search.beam import BeamSearch
 from nmt.search.config import BeamConfig
 from nmt.testing.subjects import Subject, search_with, toy_batch
-from tests.kinds import KINDS
+from tests.kinds import KINDS, some_by_day
 from tests.unit.models.cuda_rules import CudaRules
 
 
-@pytest.mark.parametrize("subject", KINDS, ids=str)
+@pytest.mark.parametrize("subject", some_by_day(KINDS))
 def test_the_loss_in_bfloat16_is_close_and_its_gradients_are_finite(subject: Subject) -> None:
     model = subject.model()
     batch, criterion = toy_batch(model, (2, 9, 5), (6, 3, 8)), criterions.build(LabelSmoothedCrossEntropyConfig())
@@ -34,7 +34,7 @@ def test_the_loss_in_bfloat16_is_close_and_its_gradients_are_finite(subject: Sub
 
 
 @pytest.mark.parametrize("training", [True, pytest.param(False, marks=pytest.mark.nightly)])  # steps cover eval mode
-@pytest.mark.parametrize("subject", KINDS, ids=str)
+@pytest.mark.parametrize("subject", some_by_day(KINDS))
 def test_where_some_functions_give_float32_as_on_a_gpu_types_agree(subject: Subject, training: bool) -> None:
     model = subject.model().train(training)
     batch, criterion = toy_batch(model, (2, 9, 5), (6, 3, 8)), criterions.build(LabelSmoothedCrossEntropyConfig())
@@ -46,7 +46,7 @@ def test_where_some_functions_give_float32_as_on_a_gpu_types_agree(subject: Subj
 
 
 @pytest.mark.parametrize("rules", [contextlib.nullcontext, CudaRules])
-@pytest.mark.parametrize("subject", KINDS, ids=str)
+@pytest.mark.parametrize("subject", some_by_day(KINDS))
 def test_steps_in_bfloat16_are_close(subject: Subject, rules: Callable[[], AbstractContextManager[Any]]) -> None:
     model = subject.model()
     batch = toy_batch(model, (2, 9, 5), (6, 3, 8))
@@ -62,7 +62,7 @@ def test_steps_in_bfloat16_are_close(subject: Subject, rules: Callable[[], Abstr
     torch.testing.assert_close(scores[1], scores[0], rtol=0.1, atol=0.15 * spread)
 
 
-@pytest.mark.parametrize("subject", KINDS, ids=str)
+@pytest.mark.parametrize("subject", some_by_day(KINDS))
 def test_a_model_in_bfloat16_searches(subject: Subject) -> None:
     model = subject.model()
     batch = toy_batch(model, (2, 9, 5), (6, 3, 8))

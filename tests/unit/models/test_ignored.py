@@ -36,15 +36,14 @@ pytestmark = pytest.mark.slow  # tries every architecture
 
 JOINT, SEPARATE = VocabularySizes(23, 23, True), VocabularySizes(23, 24, False)
 
+BUCKETS = {"position_buckets": 4, "bucket_distance": 5}
 # Of each model the choices that decide which other options have an effect.
 CONTEXTS: list[tuple[str, dict[str, Any]]] = [
-    *(("transformer", {"positions": kind, "position_buckets": 4, "bucket_distance": 5}) for kind in PositionKind),
-    *(("transformer", {"decoder": kind}) for kind in DecoderKind),
+    *(("transformer", {"positions": kind, **BUCKETS}) for kind in (PositionKind.sinusoidal, PositionKind.buckets)),
+    ("transformer", {"decoder": DecoderKind.average_attention}),
     ("transformer", {"layers": LayerKind.universal}),
     ("transformer", {"encoder_norm": NormOrder.post, "decoder_norm": NormOrder.post}),
     ("transformer", {"share_all_embeddings": False}),
-    ("transformer_moe", {}),
-    ("transformer_moe", {"experts_every": 1}),
     ("transformer_moe", {"experts_every": 1, "expert_size": 8}),
     *(("lightconv", {"convolution": kind}) for kind in ConvolutionKind),
     ("lstm", {}),
@@ -54,6 +53,12 @@ CONTEXTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ("gnmt", "deep_att", "lstm_moe", "bytenet", "conv_s2s", "memory_network")),
     *(("neural_turing_machine", {"symbols": kind}) for kind in SymbolKind),
     ("neural_gpu", {}),
+]
+CONTEXTS_AT_NIGHT: list[tuple[str, dict[str, Any]]] = [
+    *(("transformer", {"positions": kind, **BUCKETS}) for kind in PositionKind),
+    *(("transformer", {"decoder": kind}) for kind in DecoderKind),
+    ("transformer_moe", {}),
+    ("transformer_moe", {"experts_every": 1}),
 ]
 # Other values of options that are null by default.
 INSTEAD_OF_NULL: dict[str, Any] = {
@@ -110,7 +115,15 @@ def equal(one: list[tuple[str, Tensor]], other: list[tuple[str, Tensor]]) -> boo
 
 @pytest.mark.parametrize(
     ("name", "context", "sizes"),
-    [*((*one, JOINT) for one in CONTEXTS), ("transformer", {}, SEPARATE), ("lstm", {}, SEPARATE)],
+    [
+        *((*context, JOINT) for context in CONTEXTS),
+        *(("transformer", {}, SEPARATE), ("lstm", {}, SEPARATE)),
+        *(
+            pytest.param(*context, JOINT, marks=pytest.mark.nightly)
+            for context in CONTEXTS_AT_NIGHT
+            if context not in CONTEXTS
+        ),
+    ],
     ids=str,
 )
 def test_exactly_the_options_that_change_nothing_are_ignored(

@@ -42,9 +42,8 @@ from nmt.preprocessing.preprocess import preprocess
 from nmt.storage.checkpoints import read_checkpoint, read_info
 from nmt.storage.run_folder import checkpoints_in, pointed, read_config
 from nmt.training.assemble import train
-from nmt.training.setup import length
-from nmt.training.setup.datasets import Datasets, check_lengths
-from nmt.training.setup.length import number_of_updates
+from nmt.training.setup import datasets
+from nmt.training.setup.datasets import Datasets, check_lengths, number_of_updates
 
 pytestmark = pytest.mark.slow  # whole runs
 
@@ -152,8 +151,8 @@ def test_the_length_of_a_run_is_counted_or_where_that_takes_long_estimated(
     sentences: int,
     epochs: int,
 ) -> None:
-    monkeypatch.setattr(length, "MOST_SENTENCES", sentences)
-    monkeypatch.setattr(length, "MOST_EPOCHS", epochs)
+    monkeypatch.setattr(datasets, "MOST_SENTENCES", sentences)
+    monkeypatch.setattr(datasets, "MOST_EPOCHS", epochs)
     pair: Any = None
     split, batches = given_lengths([2, 3], [2, 3]), Epochs()
     config = tiny_run(batching=BatchingConfig(sort_window=window), training=limits)
@@ -166,7 +165,7 @@ def test_the_length_of_a_run_is_counted_or_where_that_takes_long_estimated(
 def test_few_epochs_are_counted_where_their_text_has_to_be_drawn(
     tiny_run: MakeConfig, monkeypatch: pytest.MonkeyPatch, headroom: float | None, asked: int
 ) -> None:
-    monkeypatch.setattr(length, "MOST_DRAWN", 4)
+    monkeypatch.setattr(datasets, "MOST_DRAWN", 4)
     pair: Any = None
     split, batches, limits = given_lengths([2, 3], [2, 3]), Epochs(), TrainingConfig(max_epoch=6)
     variation, batching = VariationConfig(bpe_dropout=0.1, headroom=headroom), BatchingConfig(sort_window=9)

@@ -220,7 +220,12 @@ def test_twice_the_length_takes_about_twice_the_memory(side: str, batch: int, ne
 @BATCHES
 @pytest.mark.parametrize(
     ("neighbourhood", "length"),
-    [(r, n) for r in (16, 64, 128, 256) for n in (512, 1024, 2048) if n > 3 * r],  # more than a window
+    [
+        pytest.param(r, n, marks=[pytest.mark.nightly] * (n > 1024))
+        for r in (16, 64, 128, 256)
+        for n in (512, 1024, 2048)
+        if n > 3 * r  # more than a window
+    ],
 )
 def test_long_sequences_take_no_more_memory_than_in_full_attention(
     side: str, batch: int, neighbourhood: int, length: int
@@ -235,7 +240,7 @@ def test_long_sequences_take_no_more_memory_than_in_full_attention(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", [1024, 2048, 4096])
+@pytest.mark.parametrize("length", [1024, 2048, pytest.param(4096, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("heads", [1, 4])
 def test_long_sequences_take_less_memory_than_in_full_attention(length: int, heads: int) -> None:
     assert peak("encoder", 16, 1, length, heads) < peak("encoder", None, 1, length, heads)

@@ -75,6 +75,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "dropout": (0.3,),
     "attention_dropout": (0.3,),
     "activation_dropout": (0.3,),
+    "layer_dropout": (1e-6,),  # a skipped layer has no gradient
     "max_positions": (7,),
     "relative_distance": (1,),
     "position_buckets": (8,),

@@ -22,6 +22,7 @@ from nmt.training.loop import updater as updater_module
 from nmt.training.loop.learner import Step
 from nmt.training.loop.trainer import StopRequest, Trainer
 from nmt.training.loop.validation import ValidationStopped
+from tests.unit.training.loop.test_trainer import poison
 
 Make = Callable[..., Any]
 SIX = TrainingConfig(max_update=6)
@@ -44,6 +45,9 @@ class At(Callback):
     def on_update(self, event: RunEvent) -> Returned:
         torch.rand(3)  # random numbers of a callback change nothing
         return self._called("on_update", event)
+
+    def on_skip(self, event: RunEvent) -> Returned:
+        return self._called("on_skip", event)
 
     def on_validation(self, event: RunEvent) -> Returned:
         return self._called("on_validation", event)
@@ -113,6 +117,17 @@ def test_a_request_to_stop_is_a_normal_end_with_a_last_validation_and_checkpoint
         {"final"} | ({"best"} if last == 2 else set()) | ({"update"} if last % 2 == 0 else set()),
     )
     assert callback.calls.count(("on_validation", last)) == 1
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_request_to_stop_at_a_skipped_update_ends_the_run_after_the_next_one_at_the_latest(
+    run: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch, ahead: bool
+) -> None:
+    monkeypatch.setattr(updater_module, "runs_ahead", lambda *_: ahead)
+    poison(monkeypatch, {3})
+    trainer = run(At("on_skip", 3, stop))
+    assert trainer.ending() == "stopped by At: enough" and trainer.complete
+    assert trainer.state.skipped == 1 and trainer.state.update == trainer.state.validated <= 3
 
 
 def test_a_stopped_run_trains_further_unless_its_callback_stops_it_at_the_start(

@@ -88,6 +88,7 @@ def test_where_compilation_fails_everything_runs_as_it_was(
     assert [event["update"] for event in events if event["event"] == "train"] == [3, 6]
 
 
+@pytest.mark.nightly
 def test_a_part_that_cannot_be_compiled_later_runs_uncompiled_from_then_on(
     tiny_run: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

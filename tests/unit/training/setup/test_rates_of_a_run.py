@@ -18,7 +18,7 @@ from nmt.optim.schedules import ConstantConfig, PlateauConfig, PolynomialConfig,
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.storage.run_folder import checkpoints_in
 from nmt.training.assemble import train
-from nmt.training.setup import length
+from nmt.training.setup import datasets
 
 pytestmark = pytest.mark.slow  # whole runs
 
@@ -157,7 +157,7 @@ def test_a_prolonged_run_is_warned_of_an_epoch_that_would_not_have_been_validate
     warned: bool,
     estimated: bool,
 ) -> None:
-    monkeypatch.setattr(length, "MOST_EPOCHS", 1 if estimated else 1000)
+    monkeypatch.setattr(datasets, "MOST_EPOCHS", 1 if estimated else 1000)
     changes: dict[str, Any] = {
         "data": [str(make_copy_corpus(train=60, valid=4))],
         "validation": ValidationConfig(interval=interval, patience=50, samples=0),

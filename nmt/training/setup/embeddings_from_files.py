@@ -1,0 +1,112 @@
+"""Embeddings of tokens from files, for new runs: word2vec's text format, or safetensors."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nmt.config.choices import WORD_START
+from nmt.config.sections import TrainConfig
+from nmt.data.language_pair import LanguagePair
+from nmt.data.text.lines import Reading
+from nmt.data.vocabulary import Floats, Vocabulary
+from nmt.errors import DataError, UsageError
+from nmt.interface import EncoderDecoder
+from nmt.models import models
+from nmt.models.vocabulary_axes import vocabulary_axes
+from nmt.storage.tensor_file import read_tensors
+
+logger = logging.getLogger("nmt.training")
+
+Rows = dict[int, Tensor]  # vectors by token id
+
+
+def fill_embeddings(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair, *, is_new: bool) -> None:
+    """Copy the vectors of files to the embeddings of a new run's model, and freeze these rows if options say so."""
+    options = config.parameters
+    for side, path in (("source", options.source_embeddings), ("target", options.target_embeddings)):
+        if path is None:
+            continue
+        vocabulary: Vocabulary = getattr(pair, side).vocabulary
+        weight = _embedding(config, model, pair, side)
+        rows = _rows(Path(path), vocabulary, weight.size(1))
+        ids = torch.tensor(sorted(rows), dtype=torch.int64, device=weight.device)
+        if is_new:
+            with torch.no_grad():
+                weight[ids] = torch.stack([rows[number] for number in sorted(rows)]).to(weight)
+            logger.info("%s of %s %s embeddings are those of %s", f"{len(rows):,}", f"{len(weight):,}", side, path)
+        if options.freeze_embeddings:
+            weight.register_hook(partial(torch.index_fill, dim=0, index=ids, value=0))  # type: ignore[no-untyped-call]
+
+
+def _embedding(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair, side: str) -> nn.Parameter:
+    """Return the embedding matrix of the tokens of a side; a joint vocabulary has one matrix for both."""
+    axes = vocabulary_axes(partial(models.build, config.model), pair.sizes)
+    owners = dict(model.named_modules())
+    for name, place in axes.items():
+        path, _, own = name.rpartition(".")
+        if isinstance(owners.get(path), nn.Embedding) and own == "weight" and (place.side == side or pair.shared):
+            return model.get_parameter(name)
+    raise UsageError(
+        f"--{side}-embeddings: this {models.name_of(type(config.model))} has no embedding of each {side} token; leave it out"
+    )
+
+
+def _rows(path: Path, vocabulary: Vocabulary, width: int) -> Rows:
+    rows = _of_safetensors(path, vocabulary) if path.suffix == ".safetensors" else _of_text(path, vocabulary)
+    first = next(iter(rows.values()), None)
+    if first is None:
+        raise DataError(
+            f"{path} has no vector of a token of the vocabulary; give vectors of the same language and case"
+        )
+    if len(first) != width:
+        raise DataError(f"{path} has vectors of {len(first)} numbers, but the embeddings of the model have {width}")
+    return rows
+
+
+def _of_safetensors(path: Path, vocabulary: Vocabulary) -> Rows:
+    """Read the only matrix of a file, whose rows are in the order of the vocabulary."""
+    matrices = [tensor for tensor in read_tensors(path).values() if tensor.dim() == 2]
+    if len(matrices) != 1 or len(matrices[0]) != len(vocabulary):
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in matrices) or "none"
+        raise DataError(
+            f"{path} must hold one matrix with {len(vocabulary)} rows, one for each token; it has: {shapes}"
+        )
+    return dict(enumerate(matrices[0]))
+
+
+def _of_text(path: Path, vocabulary: Vocabulary) -> Rows:
+    """Read lines of a token and its numbers; word2vec's first line, two counts, is skipped. A token with the mark of the
+    beginning of a word takes the vector of the word if the file has none with the mark."""
+    ids = {
+        piece.removeprefix(WORD_START): number for number, piece in enumerate(vocabulary.pieces) if WORD_START in piece
+    }
+    exact = {piece: number for number, piece in enumerate(vocabulary.pieces)}
+    ids, rows, marked, width = {**ids, **exact}, Rows(), set[int](), 0
+    for number, line in enumerate(Reading().lines(path), 1):
+        token, *numbers = (line or "").rstrip().split(" ")
+        if number == 1 and len(numbers) == 1 and token.isdecimal():
+            continue
+        width = width or len(numbers)
+        if len(numbers) != width or not numbers:
+            raise DataError(f"{path}:{number}: {len(numbers)} numbers after the token, but {width} in the lines before")
+        place = ids.get(token)
+        if place is not None and place not in marked:
+            rows[place] = torch.from_numpy(_vector(numbers, f"{path}:{number}"))
+            marked |= {place} if token in exact else set()
+    return rows
+
+
+def _vector(numbers: list[str], place: str) -> Floats:
+    try:
+        vector = np.array(numbers, dtype=np.float32)
+    except ValueError:
+        raise DataError(f"{place}: a vector has something other than numbers") from None
+    if not np.isfinite(vector).all():
+        raise DataError(f"{place}: a vector has numbers that are not finite")
+    return vector

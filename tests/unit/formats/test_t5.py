@@ -1,0 +1,162 @@
+"""T5 and MADLAD-400 of transformers beside ours: tokens, scores, translations, and the files that they come in."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import sentencepiece
+import torch
+
+from nmt.data.batching.batch import collate
+from nmt.data.vocabulary import EOS, PAD, SPECIALS
+from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.models.loading import LoadedModel, load_model
+from nmt.translation import Translator
+
+pytestmark = pytest.mark.slow
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: nmt-toolkit[huggingface]")
+pytest.importorskip("babel", reason="babel is not installed: nmt-toolkit[test]")
+
+from tests.unit.formats import multilingual as there  # noqa: E402
+
+
+@dataclass(frozen=True)
+class BothT5:
+    """A T5 or MADLAD of transformers and its import."""
+
+    model: Any
+    folder: Path
+    here: Path
+    processor: Any
+    loaded: LoadedModel
+    ids: npt.NDArray[np.int64]  # there, of our tokens
+
+    @property
+    def before(self) -> list[int]:
+        """Our ids before a source."""
+        return [*self.loaded.pair.direction("en", "de").source]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["T5", "MADLAD"])
+def t5(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BothT5:
+    folder, here = tmp_path_factory.mktemp("t5"), tmp_path_factory.mktemp("here") / "t5"
+    model = there.t5(folder, madlad=request.param)
+    loaded = load_model(there.imported(folder, here, source_lang="en", target_lang="de"), "cpu")
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+    ids = np.array(processor.piece_to_id(list(loaded.pair.source.vocabulary.pieces)))
+    ids[[PAD, EOS]] = model.config.pad_token_id, model.config.eos_token_id
+    tokens = [loaded.pair.source.vocabulary.pieces[number] for number in loaded.pair.direction("en", "de").source]
+    assert tokens == (["<2de>"] if request.param else [])
+    return BothT5(model, folder, here, processor, loaded, ids)
+
+
+def test_logits_of_t5_are_those_of_transformers(t5: BothT5) -> None:
+    model, ids, lines, encode = t5.model, t5.ids, there.names(12), t5.loaded.pair.source.encode
+    assert [ids[own].tolist() for own in encode(lines)] == t5.processor.encode(lines)
+    sources, targets = (
+        [np.array([*before, *own, EOS]) for own in encode(some)]
+        for before, some in ((t5.before, lines), ((), lines[::-1]))
+    )
+    with torch.inference_mode():
+        ours = t5.loaded.module.output.logits(t5.loaded.module(collate(sources, targets)).hidden)
+        read = [np.array([model.config.decoder_start_token_id, *ids[target[:-1]]]) for target in targets]
+        theirs = [
+            model(input_ids=torch.from_numpy(ids[source])[None], decoder_input_ids=torch.from_numpy(some)[None]).logits[
+                0
+            ]
+            for source, some in zip(sources, read)
+        ]
+    textual = [EOS, *range(len(SPECIALS), len(ids))]
+    expected = torch.cat(theirs)[:, torch.from_numpy(ids[textual])]
+    torch.testing.assert_close(ours[:, textual], expected, atol=1e-4, rtol=0)
+
+
+def test_translations_of_t5_are_those_of_transformers(t5: BothT5) -> None:
+    """With a beam of 4. Rows without a token are excluded there, before the probabilities sum to one."""
+    model, lines, longest, eos = t5.model, there.names(20), 30, t5.model.config.eos_token_id
+    sources = [torch.from_numpy(t5.ids[[*t5.before, *own, EOS]]) for own in t5.loaded.pair.source.encode(lines)]
+    inputs = torch.nn.utils.rnn.pad_sequence(sources, batch_first=True, padding_value=-1)
+    known = {t5.processor.unk_id(), *t5.ids[[EOS, *range(len(SPECIALS), len(t5.ids))]]}
+    known.discard(model.config.decoder_start_token_id)
+    with torch.inference_mode():
+        written = model.generate(
+            input_ids=inputs.clamp(min=0),
+            attention_mask=(inputs >= 0).long(),
+            num_beams=4,
+            max_length=longest,
+            min_new_tokens=1,
+            early_stopping=True,
+            renormalize_logits=True,
+            bad_words_ids=[[number] for number in range(model.config.vocab_size) if number not in known],
+            use_cache=False,  # transformers 5.24 fails with the cache if the decoder has more layers than the encoder
+        )
+    options = {"beam": 4, "length_penalty": "power", "lenpen": 1, "max_len_a": 0, "max_len_b": longest - 2}
+    translator = Translator.load(t5.here, device="cpu")
+    ours = [line.hypotheses[0] for line in translator.translations(lines, target_lang="de", **options)]
+    vocabulary = t5.loaded.pair.target.vocabulary
+    ended = [
+        (t5.ids[[vocabulary.id(piece) for piece in own.pieces]].tolist(), other[1 : other.index(eos)])
+        for own, other in zip(ours, written.tolist())
+        if eos in other
+    ]
+    assert [own for own, _ in ended] == [other for _, other in ended]
+    assert len(ended) >= 10 and len(set(map(str, ended))) >= 9
+
+
+def test_t5_without_a_sentencepiece_model_is_the_same(t5: BothT5, tmp_path: Path) -> None:
+    """transformers 5 writes tokenizer.json alone, with tokens of pretraining, and without the option for bytes of MADLAD."""
+    folder = tmp_path / "there"
+    shutil.copytree(t5.folder, folder)
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    (folder / "spiece.model").unlink()
+    tree = json.loads((folder / "tokenizer.json").read_text())
+    assert tree["model"]["vocab"][-1][0] == "<extra_id_0>"
+    tree["model"]["byte_fallback"] = bool(t5.before)
+    (folder / "tokenizer.json").write_text(json.dumps(tree))
+    (folder / "generation_config.json").write_text('{"max_length": 20}')
+    loaded = load_model(there.imported(folder, tmp_path / "here", source_lang="en", target_lang="de"), "cpu")
+    assert loaded.tree["search"]["max_len_b"] == 18  # there, the limit includes the first token and eos
+    there.assert_same_parameters(t5.here, loaded.path)
+    ours, same = t5.loaded.pair.source, loaded.pair.source
+    assert same.vocabulary.pieces == ours.vocabulary.pieces
+    lines = [*there.names(200), "\u2660 unknown \u2663", ""]
+    for one, other in zip(ours.encode(lines), same.encode(lines), strict=True):
+        assert one.tolist() == other.tolist() and ours.decode(one.tolist()) == same.decode(other.tolist())
+
+
+def test_damaged_t5_folders_are_refused(tmp_path: Path) -> None:
+    there.t5(tmp_path, madlad=True)
+    tree = json.loads((tmp_path / "config.json").read_text())
+
+    def refused(says: str, kind: type[Exception] = DataError, target: str = "de", **options: Any) -> None:
+        (tmp_path / "config.json").write_text(json.dumps(tree | options))
+        with pytest.raises(kind, match=says):
+            there.imported(tmp_path, tmp_path / "here", target_lang=target)
+        assert not (tmp_path / "here").exists()
+
+    refused("has no d_kv", d_kv=None)
+    refused("has feed_forward_proj=gated-tanh", feed_forward_proj="gated-tanh")
+    refused("decoder_start_token_id is not an id", pad_token_id="x")
+    refused("the model has no language 'deu'", UsageError, target="deu")
+    (tmp_path / "spiece.model").write_bytes(there.sentencepiece_model("unigram"))
+    refused("embeddings of 2,028 tokens, but its tokenizer has 1,500")
+    (tmp_path / "spiece.model").unlink()
+    refused("holds no tokenizer: neither spiece.model nor tokenizer.json", MissingInputError)
+
+
+def test_bfloat16_is_imported_as_the_same_numbers(t5: BothT5, tmp_path: Path) -> None:
+    found = list[Path]()
+    for dtype in (torch.bfloat16, torch.float32):
+        folder = tmp_path / str(dtype)
+        shutil.copytree(t5.folder, folder)
+        copy.deepcopy(t5.model).bfloat16().to(dtype).save_pretrained(folder)
+        found.append(there.imported(folder, tmp_path / f"{dtype} here", source_lang="en", target_lang="de"))
+    there.assert_same_parameters(*found)
