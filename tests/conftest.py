@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import sharing
 from tests.balance import balanced, slow_files
 
 if TYPE_CHECKING:
@@ -59,6 +60,17 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Give the workers of pytest-xdist a common folder, beside their temporary folders; it lives as long as these."""
+    base = tmp_path_factory.getbasetemp()
+    is_worker = hasattr(
+        request.config, "workerinput"
+    )  # a test may start pytest, which inherits the variables of a worker
+    sharing.place = (base.parent if is_worker else base) / "shared"
+    sharing.place.mkdir(exist_ok=True)
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ def test_the_notebook_is_short_and_holds_its_outputs() -> None:
     assert NOTEBOOK.stat().st_size < 30_000
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # by day tests/test_python_page.py does from Python what the cells do
 def test_each_cell_runs_and_the_server_answers_like_the_stored_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +26,13 @@ from nmt.interface import EncoderDecoder, VocabularySizes
 from nmt.models import models
 from nmt.preprocessing.preprocess import preprocess
 from nmt.storage.checkpoints import CheckpointInfo, write_checkpoint
+from tests.sharing import made_once
 
 DICTIONARY = dict(zip("ein mann zwei hunde laufen schnee rot".split(), "a man two dogs run snow red".split()))
 WORDS = (*DICTIONARY, *DICTIONARY.values())
 
-LEARNED: dict[str, dict[str, Tensor]] = {}  # by how; most tests want one of a few
+LEARNED: dict[str, dict[str, Tensor]] = {}  # by lesson; most tests use one of a few
+SHARED = 100  # updates; after as many, weights are shared by the workers of pytest-xdist
 
 SIZES: dict[str, dict[str, Any]] = {
     "conv_s2s": {
@@ -85,7 +90,8 @@ def write_tiny_model(
     lesson = repr((config, updates, seed, words, reverse))
     learned = LEARNED.get(lesson) if usual else None
     if learned is None:
-        learned = _learned(config, pair, updates, seed)
+        learn = functools.partial(_learned, config, pair, updates, seed)
+        learned = _learned_once(lesson, learn) if usual and updates >= SHARED else learn()
         if usual:
             LEARNED[lesson] = learned
     write_checkpoint(
@@ -136,6 +142,14 @@ def write_tiny_corpus(folder: Path, *, tokenizer: Path | None = None, joint: Sen
         )
     )
     return folder / "bin"
+
+
+def _learned_once(lesson: str, learn: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the weights that one of the workers has learned, or learn them for all."""
+    name = f"lesson-{zlib.crc32(lesson.encode()):08x}"
+    folder = made_once(name, lambda path: torch.save(learn(), path / "weights.pt"))
+    weights: dict[str, Tensor] = torch.load(folder / "weights.pt", weights_only=True)
+    return weights
 
 
 def _learned(config: Any, pair: LanguagePair, updates: int, seed: int) -> dict[str, Tensor]:

@@ -32,7 +32,9 @@ def said(folder: Path, code: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["mean_gru", "mean_gru_small", "sharp_transformer"])
+@pytest.mark.parametrize(
+    "name", ["mean_gru", pytest.param("mean_gru_small", marks=pytest.mark.nightly), "sharp_transformer"]
+)
 def test_the_model_obeys_the_laws(folder: Path, name: str) -> None:
     code = f"from nmt.testing import conformance; conformance.check('{name}'); print('obeys')"
     assert said(folder, code) == "obeys\n"

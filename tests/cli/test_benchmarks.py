@@ -116,6 +116,7 @@ def test_speeds_of_serving(tmp_path: Path) -> None:
         assert float(speed) > 0 and float(ratio) > 0 and (failed, other) == ("0", "0")
 
 
+@pytest.mark.nightly
 def test_speeds_of_more_and_more_lines(tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model", model="transformer", updates=20)
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in some_lines(30)), encoding="utf-8")
@@ -180,3 +181,21 @@ def test_the_files_of_an_update_and_of_a_line(tmp_path: Path) -> None:
     assert {"nmt/training/loop/trainer.py", "nmt/models/transformer/attention.py"} <= set(counted["one update"])
     assert {"nmt/translation/translator.py", "nmt/search/beam.py"} <= set(counted["one line translated"])
     assert all((BENCHMARKS.parent / name).is_file() for names in counted.values() for name in names)
+
+
+@pytest.mark.nightly
+def test_a_finetuned_import_translates_alike_in_three_toolkits(tmp_path: Path) -> None:
+    """The tokens of each line, also of lines with unknown letters."""
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nmt-toolkit[ctranslate2]")
+    pytest.importorskip("transformers", reason="transformers is not installed: nmt-toolkit[huggingface]")
+    for split, count, seed in (("train", 3000, 1), ("valid", 40, 2), ("test", 200, 3)):
+        lines = some_lines(count, seed)
+        unknown = " \u2660" if split == "test" else ""
+        (tmp_path / f"{split}.de").write_text("".join(f"{line}\n" for line in lines))
+        (tmp_path / f"{split}.en").write_text("".join(f"{in_english(line)}{unknown}\n" for line in lines))
+    sizes = "--updates 500 --max-tokens 500 --lines 200 --pieces 80".split()
+    rows = run("finetuned_exports.py", tmp_path, tmp_path / "work", *sizes)
+    same = {name: (int(equal), int(compared), int(different)) for name, equal, compared, different in rows[2:]}
+    assert same["nmt"][1] >= 150 and same["nmt"][2] >= 50
+    assert same["CTranslate2"] == same["transformers"] == same["nmt"]
+    assert same["nmt, int8"][0] >= 0.8 * same["nmt"][1]

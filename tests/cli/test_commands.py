@@ -101,6 +101,7 @@ def test_the_modules_that_an_original_imports_early_exist(command: str) -> None:
     assert [name for name in DEFERRED[command] if find_spec(name) is None] == []
 
 
+@pytest.mark.nightly
 def test_a_copy_starts_in_the_state_of_a_fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Open files, signals, random numbers, limits, warnings, streams and the rest: nothing is left of other copies."""
     monkeypatch.setenv("OF_THIS_TEST", "ü")
@@ -121,6 +122,7 @@ def test_a_copy_starts_in_the_state_of_a_fresh_process(tmp_path: Path, monkeypat
         assert fresh.keys() - copy.keys() == set()
 
 
+@pytest.mark.nightly
 def test_an_original_hides_nothing_that_its_imports_write() -> None:
     """A copy begins after the imports: what these print, a user sees and a test of a copy does not."""
     modules = [

@@ -40,6 +40,7 @@ from tests.documents import (
 )
 from tests.literally.folder import furnish, prepare
 from tests.literally.shims import PYTHONS, Shims
+from tests.sharing import made_once
 
 # What a line needs that is not everywhere.
 NEEDED = {
@@ -55,8 +56,8 @@ UNLEARNED = {
     "examples/neural_turing_machine/run.sh copy": "a machine that learned to copy 20 vectors should copy 90 % of the "
     "sequences of 120",
 }
-# The other examples take minutes even when they are shortened: whole experiments of many runs.
-QUICK_EXAMPLES = {"examples/date/README.md", "examples/plugin/README.md"}
+# The other examples take seconds to minutes even when they are shortened: whole experiments of many runs.
+QUICK_EXAMPLES = {"examples/plugin/README.md"}
 # All of their scripts run here, so that these must keep every result that is committed.
 WHOLE_EXAMPLES = {
     f"examples/{name}/README.md"
@@ -66,10 +67,14 @@ WHOLE_EXAMPLES = {
     )
 }
 OTHER_TOOLKITS = ("joey", "marian", "opennmt", "sockeye")
-# Documents whose commands take long.
+# Documents whose commands take long. By day tests/cli/test_documents.py composes each of their lines.
 LONG_DOCUMENTS = {
-    f"docs/how-to/{page}.md"
-    for page in ("multilingual", "objectives", "optimizers", "sweeps", *(f"migrate/{name}" for name in OTHER_TOOLKITS))
+    f"docs/{page}.md"
+    for page in (
+        *("tutorials/opus-mt", "how-to/distill", "how-to/export", "how-to/fine-tune", "how-to/large-corpora"),
+        *("how-to/multilingual", "how-to/objectives", "how-to/optimizers", "how-to/sweeps", "how-to/varied-text"),
+        *(f"how-to/migrate/{name}" for name in ("fairseq-checkpoint", *OTHER_TOOLKITS)),
+    )
 }
 # Documents whose Python blocks share their names; tests/test_python_page.py runs them.
 PYTHON_PAGES = {"docs/how-to/python.md"}  # it has no shell commands
@@ -127,10 +132,8 @@ def shims(tmp_path_factory: pytest.TempPathFactory) -> Shims:
 
 
 @pytest.fixture(scope="module")
-def prepared(shims: Shims, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("prepared")
-    prepare(folder, shims)
-    return folder
+def prepared(shims: Shims) -> Path:
+    return made_once("prepared", lambda folder: prepare(folder, shims))
 
 
 @pytest.fixture

@@ -114,7 +114,13 @@ def hypotheses(path: Path) -> list[list[dict[str, Any]]]:
 
 @pytest.mark.parametrize(
     ("form", "workers", "others"),
-    [("text", 1, 1), ("fairseq", 1, 1), ("jsonl", 1, 1), ("text", 3, 3), ("text", 2, "two ranks")],
+    [
+        ("jsonl", 1, 1),
+        ("text", 3, 3),
+        pytest.param("text", 1, 1, marks=pytest.mark.nightly),
+        pytest.param("fairseq", 1, 1, marks=pytest.mark.nightly),
+        pytest.param("text", 2, "two ranks", marks=pytest.mark.nightly),
+    ],
 )
 def test_an_output_goes_on_after_a_kill(
     model: Path, source: Path, tmp_path: Path, form: str, workers: int, others: int | str

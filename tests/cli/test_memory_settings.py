@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.commands import run_copy
 from tests.tiny_models import in_english, write_tiny_model
 
@@ -20,6 +22,7 @@ def starts(run: Path) -> list[dict[str, Any]]:
     return [event for event in events if event["event"] == "start"]
 
 
+@pytest.mark.nightly
 def test_a_sweep_says_nothing_of_memory_and_each_of_its_runs_notes_what_was_given(
     copy_corpus: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,8 @@ import pytest
 import torch
 
 from tests.commands import run_copy
+from tests.unit.formats.other_models import dictionaries, fsmt, state_of, write
 from tests.unit.formats.stored import store
-from tests.unit.formats.test_fairseq import dictionaries, state_of, write
-from tests.unit.formats.test_huggingface import fsmt
 from tests.unit.preprocessing.test_fairseq_corpus import mapped
 
 
@@ -42,6 +42,8 @@ def test_the_folder_is_printed_and_translates(there: Path) -> None:
     done = run_copy("import_", *LINE, "--path", "model.pt", cwd=there)
     assert (done.returncode, done.stdout) == (0, b"here\n"), done.stderr
     assert b"arrays were imported and verified" in done.stderr
+    for step in (b"converting", b"writing"):
+        assert re.search(step + rb" (\d+) of \1 arrays ", done.stderr)
     translated = run_copy("generate", "--path", "here", "--max-len-b", "5", cwd=there, stdin=b"p1 p2\n\np3\n")
     assert translated.returncode == 0 and translated.stdout.count(b"\n") == 3
 

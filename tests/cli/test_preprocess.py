@@ -93,7 +93,11 @@ def test_text_that_is_cut_already_is_told_of_unless_the_flag_says_how(
 
 
 @pytest.mark.parametrize(
-    "launcher", [(), ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")], ids=["basic", "joblib"]
+    "launcher",
+    [
+        pytest.param((), id="basic"),
+        pytest.param(("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"), id="joblib", marks=pytest.mark.nightly),
+    ],
 )
 def test_four_shards_of_a_multirun_join_to_the_bytes_of_one_run_with_any_workers(
     tmp_path: Path, launcher: tuple[str, ...]

@@ -182,21 +182,29 @@ def parent_of(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-@needs("joblib")
-def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_goes_on_later(copy_corpus: Path, tmp_path: Path) -> None:
-    endless = command(copy_corpus, "seed=1,2,3", *JOBLIB, "--max-update", "1000000", "--save-interval-updates", "2")
+@pytest.mark.parametrize(
+    ("launcher", "at_once", "recorded"),
+    [
+        pytest.param((), 1, 1, id="basic"),
+        pytest.param(JOBLIB, 2, 3, id="joblib", marks=[needs("joblib"), pytest.mark.nightly]),
+    ],
+)
+def test_a_sweep_that_is_asked_to_stop_saves_its_runs_and_goes_on_later(
+    copy_corpus: Path, tmp_path: Path, launcher: tuple[str, ...], at_once: int, recorded: int
+) -> None:
+    endless = command(copy_corpus, "seed=1,2,3", *launcher, "--max-update", "1000000", "--save-interval-updates", "2")
     process = start_copy(*endless, cwd=tmp_path)
-    while len(list(tmp_path.glob("sweep/seed-*/last.json"))) < 2 and process.poll() is None:
+    while len(list(tmp_path.glob("sweep/seed-*/last.json"))) < at_once and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     table, complaint = (said.decode() for said in process.communicate())
     assert process.returncode == 75, complaint
-    assert complaint.count("resume with the same command") == 2
-    assert table.count("interrupted") == len(records(tmp_path)) == 3  # the third was not begun
+    assert complaint.count("resume with the same command") == at_once
+    assert table.count("interrupted") == len(records(tmp_path)) == recorded  # one or two were not begun
     last = {path.parent.name: json.loads(path.read_bytes()) for path in tmp_path.glob("sweep/*/last.json")}
     updates = [int(pointer["checkpoint"].rpartition("-")[2]) for _, pointer in sorted(last.items())]
     done = sweep(copy_corpus, tmp_path, "seed=1,2", "--max-update", str(max(updates) + 2))
-    assert (done.returncode, done.stderr.count("resumed after update")) == (0, 2)
+    assert (done.returncode, done.stderr.count("resumed after update")) == (0, at_once)
     assert all(f"resumed after update {update} of" in done.stderr for update in updates)
 
 

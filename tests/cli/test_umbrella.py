@@ -48,7 +48,16 @@ def test_the_first_page_has_every_command_in_the_order_of_an_experiment(tmp_path
     assert page.index("\n  preprocess") < page.index("\nexamples\n") < page.index(nmt.DOCUMENTATION)
     assert page.count("\n  nmt ") == 4  # three examples, and a sentence
     assert max(map(len, page.splitlines())) <= 80
-    for words in (["--help"], ["completion", "-h"], ["man", "--help"]):
+    assert umbrella("--help", cwd=tmp_path) == (0, page, "")
+
+
+@pytest.mark.parametrize("word", ["completion", "man"])
+def test_completion_and_man_have_their_own_help(word: str, tmp_path: Path) -> None:
+    status, page, said = umbrella(word, "--help", cwd=tmp_path)
+    assert (status, said) == (0, "")
+    assert page.startswith(f"nmt {word}: ") and f"\nusage: nmt {word} install [" in page
+    assert f"\n  nmt {word} install" in page and "train  " not in page
+    for words in ([word], [word, "install", "-h"]):
         assert umbrella(*words, cwd=tmp_path) == (0, page, "")
 
 

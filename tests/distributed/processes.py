@@ -27,8 +27,8 @@ GRACE = 30.0  # seconds
 TINY = (
     "model=transformer_tiny model.d_model=16 model.d_ff=24 model.num_heads=2 model.encoder_layers=1 "
     "model.decoder_layers=1 model.dropout=0.2 --max-tokens 90 --lr 0.01 --warmup-updates 2 --clip-norm 1 --max-update 20 "
-    "--validate-interval-updates 10 --valid-metrics bleu --valid-max-sentences 11 --search greedy --log-interval 1 "
-    "--device cpu --seed 3 --no-html --no-count-flops"
+    "--validate-interval-updates 10 --valid-metrics bleu --valid-max-sentences 11 --search greedy --max-len-b 4 "
+    "--log-interval 1 --device cpu --seed 3 --no-html --no-count-flops"
 ).split()
 SCARCE = ["--user-dir", str(Path(__file__).parent / "scarce"), "--criterion", "scarce", "model.dropout=0"]
 

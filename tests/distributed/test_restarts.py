@@ -29,7 +29,7 @@ from tests.distributed.processes import (
 @pytest.mark.parametrize(
     ("wrong", "reason", "exit_status"),
     [
-        (["--lrr", "1"], "usage", 2),
+        pytest.param(["--lrr", "1"], "usage", 2, marks=pytest.mark.nightly),  # by day the test below, without torchrun
         (["--distributed-strategy", "fsdp", "--optimizer", "muon"], "usage", 2),
         pytest.param(
             ["training.max_bad_updates=1", "criterion.spoiled=true"], "diverged", 1, marks=pytest.mark.nightly

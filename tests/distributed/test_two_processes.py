@@ -158,7 +158,7 @@ def test_a_changed_number_of_batches_in_an_update_is_warned_of(copy_corpus: Path
 @pytest.mark.timeout(600)
 def test_a_signal_to_one_process_stops_both_after_a_checkpoint(copy_corpus: Path, tmp_path: Path) -> None:
     """The run that goes on afterwards ends like one that was never stopped."""
-    options = [str(copy_corpus), *TINY, "--update-freq", "1", "--max-update", "60"]
+    options = [str(copy_corpus), *TINY, "--update-freq", "1", "--max-update", "40"]
     folder = tmp_path / "stopped"
     processes = start_two(*options, "--save-dir", str(folder))
     wait_for_updates(processes[0], folder)
@@ -166,7 +166,7 @@ def test_a_signal_to_one_process_stops_both_after_a_checkpoint(copy_corpus: Path
     status, log = finish(processes, timeout=120)
     assert status != 0 and "Traceback" not in log
     assert "is saved in" in log
-    assert 0 < read_info(checkpoints_in(folder)[-1]).update < 60
+    assert 0 < read_info(checkpoints_in(folder)[-1]).update < 40
     run_two(*options, "--save-dir", str(folder))
     run_two(*options, "--save-dir", str(tmp_path / "whole"))
     weights, expected = (read_checkpoint(checkpoints_in(tmp_path / name)[-1]).model for name in ("stopped", "whole"))

@@ -2,6 +2,7 @@
 
 Command line, configuration, schedule and stored options are those of the command as it stands. Others are the model, built
 in the small sizes of its own ``shrink``, and the length of training: two epochs, or a few updates, which then count as one.
+Translations end after a few tokens; those of models that have learned nothing would reach the limit of their length.
 What is to be saved every thousand updates is saved after a few. Operations are not counted, which would take longer than all
 updates of such a run. A quantized export may differ by more: with few channels, rounding matters more.
 """
@@ -16,10 +17,11 @@ from nmt.config.exchange import ExportConfig, Quantization
 from nmt.config.sections import CheckpointConfig
 from nmt.formats import exporting
 from nmt.models import models
+from nmt.search import constraints
 from nmt.training.loop.trainer import Trainer
 from nmt.training.setup import operations
 
-EPOCHS, UPDATES, BETWEEN_CHECKPOINTS = 2, 12, 4
+EPOCHS, UPDATES, BETWEEN_CHECKPOINTS, TOKENS = 2, 12, 4, 10.0
 
 _describe, _outline = engines.describe, engines.outline
 _builder, _ending, _due = models.builder, Trainer.ending, CheckpointConfig.reasons_to_save
@@ -70,4 +72,5 @@ models.builder = _small  # type: ignore[method-assign]
 Trainer.ending = _early  # type: ignore[method-assign]
 CheckpointConfig.reasons_to_save = _due_often  # type: ignore[method-assign]
 ExportConfig.allowed = _allowed_of_few_channels  # type: ignore[method-assign]
+constraints._UNLIMITED = TOKENS
 operations.flops_per_token = lambda *_, **__: None  # type: ignore[assignment]

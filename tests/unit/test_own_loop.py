@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import nmt
-from nmt.config.sections import BatchingConfig, CheckpointConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.sections import TrainConfig
 from nmt.criterions.config import CrossEntropyConfig
 from nmt.data.batching.batch import Batch
 from nmt.data.language_pair import LanguagePair
@@ -21,13 +21,12 @@ from nmt.errors import NMTError
 from nmt.interface import EncoderDecoder
 from nmt.models.transformer.attention import DotProduct
 from nmt.models.transformer.config import TransformerConfig
-from nmt.optim.config import AdamConfig
-from nmt.optim.schedules import ConstantConfig
-from nmt.search.config import BeamConfig
 from nmt.storage.checkpoints import read_checkpoint
 from nmt.training.assemble import train
+from tests.documents import ROOT, commands_in, compose, fenced_blocks
 from tests.tiny_models import WORDS, in_english, some_lines, tiny_pair, write_tiny_corpus
 
+PAGE = ROOT / "docs/how-to/own-loop.md"
 LINES = some_lines(40, seed=3)
 PAIRS = [(line, in_english(line)) for line in LINES]
 SIZES = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, num_heads=2, dropout=0.0)
@@ -54,31 +53,22 @@ def learned(pair: LanguagePair, updates: int = 5) -> EncoderDecoder:
     return model
 
 
-def test_a_plain_loop_makes_the_updates_of_the_trainer(corpus: Path, tmp_path: Path) -> None:
+def test_a_plain_loop_makes_the_updates_of_nmt_train_with_the_options_of_the_page(corpus: Path, tmp_path: Path) -> None:
     """Bit for bit, if the loop divides gradients as the trainer does: after the backward pass."""
-    epochs = 2
-    config = TrainConfig(
-        data=[str(corpus)],
-        model=SIZES,
-        criterion=CrossEntropyConfig(),
-        optimizer=AdamConfig(lr=0.01),
-        scheduler=ConstantConfig(),
-        search=BeamConfig(),
-        batching=BatchingConfig(max_tokens=300),
-        training=TrainingConfig(max_epoch=epochs),
-        validation=ValidationConfig(interval=None),
-        checkpoint=CheckpointConfig(save_dir=str(tmp_path / "run")),
-        seed=5,
-    )
+    blocks = [block for language, block in fenced_blocks(PAGE.read_text(encoding="utf-8")) if language == "bash"]
+    (command,) = [each for block in blocks for each in commands_in(block, PAGE.name) if "runs/same" in each.arguments]
+    config = compose(command)
+    assert isinstance(config, TrainConfig)
+    config.data, config.model, config.batching.max_tokens = [str(corpus)], SIZES, 300  # smaller, without dropout
+    config.validation.interval, config.checkpoint.save_dir = None, str(tmp_path / "run")
     result = train(config)
     assert result.checkpoint is not None
-    model = nmt.model(SIZES, nmt.tokenizer(corpus), seed=5)
-    criterion = nmt.criterion(CrossEntropyConfig())
-    options = config.optimizer
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, betas=tuple(options.betas), eps=options.eps)
+    model = nmt.model(SIZES, nmt.tokenizer(corpus))
+    criterion = nmt.criterion("label_smoothed_cross_entropy")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.002)
     updates = 0
-    for epoch in range(1, epochs + 1):
-        for batch in nmt.batches(corpus, epoch=epoch, seed=5, max_tokens=300):
+    for epoch in range(1, 4):
+        for batch in nmt.batches(corpus, epoch=epoch, max_tokens=300):
             report = criterion(model, batch)
             optimizer.zero_grad()
             report.loss_sum.backward()

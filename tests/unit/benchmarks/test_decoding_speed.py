@@ -29,7 +29,7 @@ def test_another_engine_with_another_bleu_stops_the_comparison(script: ModuleTyp
         script.require_our_bleu("other", ["red"] * 3, ours, ours)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ctranslate2_gets_the_model_from_our_export(script: ModuleType, tmp_path: Path) -> None:
     """Also one that was imported: its decoder reads first what Marian's do."""
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nmt-toolkit[ctranslate2]")

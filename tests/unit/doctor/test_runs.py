@@ -30,7 +30,7 @@ def test_a_rank_of_a_cpu_that_is_killed_ends_the_other() -> None:
     assert "the other rank ended" in runs.killed_rank(CPU)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_memory_of_a_cpu_is_forecast() -> None:
     assert "GB at the peak, forecast" in runs.memory_forecast(CPU)
 

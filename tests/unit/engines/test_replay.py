@@ -14,12 +14,11 @@ from nmt.data.vocabulary import EOS
 from nmt.engines import graphs
 from nmt.engines.graphs import Function, Replayed, recorded_engine
 from nmt.interface import EncoderDecoder, Hypothesis
-from nmt.models import models
 from nmt.models.transformer.transformer import TransformerMemory
 from nmt.native.library import forget
 from nmt.search import Search, searches
 from nmt.testing.subjects import Subject, assert_close, ensemble_of, forced_scores, search_with, subject, toy_batch
-from tests.kinds import RECORDED
+from tests.kinds import RECORDED, some_by_day
 from tests.unit.engines.tape import Recorder
 
 LENGTHS = (2, 9, 5, 1, 20, 7, 3)
@@ -62,11 +61,8 @@ def assert_same(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> 
         )
 
 
-@pytest.mark.parametrize(
-    "model",
-    [pytest.param(one, marks=() if one.name in models.names() else pytest.mark.slow) for one in RECORDED],
-    ids=str,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("model", some_by_day(RECORDED))
 def test_every_model_finds_the_same(model: Subject) -> None:
     search, recorder, own = build(*SEARCHES["beam"]), Recorder(), model.model()
     assert_same(found_by(search, Replayed(own, recorder), own), found_by(search, own, own))

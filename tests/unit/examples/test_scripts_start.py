@@ -21,7 +21,7 @@ OF_PEERS = (
 # Import torch once. Then start each script in a fork, and print the status and output of those that fail.
 STARTER = """
 import contextlib, io, json, os, runpy, sys, traceback
-import torch, nmt
+import torch, nmt, nmt.testing.conformance, nmt.training.assemble, nmt.translation  # what scripts import
 
 def start(script, arguments, name):
     sys.argv, sys.path[0] = [script, *arguments], os.path.dirname(script)

@@ -89,7 +89,7 @@ def test_a_table_of_something_else_is_one_sentence(
     assert not (tmp_path / "results.json").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nothing_but_the_picture_needs_matplotlib(tmp_path: Path) -> None:
     """The benchmark in its smallest size, in an interpreter that finds none."""
     small = "sys.modules['matplotlib'] = None; complexity.LENGTHS = (8, 16); complexity.COUNTED = (8, 16)"

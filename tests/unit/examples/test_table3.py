@@ -131,7 +131,7 @@ def test_a_vocabulary_without_room_for_a_piece_is_refused(
     assert stopped.value.code == 2 and "--pieces 3 is too few for a vocabulary" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_reader_that_has_seen_enough_of_the_table_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -260,12 +260,12 @@ def test_a_real_sweep_is_collected(tmp_path: Path, modules: tuple[ModuleType, Mo
     assert results[1]["signature"].endswith(metadata.version("sacrebleu"))
 
 
-@pytest.mark.slow
-def test_the_script_writes_results_and_a_picture(tmp_path: Path) -> None:
-    sweep = write_sweep(tmp_path / "sweep", REACHED)
-    command = [sys.executable, str(FOLDER / "collect.py"), str(sweep), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("| row | change |")
+def test_the_script_writes_results_and_a_picture(
+    tmp_path: Path, modules: tuple[ModuleType, ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, collect = modules
+    collect.main([str(write_sweep(tmp_path / "sweep", REACHED)), str(tmp_path)])
+    assert capsys.readouterr().out.startswith("| row | change |")
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert [(one["row"], one["metric"], one.get("ours", one.get("picture"))) for one in results] == [
         ("base: 6 layers, width 512", "perplexity", 10.5),

@@ -89,7 +89,7 @@ def test_base_goes_from_archives_to_scores_and_on_with_another_number_of_process
     assert {one["metric"] for one in results} == {"BLEU (paper's)", "sacreBLEU", "training FLOPs, counted"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_big_of_english_and_french_has_less_dropout(tmp_path: Path) -> None:
     write_archives(tmp_path / "archives", "en-fr", 2000)

@@ -43,7 +43,12 @@ def test_numbers_look_as_in_python() -> None:
     values = [0.0, 0.00071, 1.0, 3.14159, 12.345, 999.4, 1500.0, 45_321.0, 2_100_000.0, 3.2e9]
     script = evaluate("values.map((value) => [short(value), duration(value), megabytes(value)])", FILE, values=values)
     assert script == [[numbers.short(v), numbers.duration(v), numbers.megabytes(v)] for v in values]
-    assert evaluate("[1.23456, 12.3456, 123.456].map(figure)", FILE) == ["1.2346", "12.35", "123.46"]
+    assert evaluate("[1.23456, 12.3456, 123.456, 37860485.3].map(figure)", FILE) == [
+        "1.2346",
+        "12.35",
+        "123.46",
+        "37.9M",
+    ]
 
 
 def test_curves_are_thinned_and_smoothed_and_ticks_chosen_as_in_python() -> None:
@@ -74,8 +79,10 @@ def test_the_time_left_is_that_of_the_other_updates_at_the_speed_since_the_last_
         run(START),
         run(START, train(10, 3.0), {"event": "end", "update": 10}),
         run({**START, "total_updates": None}),
+        run(START, train(10, 3.0), process="gone"),
+        run(START, train(10, 3.0), age=1000.0),  # stalled
     ]
-    assert evaluate("data.map(timeLeft)", FILE, data=unknown) == [None, None, None]
+    assert evaluate("data.map(timeLeft)", FILE, data=unknown) == [None] * 5
 
 
 def test_cards_have_progress_speed_scores_and_the_use_of_the_machine() -> None:
@@ -84,7 +91,7 @@ def test_cards_have_progress_speed_scores_and_the_use_of_the_machine() -> None:
     cards = "Object.fromEntries(cards(data, machine))"
     data = run(START, first, second, valid(20, 2.5, bleu=30.0))
     shown = evaluate(cards, FILE, data=data, machine=machine)
-    expected = {"update": "20 of 100", "time": "0:00:40", "time left": "0:02:39", "target tokens": "1,000"}
+    expected = {"of 100 updates": "20", "time": "0:00:40", "time left": "0:02:39", "target tokens": "1,000"}
     expected |= {"tokens/s": "400", "lowest validation loss, update 20": "2.5000", "last validation bleu": "30.00"}
     expected |= {"peak memory": "1.5 GB", "CPU use": "150 %", "memory now": "800 MB", "GPU 0": "93 %, 12.0 GB"}
     assert shown == {"epoch": "1", **expected}
@@ -107,7 +114,7 @@ ALERTS: list[tuple[dict[str, Any], str | None]] = [
         "overfitting: since update 10, the validation loss has risen from 3.1667 to 4.0000, while",
     ),
     (run(START, *RISING[:6]), None),  # only two validations after the lowest loss
-    (run(START, train(10, 2.0), train(20, None)), "loss or gradient not finite once, last at update 20"),
+    (run(START, train(10, 2.0), train(20, None)), "loss or gradient not finite once, last at update 20; a lower --lr,"),
     (
         run(START, *[{"event": "skipped", "update": 7, "loss": "nan"}] * 2),
         "loss or gradient not finite 2 times, last at update 7",
@@ -117,6 +124,7 @@ ALERTS: list[tuple[dict[str, Any], str | None]] = [
     (run(START, *FALLING, process=None, age=1e6), None),  # on another machine
     (run(START, *FALLING, process="gone"), "killed: "),
     (run(START, {"event": "stopped", "update": 9, "cause": "error", "message": "no --lr"}), "stopped: no --lr"),
+    (run(START, {"event": "stopped", "update": 9, "cause": "signal", "message": "stopped by X"}), "stopped: by X"),
     (run(status="failed", error="diverged"), "failed: diverged"),
     (run(START, {"event": "warning", "update": 1500, "message": "a spike"}), "update 1,500: a spike"),
     (
@@ -238,4 +246,4 @@ def test_lines_across_axes_stand_by_size_and_texts_in_order() -> None:
     columns = [["0.001", "0.1", "0.01"], ["b", "a", None], [5, 5, 5]]
     script = "columns.map((values) => values.map((_, run) => sharesOf(values).of(run)))"
     numeric, texts, equal = evaluate(script, FILE, "plots.js", "parallel.js", columns=columns)
-    assert numeric == pytest.approx([0, 1, 0.5]) and texts == [0.75, 0.25, None] and equal == [0.5, 0.5, 0.5]
+    assert numeric == pytest.approx([0, 1, 0.5]) and texts == [1, 0, None] and equal == [0.5, 0.5, 0.5]

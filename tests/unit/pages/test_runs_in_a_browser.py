@@ -44,7 +44,7 @@ def test_the_page_of_a_run_is_drawn(tmp_path: Path) -> None:
     assert labels == [
         "Loss: training 2, validation 2.5",
         "Validation bleu: bleu 20",
-        "Learning rate: learning rate 0.2",
+        "Learning rate: training 0.2",
     ]
     assert page.text("figcaption") == ["Losslog", "Validation bleulog", "Learning ratelog"]
     assert "finished: 20 updates" in page.texts and page.texts.count("<b>") == 1

@@ -16,12 +16,12 @@ from nmt.config.reporting import ReportConfig
 from nmt.errors import UsageError
 from nmt.registry import Registry
 from nmt.reporting import callbacks as callbacks_module
-from nmt.reporting.callbacks import Callback, CallbackError, Callbacks, RunEvent, Stop, build, checked
+from nmt.reporting.callbacks import Callback, CallbackError, Callbacks, RunEvent, Stop, checked
 from nmt.reporting.figures import UpdateReport
-from nmt.reporting.reporter import Reporter
+from nmt.reporting.reporter import Reporter, Sample
 from nmt.reporting.run_record import read_events
 
-METHODS = ("on_start", "on_update", "on_validation", "on_checkpoint", "on_end")
+PER_UPDATE = ["on_update", "on_update", "on_log"] * 2  # of `reported`
 
 
 class Seen(Callback):
@@ -32,7 +32,7 @@ class Seen(Callback):
         self._returned = returned
 
     def __getattribute__(self, name: str) -> Any:
-        if name not in METHODS:
+        if not name.startswith("on_"):
             return super().__getattribute__(name)
 
         def keep(event: RunEvent) -> Any:
@@ -72,28 +72,46 @@ def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
 def test_each_event_comes_once_and_has_the_figures_of_the_log(tmp_path: Path) -> None:
     seen = Seen()
     reported(tmp_path, seen)
-    assert seen.names == ["on_start", *["on_update"] * 4, "on_validation", "on_checkpoint", "on_end"]
+    assert seen.names == ["on_start", *PER_UPDATE, "on_validation", "on_checkpoint", "on_end"]
     (_, start), *updates, (_, valid), (_, checkpoint), (_, end) = seen.events
+    logged, updates = updates[2::3], [event for event in updates if event[0] == "on_update"]
     assert start.epoch == 3 and start.folder == tmp_path
     assert [event.figures["loss"] for _, event in updates] == [1.0, 2.0, 3.0, 4.0]  # not the means of the log
     assert [event["loss"] for event in lines(tmp_path, "train")] == [1.5, 3.5]
+    assert [event.figures["loss"] for _, event in logged] == [1.5, 3.5]
     assert {"nll": 0.5, "lr": 0.1, "grad_norm": 0.5, "tokens": 2.0}.items() <= updates[0][1].figures.items()
     assert (valid.update, valid.epoch, valid.figures) == (4, 3, {"loss": 1.5, "bleu": 20.0})
     assert checkpoint.path == tmp_path / "checkpoint" and valid.path is None
     assert end.ending == "all done" and valid.ending is None
 
 
+def test_skipped_updates_warnings_and_samples_come_too_and_may_add_metrics(tmp_path: Path) -> None:
+    seen = Seen(on_skip={"mine": 1.0}, on_warning=Stop("it does not learn"))
+    reporter = Reporter(tmp_path, ReportConfig(html=False), total_updates=None, callbacks=Callbacks([seen]))
+    reporter.skipped(3, 1, UpdateReport(loss=float("nan")), number=2)
+    reporter.warned(3, 1, "the loss rises")
+    reporter.samples([Sample("rot", "red", "blue")])
+    reporter.valid(3, 1, {"loss": 1.0}, best=True)
+    assert seen.names == ["on_skip", "on_warning", "on_samples", "on_validation"]
+    skip, warning, samples, _ = (event for _, event in seen.events)
+    assert skip.fields["loss"] == "nan" and skip.fields["number"] == 2 and not skip.figures
+    assert warning.fields["message"] == "the loss rises" and warning.ending is None
+    assert samples.fields["samples"] == [{"source": "rot", "reference": "red", "hypothesis": "blue"}]
+    assert lines(tmp_path, "skipped")[0]["mine"] == 1.0 and reporter.callbacks.stop is not None
+
+
 def test_metrics_are_recorded_and_seen_by_later_callbacks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     later = Seen()
     first = Seen(
-        on_update=lambda event: {"double": 2 * event.figures["loss"]},
+        on_update=lambda event: {"double": 2 * event.figures["loss"], "place": 1.0},
         on_validation={"mine": np.float32(0.5)},
         on_checkpoint={"megabytes": 3},
         on_end={"cost": 1.25},
     )
     reported(tmp_path, first, later)
-    assert [event["double"] for event in lines(tmp_path, "train")] == [4.0, 8.0]  # of the last update
+    train = lines(tmp_path, "train")
+    assert [(event["double"], event["place"]) for event in train] == [(4.0, 1.0), (8.0, 1.0)]  # of the last update
     assert [lines(tmp_path, kind)[0][name] for kind, name in (("valid", "mine"), ("checkpoint", "megabytes"))] == [
         0.5,
         3.0,
@@ -156,7 +174,7 @@ def test_a_failure_names_class_and_method_and_ends_the_calls(tmp_path: Path, ret
     assert isinstance(parts.failure, CallbackError) and message in str(parts.failure)
     assert str(parts.failure).startswith("callback Seen failed in on_validation at update 4: ")
     assert parts.failure.__cause__ is not None
-    assert other.names == ["on_start", *["on_update"] * 4, "on_end"]  # told once that the run ends
+    assert other.names == ["on_start", *PER_UPDATE, "on_end"]  # told once that the run ends
     assert not lines(tmp_path, "end")  # "stopped" will follow
 
 
@@ -193,7 +211,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> type[Callback]:
 
 def test_callbacks_are_chosen_by_name_with_options_or_given(limit: Callable[[LimitConfig], Callback]) -> None:
     own = Seen()
-    named, given, plain = build(checked(["limit: value=2.5 :quiet=true", own, "limit"]))
+    named, given, plain = Callbacks(checked(["limit: value=2.5 :quiet=true", own, "limit"]))._parts
     assert vars(named) == {"config": LimitConfig(2.5, True)} and vars(plain) == {"config": LimitConfig()}
     assert given is own
 

@@ -53,6 +53,9 @@ class Server:
         self.runs[run]["metrics"] += [(name, value, step) for name, value, _, step in metrics]
         return self
 
+    def log_text(self, run: str, text: str, file: str) -> None:
+        self.runs[run]["params"][file] = text
+
     def wait(self) -> None:
         if self.breaks:
             raise ConnectionError("no route to host")
@@ -75,6 +78,7 @@ def trained(folder: Path, options: ReportConfig = OPTIONS, first: int = 1, ends:
     reporter.start(first - 1, {})
     for update in (first, first + 1):
         reporter.update(update, 1, UpdateReport(loss=update, denominator=1.0, tokens=1), seconds=1.0)
+    reporter.warned(first + 1, 1, "the loss rises")
     reporter.valid(first + 1, 1, {"loss": 2.0, "bleu": 30.0}, best=True)
     if ends:
         reporter.end(first + 1, 1, ending="all done", tokens=2, seconds=2.0)
@@ -87,7 +91,7 @@ def test_a_run_has_options_figures_and_status_and_resumes_in_the_same_run(tmp_pa
     trained(tmp_path, ends=False)
     (run,) = server.runs.values()
     assert run["name"] == tmp_path.name and run["status"] == "FAILED"
-    assert run["params"] == {"model.name": "lstm", "model.dropout": "0.1"}
+    assert run["params"] == {"model.name": "lstm", "model.dropout": "0.1", "warning/2.md": "the loss rises"}
     assert {("train/loss", 1.0, 1), ("train/loss", 2.0, 2), ("valid/bleu", 30.0, 2)} <= set(run["metrics"])
     trained(tmp_path, first=3)
     assert [run["status"] for run in server.runs.values()] == ["FINISHED"] and ("train/loss", 4.0, 4) in run["metrics"]
@@ -130,3 +134,4 @@ def test_the_real_mlflow_keeps_the_figures_of_a_resumed_run(tmp_path: Path, monk
     losses = client.get_metric_history(run.info.run_id, "train/loss")
     assert [(metric.step, metric.value) for metric in losses] == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
     assert run.data.metrics["valid/bleu"] == 30.0
+    assert [file.path for file in client.list_artifacts(run.info.run_id, "warning")] == ["warning/2.md", "warning/4.md"]

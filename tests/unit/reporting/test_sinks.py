@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import types
 from pathlib import Path
@@ -15,7 +16,8 @@ from nmt.config.choices import ProgressStyle
 from nmt.config.reporting import ReportConfig
 from nmt.errors import UsageError
 from nmt.reporting.callbacks import Callback, RunEvent
-from nmt.reporting.reporter import Reporter
+from nmt.reporting.figures import UpdateReport
+from nmt.reporting.reporter import Reporter, Sample
 from nmt.reporting.sinks import Sinks
 
 QUIET = ProgressStyle.none
@@ -41,7 +43,7 @@ def test_a_sink_that_fails_is_switched_off_with_one_warning_and_the_others_go_on
     broken, whole = Kept(breaks_at=1), Kept()
     sinks = Sinks({"the broken one": broken, "the whole one": whole})
     for _ in range(3):
-        sinks.receive(RunEvent("train", Path(), 1, 1, {"loss": 2.5, "tokens": 7}))
+        sinks.receive(RunEvent("update", Path(), 1, 1, {"loss": 2.5, "tokens": 7}))
     assert (len(broken.events), len(whole.events)) == (1, 3)
     assert caplog.messages == ["the broken one is switched off, training continues: the wire is cut"]
 
@@ -52,14 +54,24 @@ def start(folder: Path, options: ReportConfig) -> Reporter:
     return reporter
 
 
-def test_tensorboard_gets_the_figures(tmp_path: Path) -> None:
+def report_trouble(reporter: Reporter) -> None:
+    """A skipped update, a warning, and the samples of a validation."""
+    reporter.skipped(3, 1, UpdateReport(loss=math.nan), number=2)
+    reporter.warned(3, 1, "the loss rises")
+    reporter.samples([Sample("rot", "red", "blue")])
+    reporter.valid(3, 1, {}, best=False)
+
+
+def test_tensorboard_gets_figures_and_texts(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     reporter = start(tmp_path, ReportConfig(tensorboard=True, progress=QUIET))
+    report_trouble(reporter)
     reporter.valid(1, 1, {"loss": 2.0, "bleu": 3.0}, best=True)
     reporter.end(1, 1, ending="all done", **TOTALS)
     (written,) = (tmp_path / "tensorboard").iterdir()
     content = written.read_bytes()
     assert b"valid/bleu" in content and b"valid/loss" in content and b"valid/update" not in content
+    assert b"skipped/number" in content and b"the loss rises" in content and b"- hypothesis: blue" in content
 
 
 def test_tensorboard_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +139,16 @@ def test_wandb_gets_the_figures_over_updates(tmp_path: Path, monkeypatch: pytest
     assert run.metrics == [("*", "update")] and run.finished
     assert run.options["project"] == "translation" and run.options["name"] == tmp_path.name
     assert run.options["config"] == {"seed": 7}
+
+
+def test_wandb_gets_skipped_updates_warnings_and_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = install(monkeypatch)
+    report_trouble(start(tmp_path, WANDB))
+    assert wandb.runs[0].logged == [
+        {"update": 3, "skipped/number": 2.0},
+        {"update": 3, "warning": "the loss rises"},
+        {"update": 3, "samples": "- source: rot\n- reference: red\n- hypothesis: blue"},
+    ]
 
 
 def test_a_run_that_goes_on_goes_on_in_the_same_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from nmt.reporting.live_page import command, listener
-from nmt.watching.machine import Usage, process_of
+from nmt.watching.machine import process_of, usage
 from nmt.watching.server import PageServer, news
 from tests.html_pages import data_of
 from tests.unit.reporting.test_curves import write_log
@@ -143,18 +143,18 @@ def test_cpu_and_memory_of_a_process_are_measured(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    usage = Usage()
-    first = usage.of(os.getpid())
-    assert first["processor"] is None and first["memory"] > 1 and first["gpus"] == [(0, 93, 1048.576), (1, 5, 10.48576)]
+    first = usage(os.getpid())
+    assert first["memory"] > 1 and first["gpus"] == [(0, 93, 1048.576), (1, 5, 10.48576)]
     fake.write_text("#!/bin/sh\nexit 1\n")
     before = sum(os.times()[:2])
     while sum(os.times()[:2]) - before < 0.05:
         pass
     now[0] += 2.0
-    second = usage.of(os.getpid())
-    assert 0.01 < second["processor"] < 1.0 and second["gpus"] == first["gpus"], "asked every 5 seconds at most"
+    second = usage(os.getpid())
+    assert 0.03 < second["seconds"] - first["seconds"] < 1.0 and second["time"] - first["time"] == 2.0
+    assert second["gpus"] == first["gpus"], "asked every 5 seconds at most"
     now[0] += 4.0
-    assert usage.of(os.getpid())["gpus"] == [] and usage.of(2**22 + 1)["processor"] is None
+    assert usage(os.getpid())["gpus"] == [] and usage(2**22 + 1)["memory"] is None
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_the_process_needs_less_than_60_mb_and_ends_when_training_ends(folder: P
     with open(folder / "log.jsonl", "a") as log:
         log.writelines(f"{line}\n" for _ in range(8_000))  # 4 MB
     with listener(0) as listening:
-        started = command(listening, [folder], "--parent", str(os.getpid()))
+        started = command(listening, [folder], os.getpid())
         process = subprocess.Popen(started, pass_fds=[listening.fileno()], stderr=subprocess.PIPE, text=True)
         port = listening.getsockname()[1]
     position, more = "", True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
@@ -112,3 +114,15 @@ def test_a_record_may_hold_any_text(tmp_path: Path) -> None:
     text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in odd)
     (tmp_path / RECORDS).write_text(text, encoding="utf-8")
     assert read_records(tmp_path) == odd
+
+
+def test_a_stop_reaches_only_processes_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = Sweep([], of_runs=True)
+    sweep.begin(tmp_path, None)
+    jobs = [record(number, start=sweep.start, status="running", process=number) for number in (101, 102)]
+    hosts = (socket.gethostname(), "another machine")
+    (tmp_path / RECORDS).write_text("".join(json.dumps(job | {"host": host}) + "\n" for job, host in zip(jobs, hosts)))
+    stopped: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda process, number: stopped.append(process))
+    assert sweep._stop_others() and sweep.stop_file().exists()
+    assert stopped == [101]

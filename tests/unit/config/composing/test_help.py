@@ -170,6 +170,22 @@ def test_a_flag_or_a_key_is_a_topic(commands: dict[str, type], name: str) -> Non
     assert page.splitlines()[0].startswith("optimizer=adam") and "\n  --lr N " in page and "--adam" not in page
 
 
+@pytest.mark.parametrize(
+    ("word", "topic"),
+    [("arch", "model"), ("--arch", "model"), ("-a", "model"), ("lr-scheduler", "scheduler"), ("steps", "--max-update")],
+)
+def test_another_name_of_a_group_or_an_option_is_the_same_topic(
+    commands: dict[str, type], word: str, topic: str
+) -> None:
+    named = rewrite(["--help", word], grammar_of(commands["train"])).hydra["--help"]
+    assert help_page(commands["train"], topic=named) == help_page(commands["train"], topic=topic)
+
+
+def test_an_option_of_a_component_that_is_not_chosen_is_a_topic(commands: dict[str, type]) -> None:
+    page = help_page(commands["train"], topic="halve-after")
+    assert page.startswith("scheduler=halving ") and "\n  --halve-after N " in page
+
+
 def test_a_section_is_a_topic_even_if_a_file_has_its_name(
     commands: dict[str, type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +216,8 @@ def test_an_unknown_topic_is_refused_with_the_topics(commands: dict[str, type]) 
         (["--help", "data-bin/none"], "", ("data=['data-bin/none']",)),
         (["--help", "-"], "", ("data=['-']",)),
         (["--help", "--lr"], "--lr", ()),
+        (["--help", "--model.d-model"], "--model.d-model", ()),
+        (["--help", "--fp16"], "--precision", ()),
         (["--help", "--lr", "0.1"], "", ("optimizer.lr=0.1",)),
     ],
 )
