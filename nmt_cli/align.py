@@ -35,7 +35,9 @@ def run(config: AlignConfig) -> None:
 def _align(config: AlignConfig, text: TwoFiles) -> None:
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
     total = text.count(reading)
-    valid = _validation_text(config, reading)
+    valid = None
+    if config.valid_src is not None and config.valid_ref is not None:
+        valid = TwoFiles(require_file(Path(config.valid_src)), require_file(Path(config.valid_ref)))
     gold = _gold(config, total if valid is None else valid.count(reading))
     from nmt.translation.word_alignment import Directions, selection_pairs
 
@@ -72,12 +74,6 @@ def _check(config: AlignConfig) -> TwoFiles:
     if config.output is not None:
         check_file(Path(config.output), config, ("src", "ref", "valid_src", "valid_ref", "gold"))
     return TwoFiles(require_file(Path(config.src)), require_file(Path(config.ref)))
-
-
-def _validation_text(config: AlignConfig, reading: Reading) -> TwoFiles | None:
-    if config.valid_src is None or config.valid_ref is None:
-        return None
-    return TwoFiles(require_file(Path(config.valid_src)), require_file(Path(config.valid_ref)))
 
 
 def _gold(config: AlignConfig, pairs: int) -> Sequence[str] | None:

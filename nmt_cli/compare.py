@@ -76,7 +76,6 @@ def _names(texts: Texts) -> list[str]:
 
 
 def _training_text(config: CompareConfig, shown: contextlib.ExitStack) -> Iterator[str]:
-    """Yield the lines of the training text."""
     reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
     marks = config.remove_bpe or PieceMarks.none
     count = shown.enter_context(show_progress(ProgressStyle.auto, "counting words of", "lines"))

@@ -38,7 +38,7 @@ from nmt.errors import (
 from nmt.plugins import load_plugins, preset_folders
 from nmt.storage.files import STORAGE_FAULTS
 from nmt.storage.run_status import described, has_ranks, record_failure, refuse_hopeless_restart
-from nmt_cli.command_line.argv import CommandLine, rewrite, run_folder_in, take_config, user_dir_in
+from nmt_cli.command_line.argv import rewrite, run_folder_in, take_config, user_dir_in
 from nmt_cli.command_line.config_file import ConfigFile, base_of, text_of, with_search_of_model
 from nmt_cli.command_line.flags import grammar_of, refuse_files
 from nmt_cli.process import (
@@ -146,8 +146,11 @@ class _Launcher:
                 self._application(self._base).check(line.overrides)
             composition = self._composed(assignments, tell=False)
             print(text_of(composition, line.hydra.get("--package"), resolve="--resolve" in line.hydra), end="")
-        elif {"--cfg", "--info"} & line.hydra.keys():
-            self._show(line)
+        elif (kind := line.hydra.get("--cfg")) is not None:
+            package, resolve = line.hydra.get("--package"), "--resolve" in line.hydra
+            self._application(self._base).show_config(line.overrides, kind, package, resolve=resolve)
+        elif "--info" in line.hydra:
+            self._application(self._base).show_info(line.overrides, line.hydra["--info"])
         elif line.is_sweep:
             self._start_sweep(assignments)
         elif self._needs_hydra(assignments):
@@ -185,14 +188,6 @@ class _Launcher:
         from nmt.config.composing.hydra_bridge import HydraApplication  # a single run does not need it
 
         return HydraApplication(self._config_class, self._folders, base)
-
-    def _show(self, line: CommandLine) -> None:
-        application = self._application(self._base)
-        if "--cfg" in line.hydra:
-            package, resolve = line.hydra.get("--package"), "--resolve" in line.hydra
-            application.show_config(line.overrides, line.hydra["--cfg"], package, resolve=resolve)
-        else:
-            application.show_info(line.overrides, line.hydra["--info"])
 
     def _run_alone(self, assignments: Sequence[Assignment]) -> float | None:
         with cleaning_up_on_sigterm():

@@ -20,10 +20,7 @@ def run(config: PreprocessConfig) -> None:
         return
     with show_splits(config.progress) as show:
         report = preprocess(config, show)
-    for line in report.lines():
-        logger.info(line)
-    for warning in report.warnings():
-        logger.warning(warning)
+    report.log(logger)
     logger.info(f"wrote {report.folder}")
 
 

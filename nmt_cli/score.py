@@ -27,6 +27,8 @@ from nmt.scoring.tables import table_lines
 from nmt_cli.launch import launch
 from nmt_cli.scored_text import STDIN, Texts, read_texts, warn
 
+Figures = Mapping[str, Mapping[str, Figure]]  # by system and metric
+
 
 def run(config: ScoreConfig) -> float:
     """Print all metrics; return the value of the first metric for the first system."""
@@ -91,7 +93,7 @@ def _print_sentences(config: ScoreConfig, chosen: Mapping[str, Scorer], texts: T
     return sum(first) / len(first)
 
 
-def _as_lines(figures_of_systems: Mapping[str, Mapping[str, Figure]]) -> list[str]:
+def _as_lines(figures_of_systems: Figures) -> list[str]:
     """Return the scores of one system in sacreBLEU's format."""
     lines = []
     for figure in next(iter(figures_of_systems.values())).values():
@@ -102,9 +104,7 @@ def _as_lines(figures_of_systems: Mapping[str, Mapping[str, Figure]]) -> list[st
     return lines
 
 
-def _as_table(
-    config: ScoreConfig, sizes: Mapping[str, int], figures_of_parts: Mapping[str, Mapping[str, Mapping[str, Figure]]]
-) -> list[str]:
+def _as_table(config: ScoreConfig, sizes: Mapping[str, int], figures_of_parts: Mapping[str, Figures]) -> list[str]:
     """Return a table with a row for each system and part, and the signatures below it."""
     of_parts, every = len(figures_of_parts) > 1, figures_of_parts[""]
     metrics = {metric: figure.score for metric, figure in next(iter(every.values())).items()}
@@ -114,13 +114,11 @@ def _as_table(
         for label, systems in figures_of_parts.items()
         for name, figures in systems.items()
     ]
-    lines = [*table_lines(head, rows, config.format), ""]
-    lines += [f"{score.name}|{score.signature}" for score in metrics.values()]
+    below = [f"{score.name}|{score.signature}" for score in metrics.values()]
     if config.paired is not PairedTest.none:
-        lines.append(f"p: probability of the difference to {next(iter(every))} by chance; *: below {LIKELY}")
+        below.append(f"p: probability of the difference to {next(iter(every))} by chance; *: below {LIKELY}")
     mark = "% " if config.format is ScoreFormat.latex else ""
-    after = len(lines) - len(metrics) - (config.paired is not PairedTest.none)
-    return [*lines[:after], *(f"{mark}{line}" for line in lines[after:])]
+    return [*table_lines(head, rows, config.format), "", *(f"{mark}{line}" for line in below)]
 
 
 def _cell(figure: Figure) -> str:
@@ -133,10 +131,7 @@ def _cell(figure: Figure) -> str:
 
 
 def _as_json(
-    config: ScoreConfig,
-    sizes: Mapping[str, int],
-    figures_of_parts: Mapping[str, Mapping[str, Mapping[str, Figure]]],
-    trouble: Mapping[str, Signs],
+    config: ScoreConfig, sizes: Mapping[str, int], figures_of_parts: Mapping[str, Figures], trouble: Mapping[str, Signs]
 ) -> str:
     """Return an object for one system, or a list of objects for several."""
     parts = [
@@ -161,13 +156,11 @@ def _file(name: str) -> str | None:
 
 def _table_of_signs(config: ScoreConfig, trouble: Mapping[str, Signs]) -> list[str]:
     """Return a table of signs of trouble with a column for each system."""
-    ratios = [
-        "-" if system_signs.length_ratio is None else f"{system_signs.length_ratio:.3f}"
-        for system_signs in trouble.values()
-    ]
+    systems = trouble.values()
+    ratios = ["-" if system.length_ratio is None else f"{system.length_ratio:.3f}" for system in systems]
     rows = [["length ratio", *ratios]]
-    for sign in next(iter(trouble.values())).counts():
-        counts = [(system_signs.counts()[sign], system_signs.lines) for system_signs in trouble.values()]
+    for sign in next(iter(systems)).counts():
+        counts = [(system.counts()[sign], system.lines) for system in systems]
         rows.append([LABELS[sign], *(f"{count} ({100 * count / lines:.1f} %)" for count, lines in counts)])
     return table_lines(["sign of trouble", *trouble], rows, config.format)
 

@@ -63,24 +63,13 @@ def read_texts(config: ScoredTextConfig, file_of_labels: str | None = None) -> T
     rest = iter(texts)
     systems = {name: next(rest) for name in of_systems}
     references = [next(rest) for _ in config.ref]
-    _refuse_blank(config, references, file_of_labels, labels or (), numbers)
-    return Texts(systems, references, next(rest) if of_sources else None, labels, numbers)
-
-
-def _refuse_blank(
-    config: ScoredTextConfig,
-    references: Sequence[Sequence[str]],
-    file_of_labels: str | None,
-    labels: Sequence[str],
-    numbers: Sequence[int],
-) -> None:
-    """Refuse references without any word, and lines without a label."""
     for name, lines in zip(config.ref, references):
         if not any(map(str.strip, lines)):
             raise DataError(f"{name} has only empty lines: there is nothing to compare with")
-    for number, label in zip(numbers, labels):
+    for number, label in zip(numbers, labels or ()):
         if not label.strip():
             raise DataError(f"{file_of_labels}:{number}: the line has no label; name the part that it belongs to")
+    return Texts(systems, references, next(rest) if of_sources else None, labels, numbers)
 
 
 def _lines(name: str, reading: Reading) -> list[str | None]:

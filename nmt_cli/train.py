@@ -12,7 +12,6 @@ import nmt.optim
 import nmt.search  # noqa: F401 - their options are known from here on; torch is imported by what trains
 from nmt.config.sections import TrainConfig
 from nmt.data.augmentations import chosen
-from nmt.data.corpus.folder import Corpus
 from nmt.registry import registered_name
 from nmt.reporting.callbacks import checked
 from nmt.scoring import scorers
@@ -29,6 +28,8 @@ def run(config: TrainConfig) -> float | None:
     checked(config.report.callbacks)
     for folder in config.data:
         if not Path(folder).expanduser().exists():
+            from nmt.data.corpus.folder import Corpus
+
             Corpus.open(Path(folder))  # says what is missing
     # Before torch is imported, which takes seconds.
     name, corpora = registered_name(type(config.model)), ", ".join(config.data)

@@ -11,10 +11,10 @@ from nmt.config.composing.programs import program_of
 from nmt.errors import NMTError, UsageError, did_you_mean
 from nmt_cli.command_line.programs import COMMANDS, word_of
 from nmt_cli.process import say, use_utf8
-from nmt_cli.shell.overview import overview
+from nmt_cli.shell.overview import PURPOSES, overview, own_page
 from nmt_cli.shell.terminal import painted, show_page
 
-HELP, OWN = ("--help", "-h"), ("completion", "man")
+HELP = ("--help", "-h")
 
 
 def main() -> None:
@@ -37,8 +37,10 @@ def _run(words: list[str]) -> None:
         return
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `nmt | head` ends like any other filter
-    if word in HELP or (word in OWN and {*HELP} & {*rest}):
+    if word in HELP:
         show_page(overview())
+    elif word in PURPOSES and (not rest or {*HELP} & {*rest}):
+        show_page(own_page(word))
     elif word == "--version":
         from nmt_cli.versions import versions
 
@@ -52,5 +54,5 @@ def _run(words: list[str]) -> None:
 
         write_manual(rest)
     else:
-        hint = did_you_mean(word, [*commands, *OWN, *HELP, "--version"])
+        hint = did_you_mean(word, [*commands, *PURPOSES, *HELP, "--version"])
         raise UsageError(f"unknown command '{word}'{hint}; nmt --help lists the commands")

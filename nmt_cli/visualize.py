@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -65,7 +65,7 @@ def _draw(config: VisualizeConfig, output: Path) -> None:
 
         plot_curves(_folders(config), output, config.over.value, config.smoothing)
     elif config.positions or config.embeddings:
-        (_draw_positions if config.positions else _draw_embeddings)(config, output)
+        _draw_table(config, output)
     else:
         _draw_attention(config, output)
 
@@ -85,28 +85,23 @@ def _watch(config: VisualizeConfig) -> NoReturn:
     with listener(config.watch_port) as listening:
         listening.set_inheritable(True)
         logger.info("the live page: %s (Ctrl-C ends it)", address_of(listening))
-        view = ("--over", config.over.value, "--smoothing", str(config.smoothing))
-        started = command(listening, folders, *view)
+        started = command(listening, folders, over=config.over.value, smoothing=config.smoothing)
         os.execv(started[0], started)
 
 
-def _draw_positions(config: VisualizeConfig, output: Path) -> None:
-    from nmt.reporting.model_pictures import plot_positions
-    from nmt.translation.attention_view import positions
+def _draw_table(config: VisualizeConfig, output: Path) -> None:
+    """Draw the positions or the embeddings of a model."""
+    from nmt.reporting.model_pictures import plot_embeddings, plot_positions
+    from nmt.translation.attention_view import embeddings, positions
 
+    table, owner = (config.path, config.side.value, config.count), f"of {config.path}, {config.side.value}"
+    lines = None if config.input is None or config.positions else _lines(config, config.input)
     set_threads(config.threads)
-    vectors = positions(config.path, config.side.value, config.count, user_dir=config.user_dir)
-    plot_positions(vectors, output, f"Positions of {config.path}, {config.side.value}")
-
-
-def _draw_embeddings(config: VisualizeConfig, output: Path) -> None:
-    from nmt.reporting.model_pictures import plot_embeddings
-    from nmt.translation.attention_view import embeddings
-
-    lines = None if config.input is None else _lines(config, config.input)
-    set_threads(config.threads)
-    pieces, vectors = embeddings(config.path, config.side.value, config.count, lines, user_dir=config.user_dir)
-    plot_embeddings(pieces, vectors, output, f"Embeddings of {config.path}, {config.side.value}")
+    if config.positions:
+        plot_positions(positions(*table, user_dir=config.user_dir), output, f"Positions {owner}")
+    else:
+        pieces, vectors = embeddings(*table, lines, user_dir=config.user_dir)
+        plot_embeddings(pieces, vectors, output, f"Embeddings {owner}")
 
 
 def _draw_attention(config: VisualizeConfig, output: Path) -> None:
@@ -149,10 +144,6 @@ def _check_mean(sentence: SentenceAttention, kind: str, output: Path) -> None:
     logger.warning(f"{differ} and is omitted; to see it, {advice}")
 
 
-def _shown(sentence: SentenceAttention, member: str | None) -> dict[str, Floats]:
-    return dict(sentence.weights if member is None else sentence.members[member])
-
-
 def _write_page(config: VisualizeConfig, sentences: Sequence[SentenceAttention], output: Path) -> None:
     from nmt.reporting.attention_page import attention_page
 
@@ -170,10 +161,11 @@ def _write_picture(config: VisualizeConfig, sentences: Sequence[SentenceAttentio
     kind = config.kind.value
     lines, maps = list[LinesPanel](), list[AttentionPanel]()
     for sentence in sentences:
-        weights, layer, heads = _chosen(_shown(sentence, config.member), config)
+        every = sentence.weights if config.member is None else sentence.members[config.member]
+        weights, layer, heads = _chosen(every, config)
         rows, columns = sentence.rows(kind), sentence.columns(kind)
         title = f"line {sentence.number + 1}: {kind}, layer {layer}"
-        lines.append(LinesPanel(rows, columns, weights, heads, _num_heads(sentence, config), title))
+        lines.append(LinesPanel(rows, columns, weights, heads, every[kind].shape[1], title))
         which = "" if not config.head else f", head {', '.join(map(str, heads))}"
         maps.append(AttentionPanel(columns, rows, weights.mean(0), f"{title}{which}"))
     if config.style is PictureStyle.map:
@@ -182,12 +174,7 @@ def _write_picture(config: VisualizeConfig, sentences: Sequence[SentenceAttentio
         plot_attention_lines(lines, output)
 
 
-def _num_heads(sentence: SentenceAttention, config: VisualizeConfig) -> int:
-    """Return the number of heads of a layer."""
-    return int(_shown(sentence, config.member)[config.kind.value].shape[1])
-
-
-def _chosen(weights: dict[str, Floats], config: VisualizeConfig) -> tuple[Floats, int, list[int]]:
+def _chosen(weights: Mapping[str, Floats], config: VisualizeConfig) -> tuple[Floats, int, list[int]]:
     """Return the weights [heads, rows, columns] of the chosen layer and heads, and their numbers."""
     kind = config.kind.value
     if kind not in weights:

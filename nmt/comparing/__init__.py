@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nmt.comparing.comparison import Comparison, LengthBand, Pair, Sentence, SystemTranslation, pairs_of
+from nmt.comparing.comparison import Comparison, LengthBand, Pair, Sentence, SystemTranslation
 from nmt.comparing.counting import Tally, counted, decisive, frequency_bands, nearest_of, tallies
 from nmt.comparing.words import Cutter, Words, unmatched_words
 from nmt.config.choices import PairedTest
@@ -131,7 +131,7 @@ def compared(
             config.count,
             numbers,
         )
-        for names in pairs_of(list(systems))
+        for names in itertools.combinations(systems, 2)
     )
     shown = sorted({number for pair in pairs for number in (*pair.gains, *pair.losses)})
     rows = {number: row for row, number in enumerate(numbers)}
@@ -211,7 +211,7 @@ def _sentence(
     answers: list[Words] = [words for words, _ in pieces[: len(references)]]
     cut = dict(zip(systems, pieces[len(references) :]))
     differing: dict[str, dict[str, tuple[int, ...]]] = {name: {} for name in systems}
-    for first, second in pairs_of(list(systems)):
+    for first, second in itertools.combinations(systems, 2):
         differing[first][second], differing[second][first] = unmatched_words(cut[first][0], cut[second][0])
     translations = {
         name: SystemTranslation(

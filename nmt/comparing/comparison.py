@@ -208,8 +208,3 @@ def _translation(translation: SystemTranslation, number: dict[str, int]) -> dict
         "wrong": translation.wrong,
         "differing": {str(number[name]): numbers for name, numbers in translation.differing.items()},
     }
-
-
-def pairs_of(systems: Sequence[str]) -> list[tuple[str, str]]:
-    """Return every two systems, in their order."""
-    return [(first, second) for index, first in enumerate(systems) for second in systems[index + 1 :]]

@@ -114,7 +114,13 @@ class AlignConfig(
 
     def _options_of_others(self) -> Refusals:
         """Options that have no effect without another one."""
-        named = [name for name, value in self._of_reverse.items() if value is not None]
+        of_reverse = {
+            "--symmetrize": None if self.symmetrize is Symmetrization.none else self.symmetrize,
+            "--reverse-layer": self.reverse_layer,
+            "--reverse-head": self.reverse_head,
+            "--reverse-shift": self.reverse_shift,
+        }
+        named = [name for name, value in of_reverse.items() if value is not None]
         yield (
             self.reverse is None and named,
             f"{', '.join(named)}: only with --reverse; name the model of the opposite direction, or leave the option out",
@@ -124,16 +130,6 @@ class AlignConfig(
             "validation pairs need two files: give both --valid-src and --valid-ref",
         )
         yield validation_without_criterion(self.valid_src, self.gold, self.reverse)
-
-    @property
-    def _of_reverse(self) -> dict[str, object]:
-        rule = None if self.symmetrize is Symmetrization.none else self.symmetrize
-        return {
-            "--symmetrize": rule,
-            "--reverse-layer": self.reverse_layer,
-            "--reverse-head": self.reverse_head,
-            "--reverse-shift": self.reverse_shift,
-        }
 
     @property
     def rule(self) -> Symmetrization:

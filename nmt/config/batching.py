@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nmt.config.checks import refuse, require_positive, require_share
-from nmt.config.option import flag
+from nmt.config.option import ShortRepr, flag
 from nmt.errors import UsageError
 
 AUTO = "auto"  # the value of numeric options that the program chooses
 
 
 @dataclass
-class BatchingConfig:
+class BatchingConfig(ShortRepr):
     """How sentence pairs form batches."""
 
     max_tokens: int | str | None = flag(
@@ -82,8 +82,6 @@ class BatchingConfig:
     def limits(self) -> tuple[int | None, int | None]:
         """Maximum numbers of source tokens and target tokens of a batch."""
         source, target = self.max_source_tokens, self.max_target_tokens
-        if source is not None and target is not None:
-            return source, target
         return (self.token_limit if source is None else source), (self.token_limit if target is None else target)
 
     @property
@@ -100,15 +98,9 @@ class BatchingConfig:
 
     def exceeded(self, longest: Sequence[int]) -> dict[str, tuple[int, int]]:
         """Return exceeded limits by option: the limit, and the value that the longest sentences need."""
-        options = [
-            name if own is not None else "max_tokens"
-            for name, own in (
-                ("max_source_tokens", self.max_source_tokens),
-                ("max_target_tokens", self.max_target_tokens),
-            )
-        ]
         exceeded_limits: dict[str, tuple[int, int]] = {}
-        for name, limit, length in zip(options, self.limits, longest):
+        for option, limit, length in zip(("max_source_tokens", "max_target_tokens"), self.limits, longest):
+            name = option if getattr(self, option) is not None else "max_tokens"
             if limit is not None and length > limit:
                 exceeded_limits[name] = (limit, max(length, exceeded_limits.get(name, (0, 0))[1]))
         return exceeded_limits

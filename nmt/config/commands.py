@@ -147,7 +147,6 @@ class GenerateConfig(
 
     @property
     def instead_of_standard_input(self) -> str | None:
-        """The flag to give where standard input cannot be read; None: it is not read anyway."""
         return "--input" if self.input is None and not self.data else None
 
     @property

@@ -17,14 +17,14 @@ from nmt.config.checks import (
     require_positive,
     require_threads,
 )
-from nmt.config.choices import InvalidText, NumberFormat, ProgressStyle
-from nmt.config.option import FlagKind, flag, threads_option
+from nmt.config.choices import InvalidText, NumberFormat, ProgressStyle, Segmentation
+from nmt.config.option import FlagKind, ShortRepr, flag, threads_option
 
 MAX_LINE_BYTES = 4 * 2**20  # no text has longer lines: beyond it a file is something else
 
 
 @dataclass(kw_only=True)
-class CommonOptions:
+class CommonOptions(ShortRepr):
     """The base of all mix-ins: each checks its own options and calls the next one."""
 
     def __post_init__(self) -> None:
@@ -160,3 +160,20 @@ class EngineOptions(CommonOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive("", workers=self.workers)
+
+
+@dataclass(kw_only=True)
+class CutTextOptions(CommonOptions):
+    """The segmenter of another toolkit, whose vocabulary is in a separate file."""
+
+    bpe: Segmentation = flag(
+        Segmentation.none,
+        help="Segmenter of another toolkit, used with its vocabulary file: sentencepiece, subword_nmt, fastbpe or none",
+    )
+    bpe_model: str | None = flag(
+        None, help="Segmenter file: sentencepiece model, or codes (merge operations); null: none"
+    )
+    target_bpe_model: str | None = flag(None, help="Segmenter file of the target side; null: --bpe-model")
+    moses: bool = flag(
+        False, help="Split text into words and join them by the Moses rules; only with subword_nmt and fastbpe"
+    )

@@ -55,5 +55,4 @@ class CompareConfig(OverwriteOption, ScoredTextConfig):
 
     @property
     def instead_of_standard_input(self) -> str | None:
-        """The flag to give where standard input cannot be read; None: it is not read anyway."""
         return "--sys" if "-" in self.sys else None

@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Any
 
 from nmt.registry import registry_for
+from nmt.short_repr import ShortRepr as ShortRepr  # the base of dataclasses of options
 
 OWN_NAME = "--"  # the flag has the name of the field
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from nmt.short_repr import ShortRepr
 
-class CriterionConfig:
+
+class CriterionConfig(ShortRepr):
     """The options of a training objective."""
 
     needs_alignments: ClassVar[bool] = False  # of the words of the training split
+    uses_weights: ClassVar[bool] = False  # multiplies losses and denominator by ``Batch.weights``
     teacher: str | None = None  # run folder or checkpoint to learn from; None: needs no teacher, "": not named yet
 
 
-class OptimizerConfig:
+class OptimizerConfig(ShortRepr):
     """The options of an update rule. ``lr`` is None unless the user sets it; see ``base_rate``."""
 
     default_rate: ClassVar[float] = 1.0
@@ -40,7 +43,7 @@ class OptimizerConfig:
         return self
 
 
-class SchedulerConfig:
+class SchedulerConfig(ShortRepr):
     """The options of a learning rate schedule."""
 
     sets_rate: ClassVar[bool] = False  # computes the rate itself: the base rate is 1, and --lr is refused
@@ -56,7 +59,7 @@ class SchedulerConfig:
         return default if self.warmup_updates is None else self.warmup_updates
 
 
-class SearchConfig:
+class SearchConfig(ShortRepr):
     """The options of a search."""
 
     beam_size: int | None = None  # hypotheses kept side by side; None: this search has no beam
@@ -72,7 +75,7 @@ class SearchConfig:
         return self.finds_at_most is None or hypotheses <= self.finds_at_most
 
 
-class CommandConfig:
+class CommandConfig(ShortRepr):
     """The options of a command."""
 
     command: ClassVar[str] = ""  # the name of its module in nmt_cli

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nmt.config.checks import require_positive
-from nmt.config.option import option
+from nmt.config.option import ShortRepr, option
 from nmt.errors import UsageError
 
 
@@ -41,7 +41,7 @@ _STAGE = re.compile(r"(?P<unit>update|epoch) (?P<number>[1-9]\d*): *(?P<mix>.*)"
 
 
 @dataclass
-class CorpusSamplingConfig:
+class CorpusSamplingConfig(ShortRepr):
     """How several corpora are mixed. Without any of these options an epoch has every sentence of all of them once."""
 
     weights: list[float] = option(
@@ -89,11 +89,9 @@ class CorpusSamplingConfig:
 
     @property
     def first(self) -> Mix:
-        """The mix that training begins with."""
         return Mix(tuple(self.weights), self.temperature)
 
     def later_mixes(self) -> list[LaterMix]:
-        """Parse ``stages``."""
         return [_later(text) for text in self.stages]
 
 

@@ -56,5 +56,4 @@ class ScoredTextConfig(PluginOption, ReadingOptions, CommandConfig):
 
     @property
     def instead_of_standard_input(self) -> str | None:
-        """The flag to give where standard input cannot be read; None: it is not read anyway."""
         return "--sys" if not self.sys or "-" in self.sys else None

@@ -19,7 +19,7 @@ from nmt.config.checks import require_positive as require_positive
 from nmt.config.checks import require_share as require_share
 from nmt.config.choices import Compilation, Precision, Strategy
 from nmt.config.common_options import CommonOptions, PluginOption, SeedOption
-from nmt.config.option import flag, group, option, section, threads_option
+from nmt.config.option import ShortRepr, flag, group, option, section, threads_option
 from nmt.config.reporting import ReportConfig
 from nmt.config.roles import AnyCriterion, AnyOptimizer, AnyScheduler, AnySearch, CommandConfig
 from nmt.config.sampling import CorpusSamplingConfig
@@ -33,7 +33,7 @@ DEFAULT_MAX_UPDATE = 100_000
 
 
 @dataclass
-class TrainingConfig:
+class TrainingConfig(ShortRepr):
     """When training ends, and what guards it."""
 
     max_update: int | None = flag(
@@ -104,10 +104,32 @@ class Decayed(Enum):
 
 
 @dataclass
-class ParametersConfig:
+class ParametersConfig(ShortRepr):
     """Patterns are those of a shell (``*``, ``?``, ``[abc]``) and must match a whole name; ``*`` crosses dots."""
 
     freeze: list[str] = flag([], help="Parameters to keep fixed, by name patterns such as 'encoder.*'")
+    train_only: list[str] = flag(
+        [],
+        help="Parameters to train, by name patterns such as '*bias'; with --lora-rank, besides the adapters; empty: all, "
+        "or only adapters",
+    )
+    source_embeddings: str | None = flag(
+        None,
+        help="File of vectors that source embeddings start from: word2vec's text format, or safetensors with a row for each "
+        "token; null: random",
+    )
+    target_embeddings: str | None = flag(None, help="The same for target embeddings; null: random")
+    freeze_embeddings: bool = flag(False, help="Keep the vectors of these files fixed; other embeddings are trained")
+    lora_rank: int | None = flag(
+        None, help="Rank of low-rank adapters (LoRA), which replace training of all parameters; null: no adapters"
+    )
+    lora_alpha: float | None = flag(None, help="Numerator of the adapters' scale, alpha / rank; null: twice the rank")
+    lora_dropout: float = flag(0.0, help="Dropout of the input features of adapters")
+    lora_on: list[str] = flag(
+        [],
+        help="Matrices with adapters, by name patterns such as 'decoder.*attention.*'; empty: all maps between hidden "
+        "vectors, without embeddings and output layer",
+    )
     lr_scales: list[str] = flag(
         [], help="Learning rate factors, as pattern=factor of parameter names; the last match applies"
     )
@@ -119,9 +141,23 @@ class ParametersConfig:
 
     def __post_init__(self) -> None:
         self.factors()
+        require_positive("parameters", lora_rank=self.lora_rank, lora_alpha=self.lora_alpha)
+        require_share("parameters", lora_dropout=self.lora_dropout)
+        if self.freeze_embeddings and self.source_embeddings is None and self.target_embeddings is None:
+            raise UsageError(
+                "--freeze-embeddings keeps vectors of files; name them: --source-embeddings, --target-embeddings"
+            )
+        if self.lora_rank is None and (self.lora_alpha is not None or self.lora_dropout or self.lora_on):
+            raise UsageError(
+                "parameters.lora_alpha, lora_dropout and lora_on need adapters; give their rank with --lora-rank, such as 16"
+            )
+
+    @property
+    def alpha(self) -> float:
+        """The numerator of the adapters' scale."""
+        return 2.0 * (self.lora_rank or 0) if self.lora_alpha is None else self.lora_alpha
 
     def factors(self) -> list[tuple[str, float]]:
-        """Parse ``lr_scales``."""
         factors = []
         for item in self.lr_scales:
             pattern, _, number = item.rpartition("=")
@@ -146,7 +182,7 @@ def metric_of(figure: str) -> str:
 
 
 @dataclass
-class ValidationConfig:
+class ValidationConfig(ShortRepr):
     """When and how the validation set is used."""
 
     interval: int | None = option(1, help="Validation interval in epochs; null: none", flag="--validate-interval")
@@ -202,7 +238,7 @@ BY_UPDATES, BY_MINUTES, BY_EPOCH = "update", "minutes", "epoch"  # reasons for a
 
 
 @dataclass
-class CheckpointConfig:
+class CheckpointConfig(ShortRepr):
     """When checkpoints are written, and which are kept."""
 
     save_dir: str = flag("checkpoints", help="Run folder")
@@ -275,7 +311,7 @@ class CheckpointConfig:
 
 
 @dataclass
-class DeviceConfig:
+class DeviceConfig(ShortRepr):
     """Where and in which precision the work is done."""
 
     name: str = option(
@@ -301,7 +337,7 @@ class DeviceSection(CommonOptions):
 
 
 @dataclass
-class DistributedConfig:
+class DistributedConfig(ShortRepr):
     """Several processes, started by torchrun, that train one model."""
 
     strategy: Strategy = option(
@@ -358,5 +394,4 @@ class TrainConfig(DeviceSection, SeedOption, PluginOption, CommandConfig):
 
     @property
     def translation(self) -> TranslationOptions:
-        """How validation sentences are translated."""
         return TranslationOptions(search=self.search)

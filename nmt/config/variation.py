@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from nmt.config.checks import refuse, require_not_negative, require_positive, require_share
 from nmt.config.choices import Sides
-from nmt.config.option import flag
+from nmt.config.option import ShortRepr, flag
 
 
 @dataclass
-class VariationConfig:
+class VariationConfig(ShortRepr):
     """Random variation of each sentence pair in each epoch. Without these options pairs do not vary."""
 
     bpe_dropout: float = flag(0.0, help="Probability of skipping a BPE merge; 0.1 is usual; 0: no dropout")
@@ -55,7 +55,6 @@ class VariationConfig:
 
     @property
     def samples(self) -> bool:
-        """Whether tokens are sampled."""
         return self.bpe_dropout > 0 or self.unigram_alpha is not None
 
     @property

@@ -152,7 +152,6 @@ class VisualizeConfig(
 
     @property
     def instead_of_standard_input(self) -> str | None:
-        """The flag to give where standard input cannot be read; None: it is not read anyway."""
         usual = None if self.embeddings else "-"
         reads = bool(self.path) and not self.positions and (self.input or usual) == "-"
         return "--input" if reads else "--translations" if self.translations == "-" else None

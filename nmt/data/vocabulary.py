@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # --help and typing errors need no numpy
+    import numpy as np
+    import numpy.typing as npt
 
-Ids = npt.NDArray[np.integer]  # in the data type of a corpus
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
-Flags = npt.NDArray[np.bool_]
+Ids: TypeAlias = "npt.NDArray[np.integer]"  # in the data type of a corpus
+Ints: TypeAlias = "npt.NDArray[np.int64]"
+Floats: TypeAlias = "npt.NDArray[np.float32]"
+Flags: TypeAlias = "npt.NDArray[np.bool_]"
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")

@@ -10,7 +10,6 @@ import functools
 import itertools
 import math
 import shutil
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ from nmt.doctor.outcomes import Skipped, Wrong
 from nmt.engines.graphs import RecordedEngine, recorded_engine
 from nmt.engines.model_engine import ModelEngine
 from nmt.interface import Batch
-from nmt.models.transformer.attention_probe import kernel_agrees
+from nmt.models.transformer.attention_probe import kernel_agrees, largest_difference
 from nmt.search import searches
 from nmt.search.config import BeamConfig
 from nmt.search.decoding import Engine
@@ -257,17 +256,12 @@ def _attention_difference(device: torch.device, dtype: torch.dtype, width: int, 
     if window is not None:  # of the first sentence: with the padding of the second, some queries would see no key
         hidden[0].masked_fill_(torch.arange(70)[:, None] - torch.arange(70) > window, -math.inf)
 
-    def results(where: torch.device, kind: torch.dtype, attend: Callable[..., Tensor]) -> list[Tensor]:
-        leaves = [part.to(where, kind).requires_grad_() for part in parts]
-        output = attend(*leaves, hidden.to(where, kind))
-        gradients = torch.autograd.grad((output * weights.to(where, kind)).sum(), leaves)
-        return [result.detach().cpu().double() for result in (output, *gradients)]
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return scaled_dot_product_attention(query, key, value, hidden.to(device, dtype))
 
-    def formula(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
-        scores: Tensor = query @ key.transpose(-1, -2) * width**-0.5 + bias
+    def formula(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        scores: Tensor = query @ key.transpose(-1, -2) * width**-0.5 + hidden
         return scores.softmax(-1) @ value
 
-    there = results(device, dtype, scaled_dot_product_attention)
-    here = results(torch.device("cpu"), torch.float64, formula)
-    differences = [float((part - exact).abs().max() / exact.abs().max()) for part, exact in zip(there, here)]
-    return max(differences) if all(map(math.isfinite, differences)) else math.nan
+    exact = formula, torch.device("cpu"), torch.float64
+    return largest_difference(parts, weights, (attend, device, dtype), exact)

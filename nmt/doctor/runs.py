@@ -66,7 +66,8 @@ def several_ranks(device: torch.device, strategy: str) -> str:
     differences = [abs(loss - exact) / exact for loss, exact in zip(losses, expected, strict=True)]
     if not all(difference <= TOLERANCE for difference in differences):  # also if one is NaN
         raise Wrong(
-            f"losses of {ranks} ranks differ from those of one rank; relative differences: {_listed(differences)}"
+            f"losses of {ranks} ranks differ from those of one rank; relative differences: "
+            f"{', '.join(f'{difference:.0e}' for difference in differences)}"
         )
     return f"{UPDATES} updates of {ranks} ranks, losses within {max(differences):.0e} of those of one rank"
 
@@ -199,10 +200,6 @@ def _complaint(folder: Path) -> str:
     lines = [line for text in texts for line in text.splitlines() if line.strip()]
     named = [line for line in lines if line.startswith("nmt-train: ") or "Error: " in line]
     return (named or lines or ["no message"])[-1]
-
-
-def _listed(numbers: Sequence[float]) -> str:
-    return ", ".join(f"{number:.0e}" for number in numbers)
 
 
 def _losses(folder: Path) -> Sequence[float]:

@@ -18,7 +18,7 @@ from nmt.errors import UsageError
 from nmt.search.decoding import Decoding, Engine, Scores
 
 
-class EnsembleEngine:
+class EnsembleEngine(Engine):
     """Engines on one device whose models share both vocabularies; their architectures may differ.
 
     Attention is the mean of the members that have attention, weighted as their probabilities are.
@@ -45,9 +45,6 @@ class EnsembleEngine:
         limits = [member.longest_targets(source_lengths) for member in self.members]
         known = [limit for limit in limits if limit is not None]
         return np.min(known, axis=0) if known else None
-
-    def target_scores(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> None:
-        """The mean is computed step by step."""
 
 
 class EnsembleDecoding:

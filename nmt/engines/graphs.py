@@ -264,9 +264,8 @@ class Replayed:
         self._recordings = recordings
         self.fails = False  # a step could not be recorded
         self.steps: OrderedDict[Any, _RecordedStep] = OrderedDict()  # by shape, least recently used first
-        self._current: tuple[_RecordedStep, Memory, int] | None = (
-            None  # the recording that holds the current batch; its memory and room
-        )
+        # The recording that holds the current batch, its memory and room.
+        self._current: tuple[_RecordedStep, Memory, int] | None = None
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> Memory:
         if self.fails:

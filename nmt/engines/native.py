@@ -31,7 +31,7 @@ from nmt.models.transformer.weights import (
     TransformerWeights,
 )
 from nmt.native.library import address, built
-from nmt.search.decoding import Candidates
+from nmt.search.decoding import Candidates, Engine
 
 FIRST_POSITIONS = 256  # sinusoids computed in advance; the table grows
 _ACTIVATIONS = {Activation.relu: 0, Activation.gelu: 1, Activation.swish: 2}  # as layers.h numbers them
@@ -179,7 +179,7 @@ def _longest(stack: StackWeights) -> int | None:
     return len(stack.positions) if isinstance(stack.positions, np.ndarray) else None
 
 
-class NativeEngine:
+class NativeEngine(Engine):
     """A model in one data type. Processes that are forked after it is made share its memory."""
 
     device = "cpu"
@@ -196,12 +196,6 @@ class NativeEngine:
     def longest_targets(self, source_lengths: Ints) -> Ints | None:
         limit = self._model.longest_target
         return None if limit is None else np.full_like(source_lengths, limit)
-
-    def forget(self) -> None:
-        """Nothing is kept."""
-
-    def target_scores(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> None:
-        """C computes one step at a time."""
 
 
 class NativeDecoding:

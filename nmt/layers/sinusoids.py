@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class SinusoidLayout(Enum):
@@ -35,12 +37,16 @@ class Sinusoids:
 
     def radians(self) -> npt.NDArray[np.float64]:
         """Return the wavelengths divided by 2 pi, [D/2]."""
+        import numpy as np  # options of a model need only the names above
+
         pairs = np.arange(self.width // 2)
         whole = self.width / 2 if self.wavelengths is Wavelengths.paper else max(1, self.width / 2 - 1)
         return np.asarray(self.base ** (pairs / whole), dtype=np.float64)
 
     def table(self, count: int) -> npt.NDArray[np.float32]:
         """[count, D]: PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos of the same angle."""
+        import numpy as np
+
         angles = np.arange(self.offset, self.offset + count)[:, None] / self.radians()
         pair = [np.sin(angles), np.cos(angles)]
         by_position = np.stack(pair, axis=-1).reshape(count, -1) if self.interleaved else np.concatenate(pair, axis=-1)

@@ -49,12 +49,12 @@ def recompute_layers(module: nn.Module) -> int:
     """
     layers = list(stacked_layers(module))
     for layer in layers:
-        layer.forward = partial(_recomputed, layer.forward)  # without a wrapper module, to keep parameter names
+        layer.forward = partial(recomputed, layer.forward)  # without a wrapper module, to keep parameter names
     return len(layers)
 
 
-def _recomputed(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function without saving its intermediate results."""
+def recomputed(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function without saving its intermediate results: the backward pass computes them again."""
     if not torch.is_grad_enabled():
         return function(*arguments)
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=True)

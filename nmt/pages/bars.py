@@ -41,7 +41,6 @@ class Bars:
         return (RIGHT - LEFT) / max(1, len(self.labels))
 
     def middles(self) -> list[tuple[float, str]]:
-        """Return the position and text of each label."""
         return [(LEFT + self.group_width * (place + 0.5), label) for place, label in enumerate(self.labels)]
 
     def bars(self, number: int) -> list[Bar]:

@@ -152,7 +152,6 @@ def _environment() -> Environment:
 
 
 def _cut(text: str) -> str:
-    """Shorten a long text at its end."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -163,7 +162,6 @@ def _directed(word: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return an option as text."""
     if value is None:
         return "null"
     if isinstance(value, (list, tuple)):

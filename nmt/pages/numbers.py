@@ -25,7 +25,6 @@ def duration(seconds: float) -> str:
 
 
 def megabytes(value: float) -> str:
-    """Return millions of bytes in MB or GB."""
     return f"{value / 1000:.1f} GB" if value >= 1000 else f"{value:.0f} MB"
 
 

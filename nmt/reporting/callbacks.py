@@ -1,7 +1,7 @@
 """Callbacks receive the events of a run on rank 0. They may add metrics to its record and stop it, nothing else.
 
-TensorBoard, Weights & Biases, MLflow and ``report.html`` are callbacks too (``nmt/reporting/sinks.py``). The difference is
-what an exception does: it ends the run, but only switches off a sink.
+TensorBoard, Weights & Biases, MLflow and ``report.html`` receive the same events by the same methods
+(``nmt/reporting/sinks.py``). An exception of a callback ends the run; an exception of these only switches them off.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from nmt.config.listed import with_options
 from nmt.errors import UsageError, shown
 from nmt.registry import Registry
 from nmt.reporting.figures import Meters
+from nmt.short_repr import ShortRepr
 from nmt.storage.files import write_json
 from nmt.storage.reading import read_json
 
@@ -23,12 +24,12 @@ OPTION = "report.callbacks (--callbacks)"
 
 
 @dataclass(frozen=True)
-class RunEvent:
-    """One event of a run: what a line of ``log.jsonl`` records, or the figures of a single update."""
+class RunEvent(ShortRepr):
+    """One event of a run: a line of ``log.jsonl``, or a single update."""
 
-    name: str  # as in log.jsonl: start, train, valid, checkpoint, end or stopped
+    name: str  # a key of ``METHODS``: "update", or as in log.jsonl
     folder: Path  # the run folder
-    update: int  # the last one that was applied
+    update: int  # the last one that was applied; of a skipped update: its own number
     epoch: int
     fields: Mapping[str, Any]  # all fields of the event
     path: Path | None = None  # of a checkpoint
@@ -41,8 +42,7 @@ class RunEvent:
     @property
     def ending(self) -> str | None:
         """Why the run ended; None in other events."""
-        reason = self.fields.get("ending", self.fields.get("message"))
-        return None if reason is None else str(reason)
+        return self.fields.get("message" if self.name == "stopped" else "ending")
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,18 @@ class Callback:
     def on_update(self, event: RunEvent) -> Returned:
         """Receive an update that was applied, with its own loss, gradient norm and learning rate."""
 
+    def on_log(self, event: RunEvent) -> Returned:
+        """Receive the means of the updates since the last call, every ``--log-interval`` updates."""
+
+    def on_skip(self, event: RunEvent) -> Returned:
+        """Receive an update that was skipped, because its loss or gradient was not finite."""
+
+    def on_warning(self, event: RunEvent) -> Returned:
+        """Receive ``event.fields["message"]``: the model does not learn, or its loss had a spike."""
+
+    def on_samples(self, event: RunEvent) -> Returned:
+        """Receive ``event.fields["samples"]``, translations of a validation: dicts of source, reference, hypothesis."""
+
     def on_validation(self, event: RunEvent) -> Returned:
         """Receive the scores of a validation."""
 
@@ -76,20 +88,30 @@ class Callback:
 
 
 class FigureSink(Callback):
-    """Write the figures of all events. The base class of TensorBoard, Weights & Biases and MLflow."""
+    """Write the figures and texts of ``log.jsonl``. The base class of TensorBoard, Weights & Biases and MLflow."""
 
-    def write(self, curves: Mapping[str, float], update: int) -> None:
-        """Write figures under the names of their curves, such as ``valid/loss``."""
+    def write(self, curves: Mapping[str, float | str], update: int) -> None:
+        """Write figures under the names of their curves, such as ``valid/loss``; ``warning`` and ``samples`` are texts."""
         raise NotImplementedError
 
     def close(self, event: RunEvent) -> None:
         """Complete the record of the run."""
 
     def on_start(self, event: RunEvent) -> None:
-        if curves := {f"{event.name}/{name}": value for name, value in event.figures.items()}:
+        if curves := dict[str, float | str]((f"{event.name}/{name}", value) for name, value in event.figures.items()):
             self.write(curves, event.update)
 
-    on_update = on_validation = on_checkpoint = on_start
+    on_log = on_validation = on_checkpoint = on_start
+
+    def on_skip(self, event: RunEvent) -> None:
+        self.write({"skipped/number": float(event.fields["number"])}, event.update)
+
+    def on_warning(self, event: RunEvent) -> None:
+        self.write({"warning": event.fields["message"]}, event.update)
+
+    def on_samples(self, event: RunEvent) -> None:
+        samples = ("\n".join(f"- {name}: {text}" for name, text in each.items()) for each in event.fields["samples"])
+        self.write({"samples": "\n\n".join(samples)}, event.update)
 
     def on_end(self, event: RunEvent) -> None:
         self.on_start(event)
@@ -114,7 +136,7 @@ callbacks: Registry[Callback] = Registry("callback")
 
 
 def checked(listed: Sequence[Callback | str]) -> list[Any]:
-    """Return each callback, and the options of each ``NAME`` or ``NAME:OPTION=VALUE:...``. Refuse anything else."""
+    """Return each callback, or the options of each ``NAME`` or ``NAME:OPTION=VALUE:...``. Refuse anything else."""
     accepted = list[Any]()
     for item in listed:
         if isinstance(item, str):
@@ -128,18 +150,17 @@ def checked(listed: Sequence[Callback | str]) -> list[Any]:
     return accepted
 
 
-def build(accepted: Sequence[Any]) -> list[Callback]:
-    """Build what ``checked`` returned."""
-    return [part if isinstance(part, Callback) else callbacks.build(part) for part in accepted]
-
-
 class CallbackError(Exception):
     """A callback failed, or returned something that it may not return. Printed with its traceback."""
 
 
-METHODS = {  # by the name of the event in log.jsonl; callbacks do not receive other events
+METHODS = {  # by the name of the event
     "start": "on_start",
-    "train": "on_update",
+    "update": "on_update",  # not in log.jsonl
+    "train": "on_log",
+    "skipped": "on_skip",
+    "warning": "on_warning",
+    "samples": "on_samples",
     "valid": "on_validation",
     "checkpoint": "on_checkpoint",
     "end": "on_end",
@@ -154,8 +175,9 @@ _RESERVED = frozenset(
 class Callbacks:
     """The callbacks of a run; none on ranks but 0. Notes the first request to stop, and the first exception."""
 
-    def __init__(self, parts: Sequence[Callback] = ()) -> None:
-        self._parts = list(parts)
+    def __init__(self, parts: Sequence[Any] = ()) -> None:
+        """``parts``: as ``checked`` returns them."""
+        self._parts = [part if isinstance(part, Callback) else callbacks.build(part) for part in parts]
         self.stop: str | None = None
         self.failure: CallbackError | None = None
         self._owners: dict[str, Callback] = {}  # of metrics, by name

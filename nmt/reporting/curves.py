@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,38 +21,13 @@ _LINE = 18  # pixels, the height of a line of letters
 _TITLE = 70  # letters of a line of the title
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A run and its name in the picture."""
-
-    name: str
-    record: RunRecord
-
-    def clock(self, over: str) -> list[Point]:
-        """Return the target tokens, or seconds of training, up to each update of the log."""
-        total, points = 0.0, [(0.0, 0.0)]
-        for event in sorted(self.record.of("train"), key=lambda event: int(event["update"])):
-            value = float(event.get(over) or 0.0)
-            total = total + value if over == "tokens" else max(total, value)
-            points.append((float(event["update"]), total))
-        return points
-
-    def over(self, points: Sequence[Point], over: str) -> list[Point]:
-        """Convert points over updates to points over "updates", "tokens" or "seconds"."""
-        if over == "updates" or not points:
-            return list(points)
-        updates, readings = zip(*self.clock(over))
-        places = np.interp([update for update, _ in points], updates, readings).tolist()
-        return [(place, value) for place, (_, value) in zip(places, points)]
-
-
 def plot_curves(paths: Sequence[Path], output: Path, over: str = "updates", smoothing: float = 0.0) -> None:
     """Losses and validation scores of runs and sweeps over "updates", "tokens" or "seconds", as SVG, PNG or HTML.
 
     ``smoothing``: the share of the running mean that each value of the training loss keeps, from 0 to below 1.
     """
     listed = find_runs(paths)
-    runs = [_Run(run.name, _read(run)) for run in listed]
+    runs = {run.name: _read(run) for run in listed}
     charts = [chart for chart in _charts(runs, over, smoothing) if chart.drawn]
     if not charts:
         raise MissingInputError(
@@ -62,10 +36,10 @@ def plot_curves(paths: Sequence[Path], output: Path, over: str = "updates", smoo
     if output.suffix != ".html":
         _drawn(charts, "").written(output)
         return
-    title, logs = ", ".join(short_names(paths)), [run.record.events for run in runs]
+    title, logs = ", ".join(short_names(paths)), [record.events for record in runs.values()]
     single = len(runs) == 1 and not listed[0].job
     data = page_data(title, listed, logs, single=single, over=over, smoothing=smoothing)
-    page = page_of_record(runs[0].record, data) if single else runs_page(data)
+    page = page_of_record(next(iter(runs.values())), data) if single else runs_page(data)
     with atomic_write(output) as file:
         file.write(page.encode("utf-8", "replace"))
 
@@ -79,15 +53,17 @@ def smoothed(points: Sequence[Point], share: float) -> list[Point]:
     return means
 
 
-def _charts(runs: Sequence[_Run], over: str, smoothing: float) -> list[Chart]:
-    scores = dict.fromkeys(name for run in runs for name in run.record.scores)
+def _charts(runs: Mapping[str, RunRecord], over: str, smoothing: float) -> list[Chart]:
+    """``runs``: by their names in the picture."""
+    scores = dict.fromkeys(name for record in runs.values() for name in record.scores)
 
     def chart(title: str, kind: str, name: str) -> Chart:
         series = []
-        for run in runs:
-            points = run.over(run.record.training(name) if kind == "train" else run.record.curve(kind, name), over)
+        for run, record in runs.items():
+            points = record.training(name) if kind == "train" else record.curve(kind, name)
+            points = _over(record, points, over)
             points = smoothed(points, smoothing) if kind == "train" else points
-            series.append(Series(run.name, points, dots=kind == "valid"))
+            series.append(Series(run, points, dots=kind == "valid"))
         return Chart(title, series, linear=name in scores, over=OVER[over])
 
     return [
@@ -95,6 +71,20 @@ def _charts(runs: Sequence[_Run], over: str, smoothing: float) -> list[Chart]:
         chart("Validation loss", "valid", "loss"),
         *(chart(f"Validation {name}", "valid", name) for name in scores),
     ]
+
+
+def _over(record: RunRecord, points: Sequence[Point], over: str) -> list[Point]:
+    """Convert points over updates to points over "updates", target "tokens" or "seconds" of training."""
+    if over == "updates" or not points:
+        return list(points)
+    updates, readings, total = [0.0], [0.0], 0.0
+    for event in sorted(record.of("train"), key=lambda event: int(event["update"])):
+        value = float(event.get(over) or 0.0)
+        total = total + value if over == "tokens" else max(total, value)
+        updates.append(float(event["update"]))
+        readings.append(total)
+    places = np.interp([update for update, _ in points], updates, readings).tolist()
+    return [(place, value) for place, (_, value) in zip(places, points)]
 
 
 def _read(run: ListedRun) -> RunRecord:

@@ -27,7 +27,6 @@ def write(folder: Path | str) -> Path:
 
 
 def page_of(folder: Path) -> str:
-    """Return the page of a run folder."""
     record = RunRecord.read(folder)
     if not record.events:
         raise MissingInputError(f"{folder} has no log.jsonl with events: there is nothing to report")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from nmt.reporting.callbacks import Callback, RunEvent
 
@@ -22,14 +24,8 @@ _PORTS = 20  # that are tried, before the system chooses one
 def listener(port: int) -> socket.socket:
     """Return a socket that listens on loopback: at ``port``, or, if it is in use, at the next free one."""
     for number in [*range(port, min(port + _PORTS, 2**16)), 0] if port else [0]:
-        with contextlib.ExitStack() as opened:
-            made = opened.enter_context(socket.socket())
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                made.bind((ADDRESS, number))
-                made.listen()
-                opened.pop_all()
-                return made
+        with contextlib.suppress(OSError):
+            return socket.create_server((ADDRESS, number))
     raise OSError(f"no port of {ADDRESS} is free")
 
 
@@ -37,11 +33,15 @@ def address_of(listening: socket.socket) -> str:
     return f"http://{ADDRESS}:{listening.getsockname()[1]}/"
 
 
-def command(listening: socket.socket, paths: Sequence[Path | str], *more: str) -> list[str]:
-    """Return the command of the process, which inherits the socket. It finds the modules that this process finds: with
-    ``-m``, a file of the working directory could replace one."""
-    program = f"import sys; sys.path[:] = {sys.path!r}; from nmt_cli.watching import main; main()"
-    return [sys.executable, "-c", program, "--socket", str(listening.fileno()), *more, "--", *map(str, paths)]
+def command(listening: socket.socket, paths: Sequence[Path], parent: int | None = None, **settings: Any) -> list[str]:
+    """Return the command of the process, which inherits the socket and ends with the process ``parent``.
+
+    It finds the modules that this process finds: with ``-m``, a file of the working directory could replace one.
+    ``settings``: of the page, as of ``page_data``.
+    """
+    program = f"import sys; sys.path[:] = {sys.path!r}; from nmt.watching.server import serve; serve(sys.argv[1])"
+    facts = {"socket": listening.fileno(), "parent": parent, "paths": list(map(str, paths)), "settings": settings}
+    return [sys.executable, "-c", program, json.dumps(facts)]
 
 
 class LivePage(Callback):
@@ -53,9 +53,8 @@ class LivePage(Callback):
 
     def on_start(self, event: RunEvent) -> None:
         with listener(self._port) as listening:
-            started = command(listening, [event.folder], "--parent", str(os.getpid()))
             self._process = subprocess.Popen(
-                started,
+                command(listening, [event.folder], os.getpid()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[listening.fileno()],

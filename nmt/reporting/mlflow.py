@@ -35,11 +35,16 @@ class MLflow(FigureSink):
         self._client.log_batch(run, params=[Param(key, str(options[key])[:LONGEST_VALUE]) for key in options])
         return run
 
-    def write(self, curves: Mapping[str, float], update: int) -> None:
+    def write(self, curves: Mapping[str, float | str], update: int) -> None:
         from mlflow.entities import Metric
 
         self._wait()
-        metrics = [Metric(name, value, int(1000 * time.time()), update) for name, value in curves.items()]
+        now, metrics = int(1000 * time.time()), []
+        for name, value in curves.items():
+            if isinstance(value, str):
+                self._client.log_text(self._run, value, f"{name}/{update}.md")
+            else:
+                metrics.append(Metric(name, value, now, update))
         self._writing = self._client.log_batch(self._run, metrics=metrics, synchronous=False)
 
     def close(self, event: RunEvent) -> None:

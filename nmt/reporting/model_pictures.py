@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,17 +56,6 @@ def _as_image(values: npt.NDArray[np.floating]) -> str:
     return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode("ascii")
 
 
-@dataclass(frozen=True)
-class _Point:
-    """A token on the map, in pixels. ``named``: there is room for its text."""
-
-    piece: str
-    x: float
-    y: float
-    named: bool
-    rank: float  # 0: the most frequent, 1: the least
-
-
 def plot_embeddings(
     pieces: Sequence[str], vectors: Floats, output: Path | str | None = None, title: str = ""
 ) -> Picture:
@@ -79,14 +67,15 @@ def plot_embeddings(
     low, high = places.min(0), places.max(0)
     scaled = (places - low) / np.where(high > low, high - low, 1.0)
     margin = 60
-    points, label_boxes = list[_Point](), list[tuple[float, float, float, float]]()
+    points, label_boxes = list[dict[str, Any]](), list[tuple[float, float, float, float]]()
     for number, (piece, (right, up)) in enumerate(zip(pieces, scaled.tolist())):
         x, y = margin + right * (_SIDE - 2 * margin), _TOP + 16 + (1 - up) * (_SIDE - 2 * margin)
         box = (x + 3, y - _LINE + 4, x + 5 + _LETTER * width_of(piece), y + 4)
         free = box[2] < _SIDE and not any(_overlap(box, other) for other in label_boxes)
         if free:
             label_boxes.append(box)
-        points.append(_Point(piece, x, y, free, number / len(pieces)))
+        rank = number / len(pieces)  # 0: the most frequent, 1: the least
+        points.append({"piece": piece, "x": x, "y": y, "named": free, "rank": rank})
     note = f"the two directions of largest variance: {100 * shares[0]:.0f} % and {100 * shares[1]:.0f} % of it"
     picture = render("embeddings.svg", points=points, title=title, note=note, side=_SIDE)
     return Picture(picture).written(output)

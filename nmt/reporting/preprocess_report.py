@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -93,10 +94,15 @@ class PreprocessReport:
         return f"<PreprocessReport {self.folder}: {splits}>"
 
     def lines(self) -> list[str]:
-        """The report as text."""
         kind = "joint vocabulary" if self.shared else "vocabularies"
         sizes = f"{self.source_entries:,}" if self.shared else f"{self.source_entries:,} and {self.target_entries:,}"
         return [f"{kind}: {sizes} entries", *(line for split in self.splits for line in split.lines())]
+
+    def log(self, logger: logging.Logger) -> None:
+        for line in self.lines():
+            logger.info(line)
+        for warning in self.warnings():
+            logger.warning(warning)
 
     def warnings(self) -> list[str]:
         """Hints at mistakes that leave the files valid."""

@@ -20,7 +20,7 @@ from nmt.devices import is_shortage
 from nmt.errors import NMTError, quantity
 from nmt.pages.numbers import duration, figure, megabytes
 from nmt.progress import SECONDS_BETWEEN_LINES, Clock, going_on, open_bar, resolved
-from nmt.reporting.callbacks import METHODS, CallbackError, Callbacks, RunEvent
+from nmt.reporting.callbacks import CallbackError, Callbacks, RunEvent
 from nmt.reporting.figures import Meters, UpdateReport
 from nmt.reporting.resources import peak_memory
 from nmt.reporting.run_record import Cost, Event, EventLog, stretches, time_in_words
@@ -105,7 +105,7 @@ class Reporter:
         if epoch != self._epoch:
             self._epoch, self._of_epoch = epoch, Meters()
         self._meters, self._of_epoch = self._meters.plus(report), self._of_epoch.plus(report)
-        if metrics := self.callbacks.receive(RunEvent("train", self.folder, update, epoch, report.figures())):
+        if metrics := self._record("update", update, epoch=epoch, **report.figures()):
             self._meters = replace(self._meters, metrics={**self._meters.metrics, **metrics})
         begins_epoch = self._display.advance(update, epoch)
         recorded = update % self.options.log_interval == 0
@@ -117,7 +117,7 @@ class Reporter:
         self._display.show(event, ends_epoch=ends_epoch)
         self._shown = self.clock()
         if recorded:
-            self._record("train", **event | _spent(times or {}, self._processor.take()))
+            self._record("train", update, **event | _spent(times or {}, self._processor.take()))
             self._meters, self._of_epoch = Meters(), Meters()
 
     def skipped(self, update: int, epoch: int, figures: UpdateReport, *, number: int) -> None:
@@ -165,7 +165,7 @@ class Reporter:
         parts = stretches([*self._log.events(), {"event": "end", "seconds": event["seconds"]}])
         flops = self._cost.figures(event["tokens"], parts)
         event |= {"ending": ending, **_spent(spent.get("times", {}), self._processor_of_run.take()), **flops}
-        self._record("end", **event)
+        self._record("end", update, **event)
         left_out = f" | {quantity(event['skipped'], 'update')} skipped" if event["skipped"] else ""
         cost = "".join(f" | {value:.3g} operations {name.removeprefix('flops_')}" for name, value in flops.items())
         logger.info(f"trained on {event['tokens']:,} target tokens in {duration(spent['seconds'])}{left_out}{cost}")
@@ -177,7 +177,7 @@ class Reporter:
     def stopped(self, error: BaseException, *, update: int, epoch: int, **spent: Any) -> None:
         """Report that the run stops before its end, because of ``error``."""
         event = self._closing(update, epoch, **spent) | {"cause": cause_of(error), "message": message_of(error)}
-        self._record("stopped", **event, **_spent(spent.get("times", {}), self._processor_of_run.take()))
+        self._record("stopped", update, **event, **_spent(spent.get("times", {}), self._processor_of_run.take()))
         if (failure := self.callbacks.failure) is not None and failure is not error:
             logger.error("%s", failure, exc_info=failure)
 
@@ -202,22 +202,19 @@ class Reporter:
         return asdict(self._meters)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._meters = Meters(**state)
+        self._meters = Meters(**{"weight": state.get("tokens", 0.0), **state})  # earlier versions had no weights
 
     def close(self) -> None:
         self._display.close()
 
-    def _record(self, kind: str, /, update: int, place: Path | None = None, **fields: Any) -> dict[str, float]:
+    def _record(self, kind: str, update: int, place: Path | None = None, /, **fields: Any) -> dict[str, float]:
         """Record an event. Return the metrics that callbacks added to it. ``place``: of a checkpoint."""
-        record: dict[str, Any] = {"event": kind, "update": update, **fields}
-        if kind not in METHODS:
-            self._log.write(record)
-            return {}
         event = RunEvent(kind, self.folder, update, fields.get("epoch", self._epoch), fields, place)
-        metrics = {} if kind == "train" else self.callbacks.receive(event)  # they received each update
+        metrics = self.callbacks.receive(event)
         if kind == "end" and self.callbacks.failure is not None:
             return {}  # the failure is recorded instead
-        self._log.write(record | metrics)
+        if kind != "update":  # the log has means only
+            self._log.write({"event": kind, "update": update, **fields, **metrics})
         self._sinks.receive(replace(event, fields=fields | metrics))
         return metrics
 

@@ -67,7 +67,6 @@ class EventLog:
             self._report(error)
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the readable events of the log."""
         with contextlib.suppress(OSError):
             return read_events(self.path)
         return []
@@ -157,7 +156,6 @@ class RunRecord:
 
     @classmethod
     def of_events(cls, folder: Path, events: Iterable[Event]) -> RunRecord:
-        """Return the record of a run folder with these events."""
         config: Mapping[str, Any] = {}
         with contextlib.suppress(DataError):  # the configuration is missing or damaged
             config = read_config(folder)
@@ -190,7 +188,6 @@ class RunRecord:
 
     @property
     def scores(self) -> list[str]:
-        """The metrics of validation."""
         return [name for name in self.names("valid") if metric_of(name) not in LOSSES]
 
     @property

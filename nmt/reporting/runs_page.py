@@ -122,5 +122,4 @@ def page_data(
 
 
 def runs_page(data: Mapping[str, Any], template: str = "runs.html", **values: Any) -> str:
-    """Return the page."""
     return render(template, page=data, made=time.strftime("%Y-%m-%d %H:%M:%S"), **values)

@@ -29,9 +29,9 @@ class TensorBoard(FigureSink):
         """``update``: the run resumes after it; TensorBoard hides later events."""
         self._writer: Any = _tensorboard()(log_dir=str(folder / "tensorboard"), purge_step=update + 1)
 
-    def write(self, curves: Mapping[str, float], update: int) -> None:
+    def write(self, curves: Mapping[str, float | str], update: int) -> None:
         for name, value in curves.items():
-            self._writer.add_scalar(name, value, update)
+            (self._writer.add_text if isinstance(value, str) else self._writer.add_scalar)(name, value, update)
 
     def close(self, event: RunEvent) -> None:
         self._writer.close()
@@ -53,7 +53,7 @@ class WeightsAndBiases(FigureSink):
         run.define_metric("*", step_metric="update")  # a resumed run repeats updates, which wandb's own step cannot
         self._run = run
 
-    def write(self, curves: Mapping[str, float], update: int) -> None:
+    def write(self, curves: Mapping[str, float | str], update: int) -> None:
         self._run.log({"update": update, **curves})
 
     def close(self, event: RunEvent) -> None:
@@ -110,21 +110,18 @@ def _wandb(project: str) -> Callable[..., Any]:
 def open_sinks(folder: Path, options: ReportConfig, update: int) -> Sinks:
     """Open the sinks of ``options`` for a run that resumes after ``update``."""
     project, experiment = options.wandb_project, options.mlflow
-    makers: dict[str, Callable[[], Callback]] = {}
-    if options.tensorboard:
-        makers["TensorBoard"] = lambda: TensorBoard(folder, update)
-    if project is not None:
-        makers["Weights & Biases"] = lambda: WeightsAndBiases(folder, project)
-    if experiment is not None:
-        makers["MLflow"] = lambda: MLflow(folder, experiment)
-    if options.html:
-        makers["the HTML report"] = HtmlReport
-    if options.watch:
-        makers["the live page"] = lambda: LivePage(options.watch_port)
+    makers: dict[str, Callable[[], Callback] | bool] = {
+        "TensorBoard": options.tensorboard and (lambda: TensorBoard(folder, update)),
+        "Weights & Biases": project is not None and (lambda: WeightsAndBiases(folder, project)),
+        "MLflow": experiment is not None and (lambda: MLflow(folder, experiment)),
+        "the HTML report": options.html and HtmlReport,
+        "the live page": options.watch and (lambda: LivePage(options.watch_port)),
+    }
     opened: dict[str, Callback] = {}
     for name, make in makers.items():
         try:
-            opened[name] = make()
+            if callable(make):
+                opened[name] = make()
         except UsageError:
             raise
         except Exception as error:

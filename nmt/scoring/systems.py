@@ -146,7 +146,9 @@ def figures(
             name: {metric: Figure(scorer(lines, references)) for metric, scorer in scorers.items()}
             for name, lines in systems.items()
         }
-    _check_seed()
+    seed = os.environ.get("SACREBLEU_SEED", "none")
+    if seed.lower() != "none" and not re.fullmatch("[0-9]+", seed):
+        raise UsageError(f"SACREBLEU_SEED={seed} is invalid; set it to a whole number, or to none for a random seed")
     known = {metric: _resampled(metric, scorer) for metric, scorer in scorers.items()}
     if certainty.test is PairedTest.none:
         return {
@@ -154,12 +156,6 @@ def figures(
             for name, lines in systems.items()
         }
     return _tested(known, systems, references, certainty)
-
-
-def _check_seed() -> None:
-    seed = os.environ.get("SACREBLEU_SEED", "none")
-    if seed.lower() != "none" and not re.fullmatch("[0-9]+", seed):
-        raise UsageError(f"SACREBLEU_SEED={seed} is invalid; set it to a whole number, or to none for a random seed")
 
 
 def _resampled(metric: str, scorer: Scorer) -> SacreScorer:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import regex
-
-_WITHOUT_SPACES = regex.compile(r"([\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]\p{M}*)")
+_WITHOUT_SPACES = r"([\p{Han}\p{Hiragana}\p{Katakana}\u30fc\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]\p{M}*)"
 
 
 def spaced(line: str) -> str:
     """Put spaces around each character of such a script."""
-    return str(_WITHOUT_SPACES.sub(r" \1 ", line))
+    import regex  # which keeps the compiled pattern; --help does not need it
+
+    return str(regex.sub(_WITHOUT_SPACES, r" \1 ", line))

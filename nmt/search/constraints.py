@@ -25,12 +25,7 @@ _UNLIMITED = 2.0**31  # pieces
 class ForcedTokens:
     """Forced tokens: those of the sentence's prefix, and eos at the length limit."""
 
-    def __init__(
-        self,
-        batch: Sentences,
-        config: CommonSearchConfig,
-        of_model: Ints | None,
-    ) -> None:
+    def __init__(self, batch: Sentences, config: CommonSearchConfig, of_model: Ints | None) -> None:
         """``of_model`` [B]: the limits of the model; None: it has none."""
         source_lengths, own_requests = batch.lengths, batch.requests or ()
         prefixes = [request.prefix for request in own_requests]
@@ -44,19 +39,14 @@ class ForcedTokens:
             own = np.array([0 if request.max_length is None else request.max_length + 1 for request in own_requests])
             least = np.array([max(len(request.prefix), request.min_length or 0) + 1 for request in own_requests])
             limits = np.maximum(np.where(own > 0, own, limits), least)
-        self.limits = (
-            limits if of_model is None else np.minimum(limits, of_model - batch.started)
-        )  # [B] most tokens, eos included
+        # [B] most tokens, eos included
+        self.limits = limits if of_model is None else np.minimum(limits, of_model - batch.started)
         self.lowest = int(self.limits.min())
 
-    def chooses_at(self, length: int) -> bool:
-        """Return whether the search chooses the token at position ``length`` (from 1) in every sentence."""
-        return self.longest < length < self.lowest
-
     def tokens(self, sentences: Ints, length: int) -> Ints | None:
-        """[b] the forced token at position ``length`` of these sentences, -1 where the search chooses; None: none is
-        forced."""
-        if self.chooses_at(length):
+        """[b] the forced token at position ``length`` (from 1) of these sentences, -1 where the search chooses; None: none
+        is forced."""
+        if self.longest < length < self.lowest:
             return None
         at_limit = self.limits[sentences] == length
         if length <= self.longest:

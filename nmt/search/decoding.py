@@ -127,6 +127,7 @@ class Engine(Protocol):
 
     def forget(self) -> None:
         """Free what is kept for later batches: memory is short."""
+        return None
 
     def begin(self, sources: Sequence[Ids], beam: int, lists: Sequence[Ids] | None = None) -> Decoding:
         """Encode ``sources``, ids ending in eos. ``lists``: the vocabulary shortlist of each sentence, sorted, special ids
@@ -139,3 +140,4 @@ class Engine(Protocol):
     def target_scores(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[Floats] | None:
         """Return the log-probability of each token of ``targets`` (ids ending in eos), read in one pass; None: this engine
         scores targets step by step."""
+        return None

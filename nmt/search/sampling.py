@@ -13,13 +13,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from nmt.data.tokenizers.randomness import STEP, Bits, mixed
 from nmt.data.vocabulary import BOS, EOS, PAD, Flags, Floats, Hypothesis, Ids, Ints
 from nmt.devices.kinds import device_of
 from nmt.errors import DataError
@@ -30,8 +30,7 @@ from nmt.search.decoding import Engine, first_tokens
 from nmt.search.history import spread
 from nmt.search.requests import Sentences, refuse_inclusion
 
-Keys = npt.NDArray[np.uint64]
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / the golden ratio: successive counters lie far apart
+_GOLDEN = np.uint64(STEP)
 _INFINITY = float("inf")
 _BELOW_ONE = 1.0 - 2.0**-48
 _WIDTH = 64  # columns of a block
@@ -53,10 +52,8 @@ class Draws:
         """Return the samples of a sentence with ``width`` source positions, the most probable first."""
         samples = []
         for sample, length in enumerate(self.lengths[sentence].tolist()):
-            tokens, scores = (
-                self.tokens[sentence, sample, :length].copy(),
-                self.scores[sentence, sample, :length].copy(),
-            )
+            tokens = self.tokens[sentence, sample, :length].copy()
+            scores = self.scores[sentence, sample, :length].copy()
             weights = None
             if self.attention is not None:
                 weights = self.attention[sentence, sample, :length, :width].copy()
@@ -98,21 +95,23 @@ class SamplingSearch:
         keys = sample_keys(sentence_keys(batch.sources, self.config.seed if seed is None else seed), count)
         decoding = engine.begin(batch.sources, count, batch.lists)
         sentences, tokens = np.arange(len(lengths)), first_tokens(decoding, batch, count)  # [b], [N]
-        finished, steps = np.zeros(keys.shape, dtype=np.bool_), list[_DrawnTokens]()  # [b, K]
+        finished = np.zeros(keys.shape, dtype=np.bool_)  # [b, K]
+        ids, logarithms, maps = list[Ints](), list[Floats](), list[Floats]()  # of each position [B, K, ...]
         for length in itertools.count(1):
             scores = decoding.step(tokens, batch.attention)
+            prescribed, padding = forced.tokens(sentences, length), finished.ravel()
+            fixed = np.where(padding, EOS, -1 if prescribed is None else prescribed.repeat(count))
             with torch.inference_mode():
-                logarithms = scores.log_probabilities()  # [N, V]
-                chance = device_of(logarithms).sent(uniform(keys.ravel(), length))
-                (tokens,) = device_of(logarithms).fetched(self._choose(logarithms, chance, rules, length))
-                prescribed = forced.tokens(sentences, length)
-                if prescribed is not None:
-                    each = prescribed.repeat(count)
-                    tokens = np.where(each >= 0, each, tokens)
-                padding = finished.ravel()
-                tokens = np.where(padding, EOS, tokens)
-                own = logarithms.gather(1, device_of(logarithms).sent(tokens[:, None])).squeeze(1)
-            steps.append(_DrawnTokens(sentences, np.where(padding, PAD, tokens), own, padding, scores.attention))
+                distribution = scores.log_probabilities()  # [N, V]
+                device = device_of(distribution)
+                fixed_there, chance = device.sent(fixed), device.sent(uniform(keys.ravel(), length))
+                drawn = torch.where(fixed_there < 0, self._choose(distribution, chance, rules, length), fixed_there)
+                tokens, own = device.fetched(drawn, distribution.gather(1, drawn[:, None]).squeeze(1))
+            of_step = (ids, np.where(padding, PAD, tokens)), (logarithms, np.where(padding, np.float32(0.0), own))
+            for steps, values in (*of_step, (maps, scores.attention)):
+                if values is not None:
+                    by_sentence = values.reshape(len(sentences), count, *values.shape[1:])
+                    steps.append(spread(by_sentence, sentences, len(lengths)))
             finished = (tokens == EOS).reshape(finished.shape)
             staying = np.flatnonzero(~finished.all(1))
             if len(staying) == 0:
@@ -122,7 +121,9 @@ class SamplingSearch:
             sentences, keys, finished, tokens = sentences[staying], keys[staying], finished[staying], tokens[rows]
             if rules.any:
                 rules.follow(tokens, rows, staying)
-        return _collected(steps, len(lengths), count, forced.limits)
+        written = np.stack(ids, 2)
+        num_tokens, attention = (written != PAD).sum(2), np.stack(maps, 2) if maps else None
+        return Draws(written, np.stack(logarithms, 2), num_tokens, num_tokens < forced.limits[:, None], attention)
 
     def _choose(self, log_probabilities: Tensor, chance: Tensor, rules: Rules, length: int) -> Tensor:
         """[N] the token at which the cumulative probability, in the order of the ids, exceeds ``chance`` [N]; eos if rules
@@ -148,32 +149,6 @@ class SamplingSearch:
         return torch.where(highest.squeeze(1) == -_INFINITY, EOS, _passed(scores.softmax(1), chance))
 
 
-class _DrawnTokens(NamedTuple):
-    """The tokens of one position."""
-
-    sentences: Ints  # [b] still in the batch
-    tokens: Ints  # [N] pad for a finished sample
-    scores: Tensor  # [N] on the device
-    padding: Flags  # [N] whether the sample was finished before
-    attention: Floats | None  # [N, S]
-
-
-def _collected(steps: Sequence[_DrawnTokens], batch: int, count: int, limits: Ints) -> Draws:
-    """Steps of the sentences still in the batch -> draws of all; missing positions are 0, which is also the pad."""
-
-    def of_all(sentences: Ints, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """[N, ...] -> [B, K, ...]"""
-        return spread(rows.reshape(len(sentences), count, *rows.shape[1:]), sentences, batch)
-
-    every_score = device_of(steps[0].scores).fetched(*(step.scores for step in steps))
-    scores = [np.where(step.padding, np.float32(0.0), of_step) for step, of_step in zip(steps, every_score)]
-    maps = [of_all(step.sentences, step.attention) for step in steps if step.attention is not None]
-    tokens = np.stack([of_all(step.sentences, step.tokens) for step in steps], 2)  # [B, K, T]
-    lengths = (tokens != PAD).sum(2)
-    logarithms = np.stack([of_all(step.sentences, of_tokens) for step, of_tokens in zip(steps, scores)], 2)
-    return Draws(tokens, logarithms, lengths, lengths < limits[:, None], np.stack(maps, 2) if maps else None)
-
-
 def _keep_above(scores: Tensor, border: Tensor) -> None:
     """Forbid, in place, tokens whose scores [N, V] are below the border [N, 1]."""
     scores.masked_fill_(scores < border, -_INFINITY)
@@ -186,9 +161,8 @@ def _nucleus_border(scores: Tensor, share: float) -> Tensor:
     while True:  # sorting the whole vocabulary costs far more; a nucleus mostly has few tokens
         count = min(max(_FEW, 8 * count), scores.size(1))
         ranked = probabilities.topk(count)
-        before = (
-            ranked.values.cumsum(1, dtype=device_of(scores).exact) - ranked.values
-        )  # [N, count] sum over more probable tokens
+        # [N, count] sum over more probable tokens
+        before = ranked.values.cumsum(1, dtype=device_of(scores).exact) - ranked.values
         within = before < share
         if count == scores.size(1) or not within[:, -1].any():
             break
@@ -225,37 +199,26 @@ def _first_beyond(weights: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # A random number is a hash of (seed, source sentence, sample, step). With a generator, the numbers of a sentence would
-# depend on the other sentences of its batch. The hash is the mixing function of SplitMix64, Steele et al. 2014, "Fast
-# splittable pseudorandom number generators".
+# depend on the other sentences of its batch.
 
 
-def sentence_keys(sources: Sequence[Ids], seed: int) -> Keys:
+def sentence_keys(sources: Sequence[Ids], seed: int) -> Bits:
     """[B] a key for each sentence, a function of its ids and their positions."""
-    mixed = [(_mix(_mix(_unsigned(ids) + _GOLDEN) + _numbers(len(ids)) * _GOLDEN)).sum() for ids in sources]
-    return _mix(np.array(mixed, dtype=np.uint64) + np.uint64(seed * int(_GOLDEN) % 2**64))
+    of_ids = (mixed(np.asarray(ids).astype(np.uint64) + _GOLDEN) for ids in sources)
+    sums = [mixed(of_id + _numbers(len(of_id)) * _GOLDEN).sum() for of_id in of_ids]
+    return mixed(np.array(sums, dtype=np.uint64) + np.uint64(seed * STEP % 2**64))
 
 
-def sample_keys(keys: Keys, count: int) -> Keys:
+def sample_keys(keys: Bits, count: int) -> Bits:
     """[B] -> [B, count]: a key for each sample; the first ones do not depend on ``count``."""
-    return _mix(keys[:, None] + _mix(_numbers(count) * _GOLDEN))
+    return mixed(keys[:, None] + mixed(_numbers(count) * _GOLDEN))
 
 
-def uniform(keys: Keys, step: int) -> npt.NDArray[np.float64]:
+def uniform(keys: Bits, step: int) -> npt.NDArray[np.float64]:
     """Return a number of [0, 1) for each key, a different one at each step."""
-    mixed = _mix(keys + np.uint64(step * int(_GOLDEN) % 2**64))
-    return (mixed >> np.uint64(64 - _BITS)).astype(np.float64) * 2.0**-_BITS
+    bits = mixed(keys + np.uint64(step * STEP % 2**64))
+    return (bits >> np.uint64(64 - _BITS)).astype(np.float64) * 2.0**-_BITS
 
 
-def _mix(x: Keys) -> Keys:
-    """A bijection of 64-bit integers in which every bit of the result depends on every bit of ``x``."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-def _numbers(count: int) -> Keys:
+def _numbers(count: int) -> Bits:
     return np.arange(1, count + 1, dtype=np.uint64)
-
-
-def _unsigned(ids: Ids) -> Keys:
-    return np.asarray(ids).astype(np.uint64)

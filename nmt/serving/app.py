@@ -9,7 +9,7 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -105,10 +105,12 @@ class Service:
             if self.keys is not None and scope["path"] not in KEY_IN_BODY:
                 self.keys.require(key_of(headers))
 
-    def _check_key(self, request: Request, fields: Mapping[str, Any]) -> None:
-        """Check the key of a client of LibreTranslate, which is in the headers or in the ``fields`` of its request."""
+    def _allowed_fields(self, request: Request, body: bytes) -> dict[str, Any]:
+        """Return the fields of a client of LibreTranslate, whose key is in the headers or in one of them."""
+        fields = fields_of(body, request.headers.get("content-type", ""))
         if self.keys is not None:
             self.keys.require(key_of(request.headers) or fields.get("api_key"))
+        return fields
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request (ASGI), count it and log it."""
@@ -187,9 +189,7 @@ class Service:
         detected: list[str] = []
 
         def read(body: bytes) -> TranslationRequest:
-            fields = fields_of(body, request.headers.get("content-type", ""))
-            self._check_key(request, fields)
-            parsed, auto = self._parser.libretranslate(fields)
+            parsed, auto = self._parser.libretranslate(self._allowed_fields(request, body))
             detected.extend([parsed.model.source] if auto and parsed.model.reads_source else [])
             return parsed
 
@@ -204,9 +204,7 @@ class Service:
 
     async def detect(self, request: Request) -> Response:
         def read(body: bytes) -> str:
-            fields = fields_of(body, request.headers.get("content-type", ""))
-            self._check_key(request, fields)
-            return self._parser.detected(fields)
+            return self._parser.detected(self._allowed_fields(request, body))
 
         async with self._parsed(request, read) as (language, _):
             return as_json([{"language": language, "confidence": 100.0}])

@@ -17,6 +17,10 @@ from nmt.config.translation import BatchOptions
 from nmt.search.config import BeamConfig
 
 HIGHEST_PORT = 65535
+_POSITIVE = (
+    "buffer_size max_beam max_body_bytes max_line_chars max_line_tokens max_lines max_answer_bytes max_queue max_requests "
+    "read_timeout timeout"
+).split()
 
 
 def _nullable(config: type) -> Iterator[tuple[str, Any, Any]]:
@@ -88,18 +92,7 @@ class ServeConfig(DeviceSection, PluginOption, EngineOptions, BatchOptions, Comm
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(
-            "",
-            buffer_size=self.buffer_size,
-            max_beam=self.max_beam,
-            max_body_bytes=self.max_body_bytes,
-            max_lines=self.max_lines,
-        )
-        require_positive("", max_line_chars=self.max_line_chars, max_queue=self.max_queue, timeout=self.timeout)
-        require_positive(
-            "", max_line_tokens=self.max_line_tokens, max_requests=self.max_requests, read_timeout=self.read_timeout
-        )
-        require_positive("", max_answer_bytes=self.max_answer_bytes)
+        require_positive("", **{name: getattr(self, name) for name in _POSITIVE})
         require_not_negative("", gather_ms=self.gather_ms, grace=self.grace)
         refuse(*self._contradictions())
 

@@ -54,18 +54,12 @@ class Metrics:
             for (route, status), count in sorted(self.requests.items())
         ]
         section("requests_total", "counter", "Requests answered, by route and status.", of_requests)
-        section(
-            "request_seconds",
-            "histogram",
-            "Seconds from a request to its answer.",
-            self.seconds.lines("nmt_request_seconds"),
-        )
-        section(
-            "window_lines",
-            "histogram",
-            "Lines translated together, of all requests.",
-            self.window_lines.lines("nmt_window_lines"),
-        )
+        histograms = {
+            "request_seconds": ("Seconds from a request to its answer.", self.seconds),
+            "window_lines": ("Lines translated together, of all requests.", self.window_lines),
+        }
+        for name, (meaning, histogram) in histograms.items():
+            section(name, "histogram", meaning, histogram.lines(f"nmt_{name}"))
         of_lines = [
             f'nmt_lines_total{{model="{_escaped(name)}"}} {count}' for name, count in sorted(self.lines.items())
         ]

@@ -275,10 +275,8 @@ _DECODER = json.JSONDecoder(parse_constant=_no_number)  # json.loads would make 
 def fields_of(body: bytes, kind: str) -> dict[str, Any]:
     """Return the fields of a JSON body or of a form; ``kind`` is the Content-Type."""
     media = kind.partition(";")[0].strip().lower()
-    if media != "application/x-www-form-urlencoded" or body.lstrip().startswith(
-        b"{"
-    ):  # curl declares every body as a form
-        return tree_of(body)
+    if media != "application/x-www-form-urlencoded" or body.lstrip().startswith(b"{"):
+        return tree_of(body)  # curl declares every body as a form
     try:
         fields = parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=100)
     except ValueError as error:

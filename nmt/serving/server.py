@@ -13,7 +13,6 @@ from typing import Any
 
 import uvicorn
 
-from nmt.devices import device_named, kind_of
 from nmt.errors import Interrupted, OutputError, quantity
 from nmt.interruptions import handled
 from nmt.serving.admission import MOST_HEADER_BYTES, ApiKeys
@@ -22,7 +21,7 @@ from nmt.serving.config import ServeConfig
 from nmt.serving.dispatching import Dispatcher
 from nmt.serving.metrics import Metrics
 from nmt.serving.models import Models, names_of
-from nmt.serving.workers import start_worker, start_workers
+from nmt.serving.workers import on_cpu, start_worker, start_workers
 from nmt.threads import count_threads
 
 logger = logging.getLogger("nmt.serving")
@@ -36,8 +35,7 @@ def serve(config: ServeConfig) -> None:
     names_of(config.path)
     keys = None if config.api_keys is None else ApiKeys.read(Path(config.api_keys))
     with _bound(config.host, config.port) as listener:  # its errors are reported before a model is loaded
-        on_cpu = kind_of(device_named(config.device.name)) == "cpu"
-        count = config.workers or (count_threads(config.device.threads) if on_cpu else 1)
+        count = config.workers or (count_threads(config.device.threads) if on_cpu(config) else 1)
         workers, loaded, models = start_workers(config, count)
         for model in models:
             of = "" if model.languages else "from "

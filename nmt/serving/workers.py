@@ -46,7 +46,7 @@ def start_workers(
 ) -> tuple[list[WorkerProcess], LoadedModels | None, tuple[ServedModel, ...]]:
     """Start workers and wait until they are ready. Return them, the models to copy into later ones, and their names."""
     loaded = None
-    if _on_cpu(config) and possible():
+    if on_cpu(config) and possible():
         loaded = LoadedModels.load(config)
         gc.freeze()  # the garbage collector need not look through what stays
     workers = [start_worker(config, loaded) for _ in range(count)]
@@ -54,7 +54,7 @@ def start_workers(
     return workers, loaded, models[0]
 
 
-def _on_cpu(config: ServeConfig) -> bool:
+def on_cpu(config: ServeConfig) -> bool:
     return kind_of(device_named(config.device.name)) == "cpu"
 
 
@@ -80,7 +80,7 @@ def _serve(connection: Connection, config: ServeConfig, loaded: LoadedModels | N
         first: object = loaded.models()
     except NMTError as error:
         first = error
-    if loaded is not None and _on_cpu(config):
+    if loaded is not None and on_cpu(config):
         use_one_thread()
     connection.send_bytes(pickle.dumps(first))
     if loaded is not None:

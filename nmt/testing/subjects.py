@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nmt.config.composing.composition import preset
 from nmt.config.composing.presets import preset_names
-from nmt.config.plain import component_from_plain
+from nmt.config.plain import component_from_plain, to_plain
 from nmt.data.batching.batch import Batch, collate
 from nmt.data.vocabulary import EOS, SPECIALS
 from nmt.engines.ensemble import EnsembleEngine
@@ -82,7 +82,7 @@ def kinds() -> tuple[Subject, ...]:
     """Return ``subjects``, with one subject for all presets that differ only in sizes or dropout probabilities."""
     first: dict[str, Subject] = {}
     for subject in subjects():
-        first.setdefault(re.sub(r"dropout=0\.\d*[1-9]\d*", "dropout=some", repr(subject.config)), subject)
+        first.setdefault(re.sub(r"dropout': 0\.\d*[1-9]\d*", "", str(to_plain(subject.config))), subject)
     return tuple(first.values())
 
 

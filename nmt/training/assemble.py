@@ -27,7 +27,7 @@ from nmt.keywords import configured
 from nmt.models import models
 from nmt.optim import Horizon, default_warmup
 from nmt.progress import watched
-from nmt.reporting.callbacks import Callback, Callbacks, build, checked
+from nmt.reporting.callbacks import Callback, Callbacks, checked
 from nmt.reporting.reporter import FirstUpdate, Reporter, SilentReporter
 from nmt.reporting.resources import Profiler, peak_memory
 from nmt.reporting.run_record import Cost, RunRecord
@@ -52,22 +52,13 @@ from nmt.training.loop.trainer import StopRequest, Trainer
 from nmt.training.loop.updater import BadUpdates, Updater
 from nmt.training.loop.validation import BestScore, Validation, build_validators
 from nmt.training.result import TrainingResult
-from nmt.training.setup import parts
-from nmt.training.setup.announcements import (
-    dry_run_in_words,
-    pairs_in_words,
-    tell_forecast,
-    tell_limits,
-    tell_sizes,
-    tell_update,
-    update_in_words,
-)
+from nmt.training.setup import announcements, parts
 from nmt.training.setup.contradictions import check
-from nmt.training.setup.datasets import Datasets, check_best_metric, open_datasets, readable, stages_of
+from nmt.training.setup.datasets import Datasets, number_of_updates, open_datasets, readable, stages_of
 from nmt.training.setup.description import describe_model, describe_run
 from nmt.training.setup.disk import expected_checkpoint, require_disk
+from nmt.training.setup.embeddings_from_files import fill_embeddings
 from nmt.training.setup.forecast import EpochSizes, Forecast, forecast_by_largest, try_forecast
-from nmt.training.setup.length import number_of_updates
 from nmt.training.setup.metrics import build_scorers, higher_is_better
 from nmt.training.setup.operations import known_cost
 from nmt.training.setup.token_budget import decide_token_budget
@@ -118,14 +109,16 @@ def dry_run(config: TrainConfig) -> dict[str, str]:
         model = describe_model(learner.step.model, models.name_of(type(config.model)))
         sizes = ", ".join(f"{name} {count:,}" for name, count in model["parts"].items())
         batching = setup.config.batching
-        return dry_run_in_words(
+        return announcements.dry_run_in_words(
             epoch,
             forecast,
             model=f"{model['name']}, {model['parameters']:,} parameters ({sizes})",
-            data=pairs_in_words(setup.datasets, "pair"),
+            data=announcements.pairs_in_words(setup.datasets, "pair"),
             limits=setup.config.training,
             max_update=setup.max_update,
-            made_of=None if batching.tokens_per_update is None else update_in_words(batching, setup.world.size),
+            made_of=None
+            if batching.tokens_per_update is None
+            else announcements.update_in_words(batching, setup.world.size),
         )
 
 
@@ -161,7 +154,6 @@ def _set_up(config: TrainConfig) -> Iterator[RunSetup]:
     with join(config.distributed, device) as world:
         world.on_main(lambda: require_sinks(config.report))
         datasets = open_datasets(config)
-        check_best_metric(config.validation.best_metric, datasets)
         stages = stages_of(config, datasets)
         count = 2 * (device.type != "cpu") if config.variation.readers is None else config.variation.readers
         with readers_of(datasets.variation, count) as readers:  # copies of this process: it has no model or folder yet
@@ -171,8 +163,8 @@ def _set_up(config: TrainConfig) -> Iterator[RunSetup]:
             )
             max_update = number_of_updates(config, batches, datasets)
             check(config, datasets.longest, max_update)
-            tell_limits(config)
-            tell_update(config.batching, world.size)
+            announcements.tell_limits(config)
+            announcements.tell_update(config.batching, world.size)
             mark = fingerprint(config, datasets.identities, datasets.valid_identities)
             folder = Path(config.checkpoint.save_dir)
             yield RunSetup(config, datasets, batches, max_update, scorers, better, device, world, folder, mark)
@@ -270,11 +262,13 @@ def _step(setup: RunSetup, point: ResumePoint | None) -> tuple[Step, Arithmetic]
     model = parts.new_model(config, datasets)
     parts.check_ignored(model, resumes=point is not None)
     setup.batches.limits = readable(model)
-    tell_sizes(config, datasets, setup.batches, model)
+    announcements.tell_sizes(config, datasets, setup.batches, model)
     settings = None if point is None else point.settings
     arithmetic = parts.decide_arithmetic(config, datasets, model, device, world, settings)
-    if point is None and config.checkpoint.finetune_from_model is not None:
+    is_adapted = config.parameters.lora_rank is not None  # checkpoints hold only the adapters
+    if config.checkpoint.finetune_from_model is not None and (point is None or is_adapted):
         parts.start_from(config, model, datasets.pair)
+    fill_embeddings(config, model, datasets.pair, is_new=point is None)
     return parts.build_step(config, datasets, model, device, world), arithmetic
 
 
@@ -293,7 +287,7 @@ def _tell_and_check(
 ) -> None:
     """Log the forecast. Refuse a new run without room on the disk; its folder does not exist yet."""
     if forecast is not None:
-        tell_forecast(setup.config, forecast, updates_left, setup.device)
+        announcements.tell_forecast(setup.config, forecast, updates_left, setup.device)
     if is_new:
         folders = filter(None, (setup.folder, fallback_folder(setup.config.checkpoint)))
         checkpoint = forecast.checkpoint if forecast else expected_checkpoint(setup.config, learner.step)
@@ -301,7 +295,11 @@ def _tell_and_check(
 
 
 def _settings(setup: RunSetup, arithmetic: Arithmetic, point: ResumePoint | None) -> RunSettings:
+    base = parts.base_of_adapters(setup.config)
+    if point is not None:
+        resume.require_base(point, base)
     return RunSettings(
+        base=base,
         vocabularies=setup.datasets.pair.digest(),
         fingerprint=setup.fingerprint,
         # derived from the length of the run; it stays, although the run may have become longer
@@ -339,7 +337,7 @@ def _reporter_and_profiler(setup: RunSetup, callbacks: Sequence[Any]) -> tuple[R
         options,
         total_updates=total,
         memory=lambda: peak_memory(setup.device),
-        callbacks=Callbacks(build(callbacks)),
+        callbacks=Callbacks(callbacks),
     )
     return reporter, Profiler(Span.parse(traced, "report.profile"), setup.folder, setup.device) if traced else None
 

@@ -159,15 +159,12 @@ class Aligner:
             [torch.stack(maps).mean(0) for maps in zip(*of_members)] if len(of_members) > 1 else of_members[0],
             [self._words_of_source(part) for part in batch],
             [
-                [*[range(0)] * len(start), *self._words_of_target(line)][: len(target) - 1]
+                [*[range(0)] * len(start), *words_of_spans(line, self.pair.target.spans(line))][: len(target) - 1]
                 for line, start, target in zip(references, starts, targets)
             ],
             [len(words(line)) for line in references],
             heads,
         )
-
-    def _words_of_target(self, line: str) -> list[range]:
-        return words_of_spans(line, self.pair.target.spans(line))
 
     def _within_limits(self, batch: Batch, sources: Sequence[Ids]) -> list[tuple[int, ...]]:
         """Return the tokens of each target, truncated to the positions of the model and to the limit of a source: a line of
@@ -228,9 +225,8 @@ def most_attended(
         of_layer = layers[head.layer]
         weights = of_layer.mean(1) if head.head == MEAN else of_layer[:, head.head - 1]  # [B, T, 1 + W]
         weights = weights[:, 1:] if head.shift else weights[:, :-1]
-        by_words = (
-            looking.transpose(1, 2) @ weights
-        )  # [B, V, 1 + W]; the sum of a word has the same maximum as its mean
+        # The sum of a word has the same maximum as its mean.
+        by_words = looking.transpose(1, 2) @ weights  # [B, V, 1 + W]
         source_words.append(by_words.cpu().numpy().argmax(2) - 1)  # a word without tokens has no weights: column 0
     stacked = np.stack(source_words, 1)  # [B, heads, V]
     return [row[:, :count] for row, count in zip(stacked, num_words)]
@@ -238,8 +234,7 @@ def most_attended(
 
 def _word_matrix(sentences: Sequence[Sequence[range]], size: int, least: int = 0) -> Floats:
     """Return a matrix [B, size, 1 + words]: 1 where a token is part of a word; at least ``least`` words."""
-    num_words = max((span.stop for sentence in sentences for span in sentence), default=0)
-    num_words = max(num_words, least)
+    num_words = max(least, *(span.stop for sentence in sentences for span in sentence), 0)
     matrices = np.zeros((len(sentences), size, 1 + num_words), dtype=np.float32)
     for matrix, sentence in zip(matrices, sentences):
         for piece, span in zip(matrix, sentence):

@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ class Translator:
     ) -> None:
         """``members`` are on one device and belong to ``pair``. ``validated``: configurations with the default search."""
         self.pair = pair
-        self._members = members
+        self.members = members  # the engines of its models
         if len(members) == 1 and not ensemble_weights:
             self._engine = members[0]
         else:
@@ -157,7 +158,7 @@ class Translator:
         return cls([engine_for(engine, copied, EngineSpec(chosen, number_format))], tokenizer)
 
     def __repr__(self) -> str:
-        models = "" if len(self._members) == 1 else f", {len(self._members)} models"
+        models = "" if len(self.members) == 1 else f", {len(self.members)} models"
         return f"<Translator {self.pair.called} on {self.device}{models}>"
 
     def translate(self, lines: Iterable[str | Line], **options: Any) -> list[str]:
@@ -259,11 +260,6 @@ class Translator:
     def _plan(self, parts: list[SourcePart], options: TranslationOptions) -> list[Batch]:
         return batches_of(parts, options.max_tokens or self.usual_tokens, options.batch_size)
 
-    @property
-    def members(self) -> Sequence[Engine]:
-        """The engines of its models."""
-        return self._members
-
     def writing(self, options: TranslationOptions) -> LanguagePair:
         """Return the language pair that joins subwords of the training text by ``options``, or by default as the corpus
         says."""
@@ -292,13 +288,9 @@ class Translator:
                     f"a worker process ended ({end}); if memory ran out, lower --max-tokens or --workers"
                 ) from None
 
-        def plan(parts: list[SourcePart]) -> list[Batch]:
-            return self._plan(parts, options)
-
         def translations() -> Iterator[Translation]:
-            for source, ranked_hypotheses, ends_window in in_order(
-                windows, plan, run, progress or (lambda count: None)
-            ):
+            plan, report = partial(self._plan, options=options), progress or (lambda count: None)
+            for source, ranked_hypotheses, ends_window in in_order(windows, plan, run, report):
                 pieces = self.pair.source.pieces([number for part in source.parts for number in part.tolist()])
                 texts = join_parts(ranked_hypotheses, sampled=sampled)
                 facts = len(source.parts), ends_window, source.truncated, source.direction
@@ -311,7 +303,7 @@ class Translator:
 
     def _search(self, method: TranslationMethod, batch: Batch, attention: bool) -> list[list[Hypothesis]]:
         advice = "lower --max-source-length, --beam or --nbest"
-        return in_halves(lambda half: self._search_at_once(method, half, attention), batch, self._members, advice)
+        return in_halves(lambda half: self._search_at_once(method, half, attention), batch, self.members, advice)
 
     def _search_at_once(self, method: TranslationMethod, batch: Batch, attention: bool) -> list[list[Hypothesis]]:
         scores_references = method.options.score_reference

@@ -73,9 +73,8 @@ class Directions:
         heads_forward = self.forward.candidate_heads(choice)
         heads_backward = [] if self.backward is None else self.backward.candidate_heads(reverse_choice, REVERSE)
         one_head = len(heads_forward) == 1 and (len(heads_backward) <= 1 or config.rule is Symmetrization.none)
-        if one_head and (
-            validation is None or validation.gold is None
-        ):  # of given alignments the log has the error rate
+        # Of given alignments the log has the error rate.
+        if one_head and (validation is None or validation.gold is None):
             return heads_forward[0], heads_backward[0] if heads_backward else None
         if validation is None:
             assert self.backward is None, "with a reverse model, heads are compared"

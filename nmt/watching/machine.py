@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -16,7 +16,6 @@ from nmt.storage.lock import process_lives
 from nmt.storage.reading import read_mapping
 from nmt.storage.run_status import NAME
 
-_SHORTEST = 1.0  # seconds over which CPU use is a mean
 _BETWEEN_QUESTIONS = 5.0  # seconds between two calls of nvidia-smi, and its time limit
 _QUESTION = ("nvidia-smi", "--query-gpu=index,utilization.gpu,memory.used", "--format=csv,noheader,nounits")
 
@@ -34,36 +33,23 @@ def process_of(folder: Path) -> tuple[str | None, int]:
     return None, 0
 
 
-class Usage:
-    """Measure between two questions of a page. Without a page, nothing is measured."""
+def usage(process: int) -> dict[str, Any]:
+    """Return what a process and its children use: seconds of CPU until ``time``, resident memory in MB, and number, use in %
+    and memory in MB of each GPU."""
+    facts = [fact for fact in map(_facts, [process, *_children(process)]) if fact is not None]
+    now, seconds, memory = time.monotonic(), sum(seconds for seconds, _ in facts), sum(memory for _, memory in facts)
+    gpus = _gpus(int(now / _BETWEEN_QUESTIONS))
+    return {"process": process, "time": now, "seconds": seconds, "memory": memory or None, "gpus": gpus}
 
-    def __init__(self) -> None:
-        self._process, self._seconds, self._time = 0, 0.0, 0.0  # when CPU use was last computed
-        self._processor: float | None = None
-        self._gpus: list[tuple[int, int, float]] = []
-        self._last_question = -_BETWEEN_QUESTIONS if shutil.which(_QUESTION[0]) else float("inf")
 
-    def of(self, process: int) -> dict[str, Any]:
-        """Return CPU use in cores, resident memory in MB, and number, use in % and memory in MB of each GPU."""
-        facts = [fact for fact in map(_facts, [process, *_children(process)]) if fact is not None]
-        seconds, now = sum(seconds for seconds, _ in facts), time.monotonic()
-        if process != self._process:
-            self._processor = None
-        elif now - self._time >= _SHORTEST:
-            self._processor = max(0.0, (seconds - self._seconds) / (now - self._time))
-        if process != self._process or now - self._time >= _SHORTEST:
-            self._process, self._seconds, self._time = process, seconds, now
-        memory = sum(memory for _, memory in facts) or None
-        return {"processor": self._processor, "memory": memory, "gpus": self._ask_gpus(now)}
-
-    def _ask_gpus(self, now: float) -> list[tuple[int, int, float]]:
-        if now - self._last_question >= _BETWEEN_QUESTIONS:
-            self._last_question, self._gpus = now, []
-            with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
-                done = subprocess.run(_QUESTION, capture_output=True, text=True, timeout=_BETWEEN_QUESTIONS, check=True)
-                rows = [line.split(",") for line in done.stdout.splitlines()]
-                self._gpus = [(int(number), int(busy), float(used) * 2**20 / 1e6) for number, busy, used in rows]
-        return self._gpus
+@functools.lru_cache(maxsize=1)
+def _gpus(_: int) -> list[tuple[int, int, float]]:
+    """Return the use of each GPU. The argument, the number of an interval, allows one question in it."""
+    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):  # such as no NVIDIA GPU
+        done = subprocess.run(_QUESTION, capture_output=True, text=True, timeout=_BETWEEN_QUESTIONS, check=True)
+        rows = [line.split(",") for line in done.stdout.splitlines()]
+        return [(int(number), int(busy), float(used) * 2**20 / 1e6) for number, busy, used in rows]
+    return []
 
 
 def _children(process: int) -> list[int]:

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -24,18 +25,29 @@ from nmt.reporting.html_report import page_of_record
 from nmt.reporting.live_page import ADDRESS
 from nmt.reporting.run_record import RunRecord, parsed
 from nmt.reporting.runs_page import LOG, ListedRun, events_for_script, find_runs, page_data, runs_page
-from nmt.watching.machine import Usage, process_of
+from nmt.watching.machine import process_of, usage
 
 _MOST_BYTES = 2**20  # of all logs in one answer
 _POSITION = re.compile(r"(\d{1,20})-(\d{1,15})")  # number of the file, offset in it
 _FAREWELL = 4.0  # seconds after the end of training in which open pages fetch the last events
 _POLL = 1.0  # seconds between looks at the process that started this one
-_HOSTS = (ADDRESS, "localhost")  # other names are those of sites that gave them this address (DNS rebinding)
+# Other names are those of sites that gave them this address (DNS rebinding).
+_HOST = re.compile(rf"({re.escape(ADDRESS)}|localhost)(:\d+)?")
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+
+
+def serve(options: str) -> None:
+    """Serve the page in this process. ``options``: JSON of ``nmt.reporting.live_page.command``."""
+    facts = json.loads(options)
+    listening = socket.socket(fileno=facts["socket"])
+    server = PageServer(listening, list(map(Path, facts["paths"])), facts["parent"], **facts["settings"])
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: server.end())
+    server.serve()
 
 
 class PageServer(ThreadingHTTPServer):
@@ -46,29 +58,28 @@ class PageServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(
-        self, listening: socket.socket, paths: Sequence[Path], parent: int | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, listening: socket.socket, paths: list[Path], parent: int | None = None, **settings: Any) -> None:
         super().__init__(listening.getsockname(), _PageRequest, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
-        self.paths, self.settings, self.usage = list(paths), settings, Usage()
+        self.paths, self.settings = paths, settings
         self._parent, self._until, self._last_request = parent, float("inf"), 0.0
 
     def serve(self) -> None:
-        with contextlib.suppress(_Over), self:
-            self.serve_forever(poll_interval=_POLL)
+        self.timeout = _POLL
+        with self:
+            while not self._is_over():
+                self.handle_request()
 
     def end(self) -> None:
         """End. If training started this process, open pages have time to fetch the last events."""
         self._until = time.monotonic() + (0.0 if self._parent is None else _FAREWELL)
 
-    def service_actions(self) -> None:
+    def _is_over(self) -> bool:
         if self._parent not in (None, os.getppid()) and self._until == float("inf"):
             self.end()
         now = time.monotonic()
-        if now >= self._until or (self._until < float("inf") and now - self._last_request > _FAREWELL):
-            raise _Over
+        return now >= self._until or (self._until < float("inf") and now - self._last_request > _FAREWELL)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a page that closes its connection during an answer."""
@@ -78,18 +89,13 @@ class PageServer(ThreadingHTTPServer):
         return find_runs(self.paths)
 
 
-class _Over(Exception):
-    """The server ends."""
-
-
 class _PageRequest(BaseHTTPRequestHandler):
     server: PageServer
     protocol_version = "HTTP/1.1"  # a page keeps its connection
     timeout = 30.0  # seconds, then the connection of a closed page ends
 
     def do_GET(self) -> None:
-        host = re.fullmatch(r"([\w.-]+)(:\d+)?", self.headers.get("Host", ""))
-        if host is None or host[1] not in _HOSTS:
+        if not _HOST.fullmatch(self.headers.get("Host", "")):
             self.send_error(HTTPStatus.FORBIDDEN)
             return
         address = urlsplit(self.path)
@@ -122,8 +128,8 @@ class _PageRequest(BaseHTTPRequestHandler):
             entries.append({**run.facts(), **news(run.folder, place, left)})
             left -= entries[-1]["bytes"]
         state, number = process_of(runs[0].folder)
-        usage = self.server.usage.of(number) if state == "alive" and len(runs) == 1 else None
-        return "application/json", json.dumps({"runs": entries, "machine": usage}, ensure_ascii=False, allow_nan=False)
+        use = usage(number) if state == "alive" and len(runs) == 1 else None
+        return "application/json", json.dumps({"runs": entries, "machine": use}, ensure_ascii=False, allow_nan=False)
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Log nothing: a page asks every two seconds."""
@@ -143,8 +149,7 @@ def news(folder: Path, position: str, most: int = _MOST_BYTES) -> dict[str, Any]
         offset = file.seek(int(known[2]) if known is not None and same else 0)
         text = file.read(most)
         size = text.rfind(b"\n") + 1  # the rest is a line that is being written, or that comes next time
-        if len(text) == _MOST_BYTES and not size:  # no event is that long
-            size = len(text)
+        size = size or (len(text) if len(text) == _MOST_BYTES else 0)  # no event is that long
         entry["events"] = events_for_script(parsed(text[:size].decode("utf-8", "replace").split("\n")))
         entry |= {"anew": not same, "position": f"{facts.st_ino}-{offset + size}", "bytes": size}
         entry |= {"more": len(text) == most, "age": max(0.0, round(time.time() - facts.st_mtime, 1))}

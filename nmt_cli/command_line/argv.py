@@ -256,14 +256,20 @@ class _Rewriter:
     def _topic(self) -> str:
         """Take the next argument if it is a topic of --help: a section, a group or an option. A path is a
         topic only if it has the name of a section. A flag is a topic only if it is the last word."""
-        if not self._waiting:
+        word = self._waiting[-1] if self._waiting else ""
+        is_flag, aliases = self._is_flag(word), self._grammar.aliases
+        topic = aliases.get(word if is_flag else f"--{word}", (word,))[0]
+        if is_flag:
+            is_topic = len(self._waiting) == 1 and topic in {*self._grammar.flags, *self._grammar.keys()}
+        elif self._is_override(word):
+            is_topic = False
+        else:
+            is_path = "/" in word or word == "-" or os.path.exists(word)
+            is_topic = not is_path or word in self._grammar.groups | self._grammar.names | TOPICS
+        if not word or not is_topic:
             return ""
-        word = self._waiting[-1]
-        if self._is_flag(word) or self._is_override(word):
-            return self._waiting.pop() if len(self._waiting) == 1 and word in self._grammar.flags else ""
-        is_section = word in self._grammar.groups | self._grammar.names | TOPICS
-        is_path = "/" in word or word == "-" or os.path.exists(word)
-        return self._waiting.pop() if is_section or not is_path else ""
+        self._waiting.pop()
+        return topic
 
     def _is_flag(self, argument: str) -> bool:
         """Whether an argument is ``--x``, or a dash and one or two letters. Other dashes are numbers or stdin."""

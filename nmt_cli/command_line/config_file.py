@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from nmt.config.composing.assignments import Assignment
 from nmt.config.composing.composition import Composition, unchecked
@@ -43,6 +41,9 @@ class ConfigFile:
     @classmethod
     def read(cls, name: str) -> ConfigFile:
         """A file, or the folder of a run or a checkpoint with its ``config.yaml``."""
+        from omegaconf import OmegaConf  # most command lines name no file
+        from omegaconf.errors import OmegaConfBaseException
+
         path = Path(name).expanduser()
         path = path / CONFIG if path.is_dir() else path
         if not path.is_file():

@@ -111,16 +111,13 @@ _FILES = {
     "average_checkpoints": "give checkpoints with --inputs",
 }
 _OF_DICTIONARY = "make a corpus folder from text: nmt-preprocess --trainpref TEXT (--srcdict FILE reads a dictionary)"
-# Advice for a bare argument of commands that take none, by a flag that only they have.
-_NOTHING = {
-    "--trainpref": "give text without the suffix of its language: --trainpref {prefix}",
-}
 
 
 def instead_of_bare(flags: Collection[str], argument: str) -> str:
     """Return advice for a bare argument of a command that takes none and has these flags."""
-    advice = next((advice for flag, advice in _NOTHING.items() if flag in flags), "--help all lists the flags")
-    return _filled(advice, argument)
+    if "--trainpref" in flags:
+        return _filled("give text without the suffix of its language: --trainpref {prefix}", argument)
+    return "--help all lists the flags"
 
 
 def refuse_files(command: str, config: CommandConfig) -> None:
@@ -174,8 +171,9 @@ ADVICE: dict[str, str] = {
     "out: sacreBLEU's 13a is the default",
     "--load-alignments": "--criterion guided_alignment uses the alignments in the corpus; leave it out",
     "--sentence-avg": "the criterion divides gradients by target tokens or by sentences; leave it out",
-    "--min-lr": "use --max-update, --max-epoch, --stop-time-hours or --patience to end training",
-    "--stop-min-lr": "use --max-update, --max-epoch, --stop-time-hours or --patience to end training",
+    **dict.fromkeys(
+        ("--min-lr", "--stop-min-lr"), "use --max-update, --max-epoch, --stop-time-hours or --patience to end training"
+    ),
     **dict.fromkeys(("--nwordssrc", "--nwordstgt"), "use --vocab-size"),
     "--dataset-impl": "corpora have only one format; leave it out",
     **dict.fromkeys(("--shell-completion", "-sc"), "nmt completion install adds completion to your shell"),

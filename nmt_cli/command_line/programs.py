@@ -26,7 +26,6 @@ COMMANDS = tuple(_OPTIONS)
 
 
 def options_class(command: str) -> type:
-    """Return the dataclass of a command's options."""
     module, _, name = _OPTIONS[command].rpartition(".")
     config_class: type = getattr(importlib.import_module(f"nmt.{module}"), name)
     return config_class

@@ -28,6 +28,7 @@ from nmt_cli.command_line.argv import HYDRA_VALUE_FLAGS
 from nmt_cli.command_line.flags import grammar_of
 from nmt_cli.command_line.programs import COMMANDS, options_class, purpose_of, word_of
 from nmt_cli.shell.answer import FILES, FREE, LIST
+from nmt_cli.shell.overview import PURPOSES
 
 # By shell: the variable of its folder of data or configurations, the default, and the name of the script below.
 PLACES = {
@@ -83,15 +84,12 @@ def _install(shell: str) -> None:
 def script(shell: str) -> str:
     """Return the completion script of a shell for ``nmt`` and all other commands."""
     load_plugins()
-    rows = [
-        ("nmt", word, "", meaning) for word, meaning in (("--help", "Help"), ("--version", OTHER_FLAGS["--version"]))
-    ]
-    rows += [("nmt", "completion", "", "Completion for a shell"), ("nmt", "man", "", "Manual pages")]
+    rows = [("nmt", "--help", "", "Help"), ("nmt", "--version", "", OTHER_FLAGS["--version"])]
+    rows += [("nmt", word, "", purpose[0].upper() + purpose[1:]) for word, (purpose, _) in PURPOSES.items()]
     for command in COMMANDS:
         rows += [("nmt", word_of(command), "", purpose_of(command))]
         rows += [(program_of(command), *row) for row in rows_of(command)]
-    rows += [("nmt-completion", word, "", "") for word in ("install", *PLACES)]
-    rows += [("nmt-man", "install", "", "Write all pages")]
+    rows += [("nmt-completion", word, "", "") for word in ("install", *PLACES)] + [("nmt-man", "install", "", "")]
     folder = resources.files("nmt_cli.shell")
     parts = {"TABLES": "\n".join(map("\t".join, rows)), "ANSWER": (folder / "answer.py").read_text("utf-8")}
     quoted = {name: _quoted(shell, text) for name, text in (parts | {"PYTHON": sys.executable}).items()}

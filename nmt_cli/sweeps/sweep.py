@@ -147,27 +147,26 @@ class Sweep:
         raiser = Path(frames[-1].filename).parts if frames else ()
         return type(error).__module__.partition(".")[0] in LAUNCHERS or any(name in raiser for name in LAUNCHERS)
 
-    def _stop_others(self) -> bool:
-        """Ask the jobs that run in other processes of this machine to save and stop; False if there are none."""
+    def _others(self) -> list[Record]:
+        """Return the records of jobs that run in other processes."""
         running = [record for record in self.records() if record["status"] == "running"]
-        here = [record["process"] for record in running if (record["host"], record["process"]) != self._conductor]
-        here = here if socket.gethostname() == self._conductor[0] else []
-        if here:
+        return [record for record in running if (record["host"], record["process"]) != self._conductor]
+
+    def _stop_others(self) -> bool:
+        """Ask the jobs that run in other processes to save and stop; False if there are none. A signal reaches those of
+        this machine."""
+        others = self._others()
+        if others:
             self.stop_file().touch()
-        for process in here:
+        for record in others:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGTERM)
-        return bool(here)
+                if record["host"] == self._conductor[0]:
+                    os.kill(record["process"], signal.SIGTERM)
+        return bool(others)
 
     def _wait_for_others(self) -> None:
         """Wait for jobs that other processes of this machine still run after the launcher gave up."""
-
-        def running() -> bool:
-            records = [record for record in self.records() if record["status"] == "running"]
-            others = [record for record in records if (record["host"], record["process"]) != self._conductor]
-            return any(_lives(record) for record in others)
-
-        while running():
+        while any(map(_lives, self._others())):
             time.sleep(0.2)
 
     def _note_killed(self) -> None:

@@ -28,18 +28,18 @@ class Assignment:
 
     @property
     def is_sweep(self) -> bool:
-        """Whether the option has several values."""
         return self.sweep is not None
 
     @property
     def of_hydra(self) -> bool:
-        """Whether it is an option of Hydra's own."""
         return self.key.startswith(("hydra.", "hydra/"))
 
 
 def read(overrides: Sequence[str]) -> list[Assignment]:
     """Parse ``key=value``, with lists, mappings, quotes, functions and sweeps. A plus sign before a key has no effect."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser  # only text needs Hydra
+    if not overrides:
+        return []  # without the import of Hydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import OverrideParseException
 
     try:

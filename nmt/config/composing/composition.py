@@ -35,7 +35,6 @@ class Presets:
     tree: Mapping[str, Any]
 
     def component(self, group: str) -> str | None:
-        """Return the name of the component that a group holds."""
         section = self.tree.get(group)
         return section.get("name") if isinstance(section, dict) else None
 

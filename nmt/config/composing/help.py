@@ -143,30 +143,33 @@ class _Pages:
         return [ALL, *(section.topic for section in self._sections), *presets, SYNTAX_TOPIC]
 
     def _topic(self, topic: str) -> list[str]:
-        sections = [section for section in self._sections if section.topic == topic]
         if topic == SYNTAX_TOPIC:
             return self._syntax()
         if topic == PRESETS and self._defaults:
             return self._presets(self._defaults)
-        if sections or topic in self._groups:
-            tables = [self._layout.table(section.title, map(self._row, section.flags)) for section in sections]
-            return [*tables, *self._presets([group for group in self._defaults if group == topic])]
-        return [self._layout.table(section.title, [self._row(flag)]) for section, flag in self._named(topic)]
+        sections = [section for section in self._sections if section.topic == topic]
+        options = [] if sections or topic in self._defaults else self._named(topic)
+        for _, flag in options:
+            if flag.key in self._groups:  # --arch: options and presets of the model
+                return self._topic(flag.key)
+        tables = [(section.title, section.flags) for section in sections] or [
+            (section.title, [flag]) for section, flag in options
+        ]
+        presets = self._presets([topic] if topic in self._defaults else [])
+        return [*(self._layout.table(title, map(self._row, flags)) for title, flags in tables), *presets]
 
     def _named(self, name: str) -> list[tuple[_Section, Flag]]:
-        """Return the options that a flag or a key names, with or without its dashes or its section."""
+        """Return the options that a flag or a key names, with or without its dashes or its section: those of this command
+        line, or else that of another component."""
         spelled = name.lstrip("-").replace("_", "-")
-        names: dict[str, list[tuple[_Section, Flag]]] = {}
-        for section in self._sections:
-            for flag in section.flags:
-                spellings = {flag.name.rstrip("="), flag.key, flag.key.rpartition(".")[2]}
-                for spelling in {spelling.lstrip("-").replace("_", "-") for spelling in spellings}:
-                    names.setdefault(spelling, []).append((section, flag))
-        if spelled not in names:
-            meant = closest(spelled, [*self._topics(), *names])
-            hint = f" (did you mean '{meant}'?)" if meant else ""
-            raise UsageError(f"--help {name}: unknown topic{hint}; topics are {', '.join(self._topics())}, and options")
-        return names[spelled]
+        for sections in (self._sections, *([other] for other in self._other_components())):
+            named = [(section, flag) for section in sections for flag in section.flags if spelled in _spellings(flag)]
+            if named:
+                return named
+        spellings = {spelling for section in self._sections for flag in section.flags for spelling in _spellings(flag)}
+        meant = closest(spelled, [*self._topics(), *sorted(spellings)])
+        hint = f" (did you mean '{meant}'?)" if meant else ""
+        raise UsageError(f"--help {name}: unknown topic{hint}; topics are {', '.join(self._topics())}, and options")
 
     def _all_sections(self) -> Iterator[_Section]:
         """Yield the options: of the command, of its sections, then of the chosen components."""
@@ -176,14 +179,22 @@ class _Pages:
             if "section" in field.metadata:
                 options = options_of(field.metadata["section"], f"{field.name}.")
                 yield _Section(field.name, f"{field.name}: {field.metadata['help']}", options)
+        for group in self._groups:
+            if (component := self._chosen.component(group)) is not None:
+                yield self._of_component(group, self._chosen.choices[group] or component, component)
+
+    def _other_components(self) -> Iterator[_Section]:
         for group, role in self._groups.items():
-            name, component = self._chosen.choices[group], self._chosen.component(group)
-            if component is not None:
-                preset = "" if name == component else f", a preset of {component}"
-                title = f"{group}={name}{preset} (options of another: {self._program} {group}=NAME --help {group})"
-                if group == self._stored_group:
-                    title += "; defaults of a model without a stored search, other models use their validation search"
-                yield _Section(group, title, options_of(registry_for(role).config_class(component), f"{group}."))
+            for component in registry_for(role).names():
+                yield self._of_component(group, component, component)
+
+    def _of_component(self, group: str, name: str, component: str) -> _Section:
+        preset = "" if name == component else f", a preset of {component}"
+        title = f"{group}={name}{preset} (options of another: {self._program} {group}=NAME --help {group})"
+        if group == self._stored_group:
+            title += "; defaults of a model without a stored search, other models use their validation search"
+        config_class = registry_for(self._groups[group]).config_class(component)
+        return _Section(group, title, options_of(config_class, f"{group}."))
 
     def _row(self, flag: Flag, with_key: bool = True) -> Row:
         """Return the line of a flag. The value of a chosen preset replaces the default."""
@@ -264,6 +275,12 @@ def _columns() -> int:
         with contextlib.suppress(OSError, ValueError):  # no terminal, or closed
             return shutil.get_terminal_size(os.get_terminal_size(stream.fileno())).columns
     return shutil.get_terminal_size().columns
+
+
+def _spellings(flag: Flag) -> set[str]:
+    """Return the words that name an option, without dashes."""
+    names = (flag.name.rstrip("="), flag.key, flag.key.rpartition(".")[2])
+    return {name.lstrip("-").replace("_", "-") for name in names}
 
 
 def _placeholder(flag: Flag) -> str:

@@ -10,5 +10,4 @@ def command_of(config_class: type) -> str:
 
 
 def program_of(command: str) -> str:
-    """Return what users type."""
     return f"nmt-{command.strip('_').replace('_', '-')}"

@@ -44,8 +44,8 @@ class Mixture:
         ``epoch`` counts from 1 in its stage of training.
         """
         order = empty_order(len(self), sum(self.sizes))
-        filled = 0
-        for corpus, (size, count, first) in enumerate(zip(self.sizes, self.counts, self._firsts())):
+        filled, firsts = 0, [0, *itertools.accumulate(self.sizes)]
+        for corpus, (size, count, first) in enumerate(zip(self.sizes, self.counts, firsts)):
             begin = (epoch - 1) * count  # among all sentences drawn from this corpus in the stage
             end = begin + count
             while begin < end:
@@ -55,9 +55,6 @@ class Mixture:
                 order[filled : filled + len(sentences)] += first
                 begin, filled = begin + len(sentences), filled + len(sentences)
         return order
-
-    def _firsts(self) -> list[int]:
-        return [0, *itertools.accumulate(self.sizes)]
 
 
 @dataclass(frozen=True)

@@ -87,9 +87,7 @@ def _arranged(count: int, kept: Order | None, key: tuple[int, ...] | None) -> Or
             for block in blocks(len(order)):
                 order[block] = kept[order[block]]
         return order
-    if kept is not None:
-        return kept
-    return ascending(slice(0, count), count)
+    return ascending(slice(0, count), count) if kept is None else kept
 
 
 def _ends(order: Order, sides: Sequence[Lengths], options: BatchingConfig) -> Iterator[int]:
@@ -101,9 +99,8 @@ def _ends(order: Order, sides: Sequence[Lengths], options: BatchingConfig) -> It
         seen = order[start : start + max(BLOCK, most)]
         lengths = np.stack([side[seen] for side in sides])  # [sides, sentences]
         is_rest, done = start + len(seen) == len(order), 0
-        while done < len(seen) and (
-            is_rest or done + most <= len(seen)
-        ):  # otherwise a batch may continue beyond `seen`
+        # Unless this is the rest, a batch may continue beyond `seen`.
+        while done < len(seen) and (is_rest or done + most <= len(seen)):
             done += _size(lengths[:, done : done + most], limits, options.count_padding)
             yield start + done
         start += done

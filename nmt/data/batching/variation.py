@@ -291,7 +291,7 @@ def _bounds(limits: SideLimits) -> Ints:  # [2, 1]
 def _fitting(lengths: Ints, usual: Ints, most: SideLimits, per_sentence: bool) -> Flags:
     """Return which pairs fit their batch, for lengths [2, pairs].
 
-    ``alone``: the limits hold for each sentence; otherwise pairs share their sum, the first ones first.
+    ``per_sentence``: the limits hold for each sentence; otherwise pairs share their sum, the first ones first.
     """
     bounds = _bounds(most)
     if per_sentence:

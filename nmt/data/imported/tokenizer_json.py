@@ -1,7 +1,7 @@
 """A tokenizer.json of Hugging Face, turned into the sentencepiece model that it was made of.
 
-transformers 5 saves the tokenizers of NLLB and mBART-50 only in this form. The sentencepiece model is a message of protocol
-buffers; the numbers of its fields are those of sentencepiece_model.proto.
+transformers 5 saves the tokenizers of NLLB, mBART-50 and T5 only in this form. The sentencepiece model is a message of
+protocol buffers; the numbers of its fields are those of sentencepiece_model.proto.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from nmt.errors import DataError
 from nmt.storage.reading import read_mapping
 
-_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # types of tokens
+_NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6  # types of tokens
 _KINDS = {"Unigram": 1, "BPE": 2}
 _SPACES = {"Replace", "Strip"}  # normalizers that sentencepiece applies too
 
@@ -34,7 +34,7 @@ class TokenizerJson:
         try:
             return cls._of(read_mapping(path))
         except (KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
-            raise DataError(f"{path} is damaged, or not a tokenizer of NLLB or mBART-50: {error!r}") from None
+            raise DataError(f"{path} is damaged, or not a tokenizer of NLLB, mBART-50 or T5: {error!r}") from None
 
     @classmethod
     def _of(cls, tree: Mapping[str, Any]) -> TokenizerJson:
@@ -50,8 +50,9 @@ class TokenizerJson:
         }
         pieces = [("<unk>", 0.0, _UNKNOWN), ("<s>", 0.0, _CONTROL), ("</s>", 0.0, _CONTROL)]
         special = {*added, "<unk>", "<s>", "</s>", "<pad>"}
-        pieces += [(token, score, _NORMAL) for token, score in scores.items() if token not in special]
-        return cls(ids, _message(pieces, _KINDS[model["type"]], table))
+        kinds = {f"<0x{number:02X}>": _BYTE for number in range(256) if model.get("byte_fallback")}
+        pieces += [(token, score, kinds.get(token, _NORMAL)) for token, score in scores.items() if token not in special]
+        return cls(ids, _message(pieces, _KINDS[model["type"]], table, in_bytes=bool(kinds)))
 
 
 def added_tokens(path: Path) -> dict[str, int]:
@@ -75,13 +76,14 @@ def _scores(model: Mapping[str, Any]) -> dict[str, float]:
     return {token: -float(ranks.get(token, len(ranks))) for token in sorted(model["vocab"], key=model["vocab"].get)}
 
 
-def _message(pieces: Iterable[tuple[str, float, int]], kind: int, table: bytes) -> bytes:
-    """Write the model: tokens (field 1), options of training (2), normalization (3)."""
+def _message(pieces: Iterable[tuple[str, float, int]], kind: int, table: bytes, *, in_bytes: bool) -> bytes:
+    """Write the model: tokens (field 1), options of training (2), normalization (3). ``in_bytes``: unknown text is."""
     parts = [
         _field(1, _field(1, token.encode()) + b"\x15" + struct.pack("<f", score) + b"\x18" + _varint(number))
         for token, score, number in pieces
     ]
-    return b"".join([*parts, _field(2, b"\x18" + _varint(kind)), _field(3, _field(2, table))])
+    training = b"\x18" + _varint(kind) + _varint(35 << 3) + _varint(in_bytes)
+    return b"".join([*parts, _field(2, training), _field(3, _field(2, table))])
 
 
 def _field(number: int, content: bytes) -> bytes:

@@ -28,7 +28,7 @@ import numpy as np
 
 from nmt.config.checks import refuse
 from nmt.config.choices import CONTINUED, PieceMarks
-from nmt.config.option import option
+from nmt.config.option import ShortRepr, option
 from nmt.data.text.lines import one_line, require_text
 from nmt.data.text.piece_marks import joined
 from nmt.data.text.words import Span, spans_of_texts
@@ -59,7 +59,7 @@ class WordEnds(Enum):
 
 
 @dataclass
-class BpeCodesConfig:
+class BpeCodesConfig(ShortRepr):
     """Merge operations and a list of tokens, of an imported model."""
 
     word_ends: WordEnds = option(

@@ -17,7 +17,7 @@ from nmt.data.vocabulary import EOS, Ints
 END = "\n"  # marks the end of a line among words
 _MOST = 2**16  # cached words: some ten megabytes
 
-Cut = Callable[[Sequence[str]], Sequence[Ints | None]]
+Cut = Callable[[Sequence[str]], Sequence["Ints | None"]]
 
 
 class KnownWords:

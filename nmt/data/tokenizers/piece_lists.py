@@ -17,7 +17,7 @@ import numpy as np
 
 from nmt.config.checks import require_positive
 from nmt.config.choices import InvalidText
-from nmt.config.option import flag, option
+from nmt.config.option import ShortRepr, flag, option
 from nmt.data.text.lines import Reading, one_line, require_text
 from nmt.data.text.piece_marks import joined
 from nmt.data.tokenizers import Tokenizer, TokenizerBuilder, tokenizers
@@ -50,7 +50,7 @@ def read_pieces(path: Path) -> list[str]:
 
 
 @dataclass
-class PieceListConfig:
+class PieceListConfig(ShortRepr):
     """Selection of the tokens of the training text."""
 
     vocab_size: int | None = flag(None, help="Vocabulary size including the four special tokens; null: no limit")

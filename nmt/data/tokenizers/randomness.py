@@ -12,7 +12,7 @@ from nmt.data.vocabulary import Flags
 
 Bits = npt.NDArray[np.uint64]
 
-STEP = 0x9E3779B97F4A7C15
+STEP = 0x9E3779B97F4A7C15  # 2^64 / the golden ratio: successive counters lie far apart
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _64_BITS = 2**64 - 1
 RESOLUTION = 2**53  # probabilities are compared as whole numbers of this many parts

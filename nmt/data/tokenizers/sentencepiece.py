@@ -21,7 +21,7 @@ import numpy as np
 import sentencepiece
 
 from nmt.config.choices import WORD_START
-from nmt.config.option import flag, option
+from nmt.config.option import ShortRepr, flag, option
 from nmt.config.sections import require_positive
 from nmt.data.text.lines import one_line, require_text
 from nmt.data.text.words import Span
@@ -53,7 +53,7 @@ class Normalization(Enum):
 
 
 @dataclass
-class SentencePieceConfig:
+class SentencePieceConfig(ShortRepr):
     """Training options of both kinds of models."""
 
     model_type: ClassVar[str]  # by sentencepiece's name
@@ -114,21 +114,15 @@ def sampled(lines: Iterable[str], most: int, seed: int) -> Iterator[str]:
     if operator.length_hint(lines, most + 1) <= most:
         yield from lines
         return
-    chance, kept = random.Random(seed), dict[int, str]()  # by its number
-    numbers = list[int]()
+    chance, kept = random.Random(seed), list[tuple[int, str]]()
     for number, line in enumerate(lines):
-        if number >= most:
-            place = chance.randrange(number + 1)
-            if place >= most:
-                continue
-            del kept[numbers[place]]
-            numbers[place] = number
-        else:
-            numbers.append(number)
-        kept[number] = line
-    del numbers
-    for number in list(kept):
-        yield kept.pop(number)
+        if number < most:
+            kept.append((number, line))
+        elif (place := chance.randrange(number + 1)) < most:
+            kept[place] = number, line
+    kept.sort(reverse=True)
+    while kept:
+        yield kept.pop()[1]
 
 
 def _parts(line: str) -> Iterator[str]:

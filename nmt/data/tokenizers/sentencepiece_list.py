@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from nmt.config.choices import WORD_START
-from nmt.config.option import option
+from nmt.config.option import ShortRepr, option
 from nmt.data.text.lines import one_line, require_text
 from nmt.data.text.words import Span
 from nmt.data.tokenizers import Tokenizer, tokenizers
@@ -29,7 +29,7 @@ _LANGUAGE = re.compile(r">>.+?<<")  # the target language of OPUS-MT's multiling
 
 
 @dataclass
-class SentencePieceListConfig:
+class SentencePieceListConfig(ShortRepr):
     """A sentencepiece model with a separate list of tokens, of an imported model."""
 
     language_tokens: bool = option(
@@ -53,9 +53,8 @@ class SentencePieceList(SentencePieceTokenizer):
         self._pieces: list[str] = self._model.id_to_piece(list(range(self._model.vocab_size())))
         self.vocabulary = Vocabulary(pieces)
         self._ours = np.array([self.vocabulary.id(piece) for piece in self._pieces], dtype=np.int64)
-        self._foreign = frozenset(self.vocabulary.pieces).difference(
-            self._pieces
-        )  # the model decodes them letter by letter
+        # The model decodes these letter by letter.
+        self._foreign = frozenset(self.vocabulary.pieces).difference(self._pieces)
         self._hidden = {PAD, BOS, EOS}
         if config.hide_others:
             self._hidden.update(map(self.vocabulary.id, self._foreign - {*SPECIALS}))

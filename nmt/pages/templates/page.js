@@ -1,9 +1,9 @@
 "use strict";
 const find = (id) => document.getElementById(id);
 
-function element(name, text = "", className = "") {
+function element(name, text = "", className = "", ...parts) {
   const made = document.createElement(name);
-  made.textContent = text;
+  made.append(text, ...parts);
   if (className) made.className = className;
   return made;
 }

@@ -12,27 +12,24 @@ function parallel(figure, columns, runs, brushes, changed) {
   runs.forEach((run, number) => {
     const known = axes.map((one) => [one, one.of(number)]).filter(([, share]) => share !== null);
     const points = known.map(([one, share]) => `${one.x.toFixed(1)},${y(share).toFixed(1)}`).join(" ");
-    const line = svg("polyline", {points, class: `${colorOf(number)} across`, "stroke-dasharray": dashOf(number)});
     const figures = columns.map(([name, values]) => `${name} ${shownAs(name, values[number])}`);
-    line.dataset.run = number;
-    line.append(svg("title", {}, `${run.name}: ${figures.join(", ")}`));
-    line.addEventListener("pointerenter", () => highlight(number));
-    line.addEventListener("pointerleave", () => highlight());
+    const line = svg("polyline", {points, class: `${colorOf(number)} across`, "stroke-dasharray": dashOf(number)}, "",
+      svg("title", {}, `${run.name}: ${figures.join(", ")}`));
     for (const one of axes.filter(({name}) => brushes.has(name))) {
       const [low, high] = brushes.get(one.name), share = one.of(number) ?? -1;
       if (share < low || share > high) outside.add(number);
     }
-    picture.append(line);
+    picture.append(pointed(line, number));
   });
   for (const {name, x, labels} of axes) {
-    picture.append(svg("path", {class: "axis", d: `M${x} ${top}V${bottom}`}));
-    picture.append(svg("text", {x, y: 18, "text-anchor": "middle"}, name.slice(name.lastIndexOf(".") + 1)));
+    picture.append(svg("path", {class: "axis", d: `M${x} ${top}V${bottom}`}),
+      svg("text", {x, y: 18, "text-anchor": "middle"}, name.slice(name.lastIndexOf(".") + 1)));
     let free = Infinity;
     for (const [text, share] of labels.sort((one, other) => one[1] - other[1])) {
       if (y(share) > free - LINE) continue;
       free = y(share);
       const label = text.length > LONGEST ? `${text.slice(0, LONGEST)}\u2026` : text;
-      picture.append(svg("text", {x: x + 6, y: free + 4, class: "value"}, label));
+      picture.append(svg("text", {x: x + 6, y: free - 5, class: "value"}, label));
     }
     brush(picture, x, y, brushes.get(name), (range) => {
       if (range) brushes.set(name, range); else brushes.delete(name);
@@ -45,16 +42,14 @@ function parallel(figure, columns, runs, brushes, changed) {
 
 // The places of values on an axis, from 0 to 1: numbers by size, their logarithms if the range is wide; texts in order.
 function sharesOf(values) {
-  const known = values.filter((value) => value !== null), numbers = known.map(Number);
-  if (!known.length || !numbers.every(Number.isFinite)) {
-    const texts = [...new Set(known.map(String))].sort(), share = (text) => (texts.indexOf(text) + 0.5) / texts.length;
-    const labels = texts.map((text) => [text, share(text)]);
-    return {of: (run) => values[run] === null ? null : share(String(values[run])), labels};
-  }
-  const [low, high] = spread(numbers), scale = axis(low, high, 0, 1, low > 0 && high / low >= 10);
-  const share = (value) => high > low ? scale.place(Number(value)) : 0.5, few = [...new Set(numbers)];
-  const labels = (few.length <= 6 ? few : scale.ticks).map((value) => [short(value), share(value)]);
-  return {of: (run) => values[run] === null ? null : share(values[run]), labels};
+  const known = [...new Set(values.filter((value) => value !== null).map(String))].sort();
+  const numeric = known.every((text) => Number.isFinite(Number(text)));
+  const number = (text) => numeric ? Number(text) : known.indexOf(text), [low, high] = spread(known.map(number));
+  const scale = axis(low, high, 0, 1, numeric && low > 0 && high / low >= 10);
+  const share = (text) => high > low ? scale.place(number(text)) : 0.5;
+  const shown = !numeric || known.length <= 6 ? known : scale.ticks;
+  const labels = shown.map((text) => [numeric ? short(Number(text)) : text, share(text)]);
+  return {of: (run) => values[run] === null ? null : share(String(values[run])), labels};
 }
 
 // Drag along an axis to choose a range of it; click to remove the range.
@@ -62,7 +57,6 @@ function brush(picture, x, y, range, choose) {
   const [bottom, top] = [y(0), y(1)], box = picture.viewBox.baseVal;
   const area = svg("rect", {x: x - 12, y: top - 6, width: 24, height: bottom - top + 12, class: "area"});
   const mark = svg("rect", {x: x - 6, width: 12, class: "brush"});
-  const sorted = (one, other) => [Math.min(one, other), Math.max(one, other)];
   const show = ([low, high]) => {
     mark.setAttribute("y", y(high));
     mark.setAttribute("height", y(low) - y(high));
@@ -71,14 +65,15 @@ function brush(picture, x, y, range, choose) {
     const frame = picture.getBoundingClientRect(), here = (event.clientY - frame.top) / frame.height * box.height;
     return Math.min(1, Math.max(0, (bottom - here) / (bottom - top)));
   };
+  const dragged = (event) => [from, share(event)].sort((one, other) => one - other);
   let from = null;
   area.addEventListener("pointerdown", (event) => {
     from = share(event);
     area.setPointerCapture(event.pointerId);
   });
-  area.addEventListener("pointermove", (event) => from !== null && show(sorted(from, share(event))));
+  area.addEventListener("pointermove", (event) => from !== null && show(dragged(event)));
   area.addEventListener("pointerup", (event) => {
-    const [low, high] = sorted(from, share(event));
+    const [low, high] = dragged(event);
     choose(high - low < 0.02 ? null : [low, high]);
   });
   if (range) show(range);

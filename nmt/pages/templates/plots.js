@@ -8,15 +8,17 @@ const colorOf = (number) => `k${number % COLORS}`;
 const dashOf = (number) => DASHES[Math.floor(number / COLORS) % DASHES.length];
 const swatch = (number) => element("i", "", `swatch ${colorOf(number)}`);
 
-function svg(name, attributes = {}, text = "") {
+function svg(name, attributes = {}, text = "", ...parts) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const key in attributes) made.setAttribute(key, attributes[key]);
-  made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) {
+    made.setAttribute(key, typeof value === "number" ? Math.round(10 * value) / 10 : value);
+  }
+  made.append(text, ...parts);
   return made;
 }
 
-function toggle(text, pressed, act) {
-  const button = element("button", text);
+function toggle(parts, pressed, act) {
+  const button = element("button", "", "", ...parts);
   button.type = "button";
   button.setAttribute("aria-pressed", pressed);
   button.addEventListener("click", act);
@@ -51,7 +53,6 @@ function axis(low, high, first, end, log) {
 // A chart that stays on the page while its lines grow. A point is [place, value, update].
 class Plot {
   log = null;  // null: chosen by the range of the values
-  hidden = new Set();
   at = null;  // pixels where the pointer or the arrow keys are
 
   constructor(title) {
@@ -61,15 +62,13 @@ class Plot {
     this.svg = svg("svg", {viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", tabindex: 0});
     this.tip = element("div", "", "tip");
     this.tip.setAttribute("role", "status");
-    this.button = toggle("log", false, () => {
+    this.button = toggle(["log"], false, () => {
       this.log = this.button.getAttribute("aria-pressed") !== "true";
       this.draw();
       highlight();
     });
     this.button.ariaLabel = `logarithmic scale of ${title}`;
-    const head = element("figcaption", title);
-    head.append(this.button);
-    this.figure.append(head, this.legend, this.svg, this.tip);
+    this.figure.append(element("figcaption", title, "", this.button), this.legend, this.svg, this.tip);
     this.svg.addEventListener("pointermove", (event) => {
       const box = this.svg.getBoundingClientRect();
       this.point([(event.clientX - box.left) / box.width * WIDTH, (event.clientY - box.top) / box.height * HEIGHT]);
@@ -78,27 +77,23 @@ class Plot {
     this.svg.addEventListener("keydown", (event) => this.step(event));
   }
 
-  // chart: {series: [{name, number, run, points, dots}], over, logX, end, fromZero, linear, marks: [[place, text]], legend}
-  update(chart) {
+  // chart: {series: [{name, number, run, points, dots, hidden}], over, logX, end, fromZero, linear, marks: [[place, text]]}
+  draw(chart = this.chart) {
+    const shown = chart.series.filter(({hidden}) => !hidden);
     this.chart = chart;
-    this.draw();
-  }
-
-  draw() {
-    const {chart} = this, shown = chart.series.filter((series) => !this.hidden.has(series.name));
-    const [least, largest] = spread(shown.flatMap((series) => series.points.map((point) => point[1])));
+    const extent = (lines, part) => spread(lines.flatMap(({points}) => points.map((point) => point[part])));
+    const [least, largest] = extent(shown, 1);
     const log = largest > 0 && (this.log ?? (!chart.linear && least > 0 && largest / least > WIDE_RANGE));
     const usable = (point) => (!log || point[1] > 0) && (!chart.logX || point[0] > 0);
-    this.lines = shown.map((series) => ({...series, points: series.points.filter(usable)}));
-    this.lines = this.lines.filter((series) => series.points.length);
+    this.lines = shown.map((series) => ({...series, points: series.points.filter(usable)})).filter(({points}) => points.length);
     this.button.setAttribute("aria-pressed", log);
-    this.drawLegend(chart);
+    if (single) this.drawLegend(chart);
     this.svg.replaceChildren();
     const ends = this.lines.slice(0, MOST_ROWS).map((series) => `${series.name} ${short(latest(series.points))}`);
     this.svg.setAttribute("aria-label", `${this.title}: ${ends.join(", ")}`);
     if (!this.lines.length) return;
-    const points = this.lines.flatMap((series) => series.points), [first, end] = spread(points.map((point) => point[0]));
-    let [low, high] = spread(points.map((point) => point[1]));
+    const [first, end] = extent(this.lines, 0);
+    let [low, high] = extent(this.lines, 1);
     if (!log) {
       const room = 0.04 * (high - low || Math.abs(high) || 1);
       [low, high] = [chart.fromZero ? Math.min(0, low) : low - room, high + room];
@@ -114,22 +109,19 @@ class Plot {
 
   drawLegend(chart) {
     const focus = [...this.legend.children].indexOf(document.activeElement);
-    this.legend.replaceChildren(...(chart.legend ? chart.series : []).map(({name, number, points}) => {
-      const entry = toggle("", !this.hidden.has(name), () => {
-        if (!this.hidden.delete(name)) this.hidden.add(name);
-        this.draw();
-      });
-      entry.append(swatch(number), `${name} `, element("b", short(latest(points))));
-      return entry;
+    this.legend.replaceChildren(...chart.series.map(({name, number, points, hidden}) => {
+      const value = element("b", short(latest(points)));
+      return chart.lines.length === 1 ? element("span", "last ", "", value)
+        : toggle([swatch(number), `${name} `, value], !hidden, () => hide(name));
     }));
     this.legend.children[focus]?.focus();
   }
 
   drawAxes({over, marks}) {
     for (const tick of this.upwards.ticks) {
-      const y = this.upwards.place(tick).toFixed(1);
-      this.svg.append(svg("path", {class: "rule", d: `M${LEFT} ${y}H${RIGHT}`}));
-      this.svg.append(svg("text", {x: LEFT - 6, y: Number(y) + 4, "text-anchor": "end"}, short(tick)));
+      const y = this.upwards.place(tick);
+      this.svg.append(svg("path", {class: "rule", d: `M${LEFT} ${y}H${RIGHT}`}),
+        svg("text", {x: LEFT - 6, y: y + 4, "text-anchor": "end"}, short(tick)));
     }
     let before = -APART;
     for (const tick of this.across.ticks.filter((tick) => over !== "updates" || Number.isInteger(tick))) {
@@ -137,22 +129,19 @@ class Plot {
       if (x < before + APART) continue;
       before = x;
       const anchor = x > RIGHT - 24 ? "end" : "middle";
-      this.svg.append(svg("text", {x: x.toFixed(1), y: HEIGHT - 8, "text-anchor": anchor}, text));
+      this.svg.append(svg("text", {x, y: HEIGHT - 8, "text-anchor": anchor}, text));
     }
-    for (const [place, text] of marks) {
-      const mark = svg("path", {class: "mark", d: `M${this.across.place(place).toFixed(1)} ${TOP}V${BOTTOM}`});
-      mark.append(svg("title", {}, text));
-      this.svg.append(mark);
-    }
+    this.svg.append(...marks.map(([place, text]) =>
+      svg("path", {class: "mark", d: `M${this.across.place(place)} ${TOP}V${BOTTOM}`}, "", svg("title", {}, text))));
   }
 
   drawLine({number, run, points, dots}) {
-    const group = svg("g", {class: colorOf(number)}), at = ([x, y]) => [this.across.place(x), this.upwards.place(y)];
-    if (run !== undefined) group.dataset.run = run;
+    const at = ([x, y]) => [this.across.place(x), this.upwards.place(y)];
     const path = thinned(points, MOST_POINTS).map((point) => at(point).map((place) => place.toFixed(1)).join(",")).join(" ");
-    group.append(svg("polyline", {points: path, "stroke-dasharray": dashOf(number)}));
     const marked = dots || points.length === 1 ? thinned(points, MOST_DOTS).map(at) : [];
-    group.append(...marked.map(([x, y]) => svg("circle", {cx: x.toFixed(1), cy: y.toFixed(1), r: 3})));
+    const group = svg("g", {class: colorOf(number)}, "", svg("polyline", {points: path, "stroke-dasharray": dashOf(number)}),
+      ...marked.map(([cx, cy]) => svg("circle", {cx, cy, r: 3})));
+    if (run !== undefined) group.dataset.run = run;
     this.svg.append(group);
   }
 
@@ -173,13 +162,9 @@ class Plot {
     this.nearby = [series.name, x];
     this.cross.setAttribute("d", `M${left.toFixed(1)} ${TOP}V${BOTTOM}`);
     const place = {updates: "", tokens: `, ${short(x)} target tokens`, seconds: `, ${duration(x)}`}[over];
-    this.tip.replaceChildren(element("div", `update ${commas(update)}${place}`));
-    for (const [{name, number}, [, value, other]] of rows.slice(0, MOST_ROWS)) {
-      const row = element("div");
-      const where = other === update ? "" : ` at update ${commas(other)}`;
-      row.append(swatch(number), `${name} `, element("b", figure(value)), where);
-      this.tip.append(row);
-    }
+    this.tip.replaceChildren(element("div", `update ${commas(update)}${place}`),
+      ...rows.slice(0, MOST_ROWS).map(([{name, number}, [, value, other]]) => element("div", swatch(number), "", `${name} `,
+        element("b", figure(value)), other === update ? "" : ` at update ${commas(other)}`)));
     this.tip.style.cssText = share < 50 ? `left: calc(${share}% + 1rem)` : `right: calc(${100 - share}% + 1rem)`;
     highlight(series.run);
   }

@@ -20,11 +20,11 @@ const megabytes = (value) => value >= 1000 ? `${(value / 1000).toFixed(1)} GB` :
 function short(value) {
   const size = Math.abs(value), unit = [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([least]) => size >= least && size < 1e12);
   if (size >= 1000 && size < 1e4) return commas(value);
-  return unit ? `${Number((value / unit[0]).toPrecision(3))}${unit[1]}` : String(Number(value.toPrecision(3)));
+  return unit ? `${Number((value / unit[0]).toPrecision(3))}${unit[1]}` : String(Number(value.toPrecision(3))).replace("e+", "e");
 }
 
 function figure(value) {
-  return Math.abs(value) >= 1000 ? String(Number(value.toPrecision(4))) : value.toFixed(Math.abs(value) < 10 ? 4 : 2);
+  return Math.abs(value) >= 1000 ? short(value) : value.toFixed(Math.abs(value) < 10 ? 4 : 2);
 }
 
 function duration(seconds) {
@@ -120,7 +120,7 @@ function totals(run) {
 // Seconds to the last update, at the mean speed since the last start; null: unknown.
 function timeLeft(run) {
   const start = last(of(run, "start")), now = last(of(run, "train")), {all} = totals(run);
-  if (closing(run) || !all || !now || now.update <= start.update) return null;
+  if (closing(run) || run.process === "gone" || stalled(run) || !all || !now || now.update <= start.update) return null;
   const each = (now.seconds - (start.seconds || 0)) / (now.update - start.update);
   return Math.max(0, each * (all - now.update) - (run.process === "alive" ? run.age : 0));
 }
@@ -140,7 +140,7 @@ function cards(run, machine) {
   const now = closing(run) ? null : last(of(run, "train")), skipped = of(run, "skipped").length;
   const losses = lowest(curve(run, "valid", "loss")), memory = latest(curve(run, "train", "memory_mb"));
   return [
-    ["update", all ? `${commas(update)} of ${commas(all)}` : commas(update)],
+    [all ? `of ${commas(all)} updates` : "updates", commas(update)],
     ["epoch", String(epoch)],
     ["time", duration(seconds)],
     ["time left", left === null ? "" : duration(left)],
@@ -194,10 +194,11 @@ function alerts(run) {
   const end = closing(run), warning = last(of(run, "warning"));
   const bad = of(run, "train", "valid", "skipped").filter((event) => event.event === "skipped" || event.loss === null);
   return [
-    end?.event === "stopped" ? `stopped: ${end.message ?? end.cause}` : null,
+    end?.event === "stopped" ? `stopped: ${(end.message ?? end.cause).replace(/^stopped /, "")}` : null,
     run.job.error && !end ? `failed: ${run.job.error}` : null,
-    run.process === "gone" && !end ? "killed: the process has ended without a word; the same command resumes the run" : null,
-    bad.length ? `loss or gradient not finite ${times(bad.length)}, last at update ${commas(last(bad).update)}` : null,
+    run.process === "gone" && !end ? "killed: the process has ended without a message, perhaps for lack of memory; the same command resumes it" : null,
+    bad.length ? `loss or gradient not finite ${times(bad.length)}, last at update ${commas(last(bad).update)}`
+      + (end ? "" : "; a lower --lr, a longer --warmup-updates or --clip-norm 1 may help") : null,
     overfitting(run),
     stalled(run),
     reading(run),

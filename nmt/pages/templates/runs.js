@@ -11,11 +11,8 @@ function draw(changed = true) {
   if (lost && !single) found.push("the process of this page has ended");
   document.title = `${found.length ? "(!) " : ""}${data.title}`;
   find("alerts").hidden = !found.length;
-  renew(find("alerts"), found.slice(0, MOST_LISTED), (text) => {
-    const line = element("p");  // no line ends within a flag
-    line.append(...text.split(/(--[a-z][a-z-]*)/).map((part, place) => place % 2 ? element("code", part) : part));
-    return line;
-  });
+  renew(find("alerts"), found.slice(0, MOST_LISTED), (text) => element("p", "", "",
+    ...text.split(/(--[a-z][a-z-]*)/).map((part, place) => place % 2 ? element("code", part) : part)));  // no line ends in a flag
   if (single) drawHead(runs[0]);
   if (!changed) return;
   drawPlots();
@@ -34,15 +31,13 @@ function renew(parent, list, make) {
 function drawHead(run) {
   const [kind, text] = state(run), {update, all} = totals(run), live = data.live && !closing(run);
   const since = lost ? " the process of this page has ended; report.html in the run folder shows the same"
-    : live && run.events.length ? ` last event ${duration(run.age)} ago` : "";
+    : !live ? "" : !run.events.length ? " the page waits for log.jsonl in this folder"
+    : ` last event ${duration(run.age)} ago${curve(run, "train", "loss").length ? "" : "; curves follow with the first figures"}`;
   find("state").replaceChildren(element("span", text, kind), since);
   find("progress").hidden = !all;
   if (all) Object.assign(find("progress"), {max: all, value: update});
-  renew(find("cards"), cards(run, live && !lost ? machine : null), ([label, value]) => {
-    const card = element("div");
-    card.append(element("b", value), element("span", label));
-    return card;
-  });
+  renew(find("cards"), run.events.length ? cards(run, live && !lost ? machine : null) : [], ([label, value]) =>
+    element("div", "", "", element("b", value), element("span", label)));
 }
 
 function drawLists(run) {
@@ -53,18 +48,11 @@ function drawLists(run) {
     [commas(event.update), String(event.epoch ?? ""), rounded(event.loss), rounded(event.grad_norm)]));
 }
 
-// A table; its cells are texts or elements.
+// A table; its cells hold texts or elements.
 function grid(heads, rows) {
-  const table = element("table", "", "grid"), head = element("thead"), body = element("tbody");
-  const line = (kind, cells) => {
-    const row = element("tr");
-    row.append(...cells.map((cell) => typeof cell === "string" ? element(kind, cell) : cell));
-    return row;
-  };
-  head.append(line("th", heads));
-  body.append(...rows.map((cells) => line("td", cells)));
-  table.append(head, body);
-  return table;
+  const line = (kind) => (cells) => element("tr", "", "", ...cells.map((cell) => element(kind, cell)));
+  const body = element("tbody", "", "", ...rows.map(line("td")));
+  return element("table", "", "grid", element("thead", "", "", line("th")(heads)), body);
 }
 
 // The last rows of a list, in its section.
@@ -77,32 +65,27 @@ function listed(id, heads, rows) {
 function drawTranslations(samples) {
   find("translations").hidden = !samples.length;
   renew(find("samples"), samples.map((sample) => ({...sample, every: view.every})), ({source, reference, rows, every}) => {
-    const table = element("table", "", "texts");
-    const line = (name, parts, kind = "") => {
-      const row = element("tr", "", kind), cell = element("td");
+    const line = (kind, name, ...parts) => {
+      const cell = element("td", "", "", ...parts);
       cell.dir = "auto";
-      cell.append(...parts);
-      row.append(element("th", name), cell);
-      table.append(row);
+      return element("tr", "", kind, element("th", name), cell);
     };
-    line("source", [source], "given");
-    line("reference", [reference], "given");
-    for (const [update, parts] of rows.slice(0, every ? rows.length : MOST_VALIDATIONS)) {
-      line(`update ${commas(update)}`, parts.flatMap(([kind, word]) => kind === "same" ? [word]
-        : [element(kind === "new" ? "ins" : "del", word.trimEnd()), word.slice(word.trimEnd().length) || " "]));
-    }
-    return table;
+    const marked = ([kind, word]) => kind === "same" ? [word]
+      : [element(kind === "new" ? "ins" : "del", word.trimEnd()), word.slice(word.trimEnd().length) || " "];
+    const shown = rows.slice(0, every ? rows.length : MOST_VALIDATIONS);
+    return element("table", "", "texts", line("given", "source", source), line("given", "reference", reference),
+      ...shown.map(([update, parts]) => line("", `update ${commas(update)}`, ...parts.flatMap(marked))));
   });
 }
 
 // The charts: title, lines as [name, kind of the event, name of the figure], and options of `Plot`.
 function charts() {
   const every = (list) => [...new Set(runs.flatMap(list))];
-  const train = (title, name) => ({title, lines: [[title.toLowerCase(), "train", name]], fromZero: true});
+  const train = (title, name, more) => ({title, lines: [["training", "train", name]], fromZero: true, ...more});
   const valid = (name) => ({title: `Validation ${name}`, lines: [[name, "valid", name]], linear: !LOSSES.includes(name)});
   const both = (title, name) => ({title, lines: [["training", "train", name], ["validation", "valid", name]]});
   const norms = [["mean", "train", "grad_norm"], ["largest", "train", "largest_grad_norm"]];
-  const losses = [{...train("Training loss", "loss"), fromZero: false}, valid("loss")];
+  const losses = [train("Training loss", "loss", {fromZero: false}), valid("loss")];
   return [
     ...(single ? [both("Loss", "loss")] : losses),
     ...every(scores).map(valid),
@@ -111,15 +94,21 @@ function charts() {
     {title: "Gradient norm", lines: single ? norms : norms.slice(0, 1), fromZero: true},
     train("Target tokens per second", "tokens_per_second"),
     train("Peak memory in MB", "memory_mb"),
-    train("CPU share", "processor_share"),
+    train("CPU share in %", "processor_share", {factor: 100}),
     ...every((run) => names(run, "train").filter((name) => !CURVES.includes(name))).map((name) => train(name, name)),
   ];
+}
+
+// Hide the lines of a run, or of a name, or show them again.
+function hide(line) {
+  if (!view.hidden.delete(line)) view.hidden.add(line);
+  draw();
 }
 
 function drawPlots() {
   const clocks = runs.map((run) => clock(run, view.over)), shown = [];
   const marks = single ? skips(runs[0]).map(([update, text]) => [clocks[0](update), text]) : [];
-  const end = Math.max(single && view.over === "updates" ? totals(runs[0]).update : 0, most(marks, (mark) => mark[0]));
+  const end = Math.max(...clocks.map((clock, run) => clock(totals(runs[run]).update)), ...marks.map(([place]) => place));
   for (const chart of charts()) {
     const series = runs.flatMap((run, place) => chart.lines.map(([name, kind, field], number) => {
       const points = curve(run, kind, field), smooth = kind === "train" && field === "loss" && view.smoothing > 0;
@@ -127,13 +116,14 @@ function drawPlots() {
       return {
         ...(single ? {name, number} : {name: run.name, number: place, run: place}),
         dots: kind === "valid",
-        points: values.map(([update, value]) => [clocks[place](update), value, update]),
+        hidden: view.hidden.has(single ? name : place),
+        points: values.map(([update, value]) => [clocks[place](update), value * (chart.factor ?? 1), update]),
       };
-    })).filter((line) => line.points.length && !view.hidden.has(line.run));
+    })).filter((line) => line.points.length);
     if (!series.length) continue;
     if (!plots.has(chart.title)) plots.set(chart.title, new Plot(chart.title));
     const plot = plots.get(chart.title);
-    plot.update({...chart, series, over: view.over, logX: view.logX, end, marks, legend: single});
+    plot.draw({...chart, series, over: view.over, logX: view.logX, end, marks});
     shown.push(plot.figure);
   }
   const parent = find("plots");
@@ -151,12 +141,10 @@ function drawRuns() {
   const lasts = metrics.map((name) => [`last ${name}`, each((run) => latest(curve(run, "valid", name)))]);
   const whole = [["update", "update"], ["target tokens", "tokens"], ["time", "seconds"], ["tokens/s", "speed"]];
   renew(find("legend"), each((run, number) => [run.name, view.hidden.has(number)]), ([name, hidden], number) => {
-    const entry = toggle("", !hidden, () => {
-      if (!view.hidden.delete(number)) view.hidden.add(number);
-      draw();
+    const entry = toggle([swatch(number), name], !hidden, () => {
+      hide(number);
       find("legend").children[number].focus();
     });
-    entry.append(swatch(number), name);
     return pointed(entry, number);
   });
   find("parallel").hidden = !options.length;
@@ -174,22 +162,20 @@ function drawTable(columns) {
   const {sort} = view, values = columns.find(([name]) => name === sort?.name)?.[1];
   const order = values ? sorted(values, sort.sign) : runs.map((_, number) => number);
   const buttons = () => [...find("runs").querySelectorAll("th button")], focus = buttons().indexOf(document.activeElement);
-  const heads = columns.map(([name]) => {
-    const head = element("th"), sign = sort?.name === name ? sort.sign : 0;
-    head.setAttribute("aria-sort", ["descending", "none", "ascending"][sign + 1]);
-    head.append(toggle(`${name}${["\u00a0\u25be", "", "\u00a0\u25b4"][sign + 1]}`, sign !== 0, () => {
-      view.sort = {name, sign: sign === 1 ? -1 : 1};
+  const signs = columns.map(([name]) => sort?.name === name ? sort.sign : 0);
+  const heads = columns.map(([name], place) =>
+    toggle([name, ["\u00a0\u25be", "", "\u00a0\u25b4"][signs[place] + 1]], signs[place] !== 0, () => {
+      view.sort = {name, sign: signs[place] === 1 ? -1 : 1};
       draw();
     }));
-    return head;
-  });
   const rows = order.map((number) => {
-    const cell = element("td"), name = element(data.live ? "a" : "span", runs[number].name);
+    const name = element(data.live ? "a" : "span", runs[number].name);
     if (data.live) name.href = `run?number=${number}`;
-    cell.append(swatch(number), name);
-    return [cell, ...columns.map(([column, cells]) => shownAs(column, cells[number]))];
+    return [element("span", swatch(number), "", name), ...columns.map(([column, cells]) => shownAs(column, cells[number]))];
   });
   const table = grid(["run", ...heads], rows);
+  table.querySelectorAll("th").forEach((head, place) =>
+    head.ariaSort = ["descending", "none", "ascending"][(signs[place - 1] ?? 0) + 1]);
   table.querySelectorAll("tbody tr").forEach((row, place) => pointed(row, order[place]));
   find("runs").replaceChildren(table);
   buttons()[focus]?.focus();
@@ -209,7 +195,9 @@ function receive(answer) {
   const changed = answer.runs.length !== runs.length || answer.runs.some((run) => run.anew || run.events.length);
   const before = (run, place) => run.anew ? [] : runs[place]?.events ?? [];
   runs = answer.runs.map((run, place) => ({...run, events: [...before(run, place), ...run.events]}));
-  machine = answer.machine;
+  const use = answer.machine;
+  if (use && use.process === machine?.process) use.processor = (use.seconds - machine.seconds) / (use.time - machine.time);
+  machine = use;
   return changed;
 }
 
