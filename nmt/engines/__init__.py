@@ -135,7 +135,7 @@ class NativeKind(EngineKind):
         if model.packed is not None:
             return NativeEngine(outline(model.config, model.sizes), MappedWeights(*model.packed))
         weights = describe(model.config, model.sizes, model.arrays, model.origin)
-        return NativeEngine(weights, Packing(spec.number_format))
+        return NativeEngine(weights, Packing(spec.number_format, model.checksum))
 
 
 def unsupported_in_c(config: Any) -> str | None:

@@ -7,8 +7,10 @@ processes share its memory. The order is the same on all processors.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,7 @@ from nmt.data.vocabulary import Floats
 from nmt.errors import DataError
 from nmt.models.transformer.weights import Array, LinearWeights
 from nmt.native.library import address, built
-from nmt.storage.arrays import Numbers
+from nmt.storage.arrays import Numbers, is_mapped
 from nmt.storage.tensor_file import mapped_tensors
 
 PANEL = 16  # outputs in a panel
@@ -35,17 +37,34 @@ class Matrix(ctypes.Structure):
     )
 
 
+class PackedMatrix:
+    """A matrix that all adapters of a base model share, while any of them is used."""
+
+    def __init__(self, arrays: Sequence[Numbers | None]) -> None:
+        self.arrays = arrays
+
+
+_shared = WeakValueDictionary[tuple[str, NumberFormat, str], PackedMatrix]()
+
+
 class Packing:
     """Packs the parts of a model. ``arrays`` has the result by name, and keeps it alive while C has the addresses."""
 
-    def __init__(self, number_format: NumberFormat) -> None:
+    def __init__(self, number_format: NumberFormat, base: str | None = None) -> None:
+        """``base``: checksum of the file of parameters, whose matrices are shared with its adapters; None: they are not."""
         self.number_format = number_format
         self.arrays = dict[str, Numbers]()
+        self._base, self._kept = base, list[PackedMatrix]()
 
     def matrix(self, name: str, *parts: LinearWeights) -> Matrix:
         """Pack one or several linear maps with the same input into one matrix; their outputs are concatenated."""
         outputs, inputs = sum(len(part.weight) for part in parts), parts[0].weight.shape[1]
         number, room = _NUMBERS[self.number_format], whole_panels(outputs)
+        of_base = all(is_mapped(array) for part in parts for array in (part.weight, part.bias) if array is not None)
+        key = None if self._base is None or not of_base else (self._base, self.number_format, name)
+        if key is not None and (packed := _shared.get(key)) is not None:
+            self._kept.append(packed)
+            return Matrix(*map(address, packed.arrays), outputs, inputs, number)
         arrays: list[Numbers | None] = [None] * 4
         arrays[0] = self._array(f"{name}.panels", np.uint8, built().packed_bytes(outputs, inputs, number))
         if self.number_format is NumberFormat.int8:
@@ -55,6 +74,8 @@ class Packing:
             arrays[3] = self._array(f"{name}.bias", np.float32, room)
         matrix = Matrix(*map(address, arrays), outputs, inputs, number)
         self._fill(matrix, parts, arrays[3])
+        if key is not None:
+            self._kept.append(_shared.setdefault(key, PackedMatrix(arrays)))
         return matrix
 
     def numbers(self, name: str, array: Array) -> Floats:

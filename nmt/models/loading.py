@@ -77,6 +77,11 @@ class LoadedModel:
         """The checkpoint, for messages."""
         return str(self.path)
 
+    @cached_property
+    def checksum(self) -> str:
+        """The checksum of its parameters, or of those of its base model."""
+        return checksums(self.path)[MODEL] if self.base is None else self.base.checksum
+
     @property
     def packed(self) -> PackedFile | None:
         """The file of weights that nmt-export packed for the native engine; None: the model has parameters."""
@@ -133,6 +138,7 @@ class CopiedModel:
     config: Any
     origin: str = "the model"
     packed: None = None
+    checksum: None = None  # its parameters are in no file
 
     @classmethod
     def of(cls, model: EncoderDecoder, pair: LanguagePair, device: DeviceLike) -> CopiedModel:
@@ -187,7 +193,7 @@ def _base_of(checkpoint: Path, info: CheckpointInfo, device: DeviceLike) -> Load
             f"{checkpoint} is an adapter of the model {base.path}, which is missing; put that model back, or at {beside}"
         ) from None
     loaded = load_model(path, device)
-    if checksums(path)[MODEL] != base.sha256:
+    if loaded.checksum != base.sha256:
         raise DataError(
             f"{checkpoint} is an adapter of another base model than {path}: its parameters have another checksum; put the "
             f"model that it was trained on at {beside}"

@@ -68,7 +68,8 @@ class AdaptedArrays(Mapping[str, Numbers]):
         if not self.changed(name):
             return self._base[name]
         if name not in self._read:
-            self._read[name] = self._adapter[name] if name in self._adapter else self._sum(name)
+            # a copy of a whole parameter: what is mapped is the base model's, for engines that share it
+            self._read[name] = self._adapter[name].copy() if name in self._adapter else self._sum(name)
         return self._read[name]
 
     def _sum(self, name: str) -> Numbers:

@@ -47,12 +47,21 @@ def widened(array: Numbers) -> Numbers:
 def release(array: Numbers) -> None:
     """Take the pages of a mapped file out of this process's memory, if an array is a view of one. Reading the array again
     maps them again, so arrays that are read one by one need the memory of one."""
+    owner = _owner(array)
+    if isinstance(owner, mmap.mmap) and hasattr(owner, "madvise"):  # not on Windows
+        owner.madvise(mmap.MADV_DONTNEED)
+
+
+def is_mapped(array: Numbers) -> bool:
+    """Whether an array is a view of a mapped file."""
+    return isinstance(_owner(array), mmap.mmap)
+
+
+def _owner(array: Numbers) -> Any:
     owner: Any = array
     while (base := getattr(owner, "base", None)) is not None:
         owner = base
-    owner = owner.obj if isinstance(owner, memoryview) else owner
-    if isinstance(owner, mmap.mmap) and hasattr(owner, "madvise"):  # not on Windows
-        owner.madvise(mmap.MADV_DONTNEED)
+    return owner.obj if isinstance(owner, memoryview) else owner
 
 
 def map_array(path: Path) -> npt.NDArray[Any]:

@@ -13,11 +13,15 @@ import torch
 
 import nmt
 from nmt.averaging import average_checkpoints
+from nmt.config.choices import NumberFormat
 from nmt.config.exchange import ExportConfig
 from nmt.config.sections import CheckpointConfig, ParametersConfig, TrainConfig, TrainingConfig
+from nmt.engines.native import NativeModel
+from nmt.engines.packing import Packing
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats.exporting import export_model
 from nmt.models.loading import load_model
+from nmt.models.transformer.own_weights import describe
 from nmt.optim.schedules import ConstantConfig
 from nmt.storage.checkpoints import checksums
 from nmt.storage.run_folder import checkpoints_in
@@ -169,3 +173,22 @@ def test_options_without_effect_are_refused(
 def test_adapters_need_a_trained_model(make_run: MakeConfig, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no trained model to adapt; name one with --finetune-from-model"):
         train(make_run(tmp_path, parameters=LORA))
+
+
+def test_adapters_of_one_base_share_the_matrices_that_they_do_not_change(
+    make_run: MakeConfig, base: Path, tmp_path: Path
+) -> None:
+    options = replace(
+        LORA, lora_on=["encoder.*self_attention*"], train_only=["decoder.layers.0.feed_forward.inner.bias"]
+    )
+    paths = [base]
+    for seed in (1, 2):
+        train(adapting(make_run, tmp_path / str(seed), base, parameters=options, seed=seed))
+        paths.append(tmp_path / str(seed) / "run")
+    packings = [Packing(NumberFormat.float32, load_model(path, "cpu").checksum) for path in paths]
+    for path, packing in zip(paths, packings):
+        loaded = load_model(path, "cpu")
+        NativeModel(describe(loaded.config, loaded.sizes, loaded.arrays, loaded.origin), packing)
+    panels = [{name for name in packing.arrays if name.endswith(".panels")} for packing in packings]
+    assert panels[1] == panels[2] < panels[0]
+    assert panels[1] == {"source.0.look_output.panels", "source.0.projection.panels", "target.0.inner.panels"}
