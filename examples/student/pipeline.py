@@ -7,29 +7,31 @@
     python examples/student/pipeline.py preset=smoke output=runs/smoke        run a trial of minutes, with small sizes
 
 conf/preset/ has the options of each preset, and steps.py explains them. The command line can set every option, such as
-``teacher.train.max_epoch=8``. It can also add options of a command: ``student.ema_decay=0.999``. A key with a dot,
-such as a model size, needs braces: ``student={model.d_model:64}`` changes only this option.
+``teacher.train.max_epoch=8``. It can also add options of a command: ``student.ema_decay=0.999`` or
+``student.model.d_model=64``.
 """
 
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import hydra
-from commands import say
 from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
-from stages import Pipeline, Stage, Standing
 from steps import Config, Steps
 
 from nmt.config.composing.assignments import read
 from nmt.config.composing.composition import compose
 from nmt.config.composing.presets import Base
 from nmt.errors import NMTError, OutputError, UsageError, did_you_mean
-from nmt_cli.process import Terminated, cleaning_up_on_sigterm, use_utf8
+from nmt.pipelines.commands import Command
+from nmt.pipelines.stages import Pipeline, Standing
+from nmt_cli.command_line.composed import check_command
+from nmt_cli.process import Terminated, cleaning_up_on_sigterm, say, use_utf8
 
 CONF = Path(__file__).resolve().parent / "conf"
 MANDATORY = "???"
@@ -63,14 +65,13 @@ def read_preset(name: str) -> dict[str, object]:
     return {str(key): value for key, value in tree.items()}
 
 
-def show(pipeline: Pipeline, chosen: Sequence[Stage]) -> None:
-    """Print each chosen stage with its state, and the commands of the stages that would run."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if the reader of the pipe ends, as ``| head`` does
-    for stage in chosen:
-        state = pipeline.state(stage)
-        print(f"{stage.name}: {state}")
-        if state.standing is not Standing.done:
-            print("".join(f"    {command}\n" for command in stage.commands), end="")
+def check(command: Command) -> None:
+    """Check the options of a command without running it. Raise ``UsageError``."""
+    if command.words[0] == "speed.py":
+        done = subprocess.run([*command.arguments(), "--check"], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise UsageError(done.stderr.strip().rpartition("\n")[2].removeprefix("speed.py: "))
+    check_command(command)
 
 
 def run(config: Config) -> None:
@@ -79,11 +80,12 @@ def run(config: Config) -> None:
     if config.stages and config.until is not None:
         raise UsageError("until= (a stage and all it needs) and stages= (these alone) exclude each other; give one")
     environment = {"OMP_NUM_THREADS": str(config.threads), "PYTHONUNBUFFERED": "1"}
-    pipeline = Pipeline(Path(config.output), Steps(config).stages(), environment)
+    pipeline = Pipeline(Path(config.output), Steps(config).stages(), say, environment)
     chosen = pipeline.chosen(config.stages, config.until)
-    pipeline.check(chosen)
+    pipeline.check(chosen, check)
     if config.dry_run:
-        show(pipeline, chosen)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if the reader of the pipe ends, as ``| head`` does
+        print(*pipeline.described(chosen), sep="\n")
         return
     pipeline.run(chosen)
     report = pipeline.output / "evaluate" / "report.md"

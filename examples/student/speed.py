@@ -55,8 +55,12 @@ def options_in(words: list[str]) -> dict[str, Any]:
     while place < len(words):
         if not words[place].startswith("--"):
             raise UsageError(f"{words[place]} is not a flag; give the options of a system as flags, such as --beam 5")
-        name, value = words[place].removeprefix("--").replace("-", "_"), words[place + 1 : place + 2]
-        if value and not value[0].startswith("--"):
+        name, equals, text = words[place].removeprefix("--").replace("-", "_").partition("=")
+        value = words[place + 1 : place + 2]
+        if equals:
+            found[name] = _value(text)
+            place += 1
+        elif value and not value[0].startswith("--"):
             found[name] = _value(value[0])
             place += 2
         else:

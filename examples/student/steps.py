@@ -2,25 +2,27 @@
 
 The options are dataclasses, composed from conf/ and the command line. A mapping of options becomes flags of a command:
 ``max_epoch: 8`` becomes ``--max-epoch 8``, and ``true`` a flag without a value. A key with a dot (``model.d_model:
-192``) stays an override. ``null`` omits an option.
+192``) stays an override. ``null`` omits a flag.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from commands import Command
-from stages import Stage
-
 from nmt.errors import MissingInputError, UsageError
+from nmt.pipelines.commands import Command, words_of
+from nmt.pipelines.stages import PipelineStage
+from nmt.pipelines.text import keep_lines, make_pairs
 
 PACKED = ("", ".gz", ".xz", ".zst")
-GROUPS = ("model", "criterion", "tokenizer", "optimizer", "scheduler")
+HERE = Path(__file__).resolve().parent
 
 Options = dict[str, Any]
+command = functools.partial(Command, scripts=HERE)
 
 
 @dataclass
@@ -91,24 +93,6 @@ class Config:
     dry_run: bool = False
 
 
-def words(options: Mapping[str, Any]) -> list[str]:
-    """Return options as the words of a command line."""
-    said = []
-    for name, value in options.items():
-        if value is None:
-            continue
-        if isinstance(value, Mapping):
-            raise UsageError(f"{name} is a group of options; set one of them with SECTION={{{name}.KEY:VALUE}}")
-        shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-        if "." in name or name in GROUPS:
-            said.append(f"{name}={'true' if value is True else 'false' if value is False else shown}")
-        elif isinstance(value, bool):
-            said.append(("--" if value else "--no-") + name.replace("_", "-"))
-        else:
-            said += [f"--{name.replace('_', '-')}", shown]
-    return said
-
-
 def file_of(prefix: str, language: str) -> Path:
     """Return the file of one language, plain or compressed."""
     found = [path for end in PACKED if (path := Path(f"{prefix}.{language}{end}")).exists()]
@@ -156,14 +140,14 @@ class Steps:
         self.back = (text.target_lines > 0 or text.only_target is not None) and len(config.reverse) > 0
         self.ensemble = ":".join(f"../{name}/run" for name in self.teachers)
 
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[PipelineStage]:
         made = [self.split(), self.clean(), self.reverse()]
         made += [self.back_translate()] if self.back else []
         made += [self.teacher(name, seed) for name, seed in zip(self.teachers, self.config.teacher.seeds)]
         made += [self.distill(), self.filter(), self.align(), self.student(), self.shortlist()]
         return [*made, self.export(), self.evaluate()]
 
-    def split(self) -> Stage:
+    def split(self) -> PipelineStage:
         text = self.config.text
         read = {"--source": file_of(text.train, self.source), "--target": file_of(text.train, self.target)}
         for flag, given in (("--only-source", text.only_source), ("--only-target", text.only_target)):
@@ -178,50 +162,46 @@ class Steps:
         line += ["--longest", str(text.longest), "--output", "."]
         return stage("split", line, outside={str(path): [path] for path in read.values()})
 
-    def clean(self) -> Stage:
+    def clean(self) -> PipelineStage:
         tag = self.config.back_translation.tag
         symbols = ["--user-defined-symbols", tag] if tag else []
-        corpus = self._preprocess(self.source, self.target, "../split/train", *symbols, *words(self.config.clean))
+        corpus = self._preprocess(
+            self.source, self.target, "../split/train", *symbols, *words_of(self.config.clean, "clean")
+        )
         keep = [
-            [
-                "text.py",
-                "keep",
-                "--text",
-                f"../split/train.{side}",
-                "--dropped",
-                "dropped.tsv",
-                "--output",
-                f"train.{side}",
-            ]
+            Command(
+                (f"train.{side}:", "kept pairs"),
+                action=functools.partial(keep_lines, [f"../split/train.{side}"], f"train.{side}"),
+            )
             for side in (self.source, self.target)
         ]
         return stage("clean", [*corpus, "--keep-dropped", "dropped.tsv"], *keep, needs=["split"], outside=self.of_valid)
 
-    def reverse(self) -> Stage:
+    def reverse(self) -> PipelineStage:
         corpus = self._preprocess(self.target, self.source, "../clean/train", *self._vocabulary())
         train = self._train(self.config.reverse, "corpus", seed=1)
         return stage("reverse", corpus, train, needs=["clean"], outside=self.of_valid)
 
-    def back_translate(self) -> Stage:
+    def back_translate(self) -> PipelineStage:
         config, only = self.config.back_translation, f"../split/only.{self.target}"
         line = ["nmt-generate", "--path", "../reverse/run", "--input", only, "--output", f"only.{self.source}"]
-        pair = ["text.py", "pair", "--source", f"only.{self.source}", "--target", only]
-        pair += ["--tag", config.tag] if config.tag else []
+        sides, pairs = [f"only.{self.source}", only], [f"pairs.{self.source}", f"pairs.{self.target}"]
+        pair = functools.partial(make_pairs, sides, pairs, config.tag, [])
         return stage(
             "back-translate",
-            [*line, "--resume-output", *words(config.generate)],
-            [*pair, "--output", f"pairs.{self.source}", f"pairs.{self.target}"],
+            [*line, "--resume-output", *words_of(config.generate, "back_translation.generate")],
+            Command((*pairs, "from", *sides, f"with tag={config.tag or 'none'}"), action=pair),
             self._preprocess(self.source, self.target, "pairs", *self._vocabulary()),
             needs=["split", "clean", "reverse"],
             outside=self.of_valid,
         )
 
-    def teacher(self, name: str, seed: int) -> Stage:
+    def teacher(self, name: str, seed: int) -> PipelineStage:
         corpora = ["../clean/corpus", *(["../back-translate/corpus"] if self.back else [])]
         needs = ["clean", *(["back-translate"] if self.back else [])]
         return stage(name, self._train(self.config.teacher.train, *corpora, seed=seed), needs=needs)
 
-    def distill(self) -> Stage:
+    def distill(self) -> PipelineStage:
         """Translate all sources with the ensemble of the teachers."""
         config, sides = self.config.distillation, [f"distilled.{self.source}", f"distilled.{self.target}"]
         line = [
@@ -234,19 +214,19 @@ class Steps:
             "nbest.jsonl",
             "--resume-output",
         ]
-        line += ["--format", "jsonl", "--nbest", str(config.nbest), *words(config.generate)]
+        line += ["--format", "jsonl", "--nbest", str(config.nbest), *words_of(config.generate, "distillation.generate")]
         choose = ["text.py", "choose", "--nbest", "nbest.jsonl", "--references", f"../clean/train.{self.target}"]
-        return Stage(
+        return PipelineStage(
             "distill",
             (
                 Command(("cat", f"../clean/train.{self.source}", f"../split/only.{self.source}"), "sources"),
                 Command(tuple(line)),
-                Command((*choose, "--by", config.choose_by, "--output", *sides)),
+                command((*choose, "--by", config.choose_by, "--output", *sides)),
             ),
             ("split", "clean", *self.teachers),
         )
 
-    def filter(self) -> Stage:
+    def filter(self) -> PipelineStage:
         sides = ["--source", f"../distill/distilled.{self.source}", "--target", f"../distill/distilled.{self.target}"]
         score = ["nmt-generate", "--path", "../reverse/run", "--input", "reversed.jsonl", "--input-format", "jsonl"]
         score += ["--score-reference", "--length-penalty", "power", "--lenpen", "1", "--format", "jsonl"]
@@ -267,7 +247,7 @@ class Steps:
             needs=["reverse", "distill"],
         )
 
-    def align(self) -> Stage:
+    def align(self) -> PipelineStage:
         """Make the student's corpus: its text, with word alignments."""
         kept = [f"../filter/kept.{side}" for side in (self.source, self.target)]
         line = ["nmt-align", "--path", f"../{self.teachers[0]}/run", "--src", kept[0], "--ref", kept[1]]
@@ -275,20 +255,20 @@ class Steps:
         return stage(
             "align",
             ["cp", *kept, "."],
-            [*line, "--output", "kept.links", "--overwrite", *words(self.config.align)],
+            [*line, "--output", "kept.links", "--overwrite", *words_of(self.config.align, "align")],
             corpus,
             needs=["clean", "reverse", self.teachers[0], "filter"],
             outside=self.of_valid,
         )
 
-    def student(self) -> Stage:
+    def student(self) -> PipelineStage:
         return stage("student", self._train(self.config.student, "../align/corpus", seed=1), needs=["align"])
 
-    def shortlist(self) -> Stage:
+    def shortlist(self) -> PipelineStage:
         line = ["nmt-shortlist", "../align/corpus", "--output", "shortlist.safetensors", "--overwrite"]
-        return stage("shortlist", [*line, *words(self.config.shortlist)], needs=["align"])
+        return stage("shortlist", [*line, *words_of(self.config.shortlist, "shortlist")], needs=["align"])
 
-    def export(self) -> Stage:
+    def export(self) -> PipelineStage:
         line = [
             "nmt-export",
             "--path",
@@ -296,11 +276,11 @@ class Steps:
             "--output",
             "model",
             "--overwrite",
-            *words(self.config.export),
+            *words_of(self.config.export, "export"),
         ]
         return stage("export", [*line, "--sample", f"../filter/kept.{self.source}"], needs=["filter", "student"])
 
-    def evaluate(self) -> Stage:
+    def evaluate(self) -> PipelineStage:
         outside = dict[str, list[Path]]()
         commands = []
         for number, prefix in enumerate(self.config.text.tests):
@@ -315,17 +295,24 @@ class Steps:
         first = str(file_of(self.config.text.tests[0], self.source))
         commands += [*self._shown(first), *self._measured(first)]
         needs = ["clean", *self.teachers, "student", "shortlist"]
-        return Stage("evaluate", tuple(commands), tuple(needs), outside)
+        return PipelineStage("evaluate", tuple(commands), tuple(needs), outside)
 
     def _systems(self) -> dict[str, list[str]]:
         """Return the systems to compare, with their options of nmt-generate."""
         evaluation = self.config.evaluation
-        teachers = {name: ["--path", f"../{name}/run", *words(evaluation.teacher)] for name in self.teachers}
+        teachers = {
+            name: ["--path", f"../{name}/run", *words_of(evaluation.teacher, "evaluation.teacher")]
+            for name in self.teachers
+        }
         if len(teachers) > 1:
-            teachers["ensemble"] = ["--path", self.ensemble, *words(evaluation.teacher)]
+            teachers["ensemble"] = ["--path", self.ensemble, *words_of(evaluation.teacher, "evaluation.teacher")]
         student = ["--path", "../student/run"]
-        plain = [*student, *words(evaluation.teacher)]
-        short = ["--shortlist", "../shortlist/shortlist.safetensors", *words(evaluation.student)]
+        plain = [*student, *words_of(evaluation.teacher, "evaluation.teacher")]
+        short = [
+            "--shortlist",
+            "../shortlist/shortlist.safetensors",
+            *words_of(evaluation.student, "evaluation.student"),
+        ]
         return {**teachers, "student-searched-as-the-teacher": plain, "student": [*student, *short]}
 
     def _shown(self, source: str) -> Iterator[Command]:
@@ -342,12 +329,12 @@ class Steps:
         evaluation = self.config.evaluation
         line = ["speed.py", "--input", source, "--lines", str(evaluation.lines), "--rounds", str(evaluation.rounds)]
         systems = [word for name, said in self._systems().items() for word in ("--system", name, *said, "--end")]
-        yield Command((*line, "--output", "speed.json", *systems))
+        yield command((*line, "--output", "speed.json", *systems))
         results = ["report.py", "--experiment", self.config.experiment, "--speeds", "speed.json"]
         tests = self.config.text.tests
         names = [Path(prefix).name for prefix in tests]
         results += ["--teacher", self.teachers[0], "--tests", *(names if len(set(names)) == len(names) else tests)]
-        yield Command((*results, "--systems", *self._systems()), "report.md")
+        yield command((*results, "--systems", *self._systems()), "report.md")
 
     def _preprocess(self, source: str, target: str, prefix: str, *more: str) -> list[str]:
         line = ["nmt-preprocess", "--source-lang", source, "--target-lang", target, "--trainpref", prefix]
@@ -357,10 +344,14 @@ class Steps:
         return ["--srcdict", "../clean/corpus", "--tgtdict", "../clean/corpus"]
 
     def _train(self, options: Options, *corpora: str, seed: int) -> list[str]:
-        return ["nmt-train", *corpora, "--save-dir", "run", "--seed", str(seed), *words(options)]
+        return ["nmt-train", *corpora, "--save-dir", "run", "--seed", str(seed), *words_of(options, "train")]
 
 
 def stage(
-    name: str, *lines: list[str], needs: list[str] | None = None, outside: Mapping[str, list[Path]] | None = None
-) -> Stage:
-    return Stage(name, tuple(Command(tuple(line)) for line in lines), tuple(needs or ()), outside or {})
+    name: str,
+    *lines: list[str] | Command,
+    needs: list[str] | None = None,
+    outside: Mapping[str, list[Path]] | None = None,
+) -> PipelineStage:
+    commands = (line if isinstance(line, Command) else command(tuple(line)) for line in lines)
+    return PipelineStage(name, tuple(commands), tuple(needs or ()), outside or {})

@@ -1,8 +1,6 @@
-"""Process lines of text between the commands of the pipeline: split a corpus, make pairs, choose hypotheses.
+"""Process lines of text between the commands of the pipeline: split a corpus, choose hypotheses, drop pairs.
 
     python text.py split --source train.en.gz --target train.de.gz --target-lines 5000 --source-lines 5000 --output .
-    python text.py keep --text train.en --dropped dropped.tsv --output kept.en
-    python text.py pair --source only.en --target only.de --tag '<bt>' --output pairs.en pairs.de
     python text.py choose --nbest nbest.jsonl --references train.de --by bleu --output distilled.en distilled.de
     python text.py reversed --source distilled.en --target distilled.de --output reversed.jsonl
     python text.py drop --scores scores.jsonl --share 0.05 --source all.en --target all.de --output kept.en kept.de
@@ -22,24 +20,17 @@ from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 
-from nmt.data.text.lines import Reading
 from nmt.errors import DataError, NMTError, OutputError, UsageError, quantity
-from nmt.storage.files import atomic_write
-
-
-def lines_of(path: Path) -> list[str]:
-    return [line or "" for line in Reading().lines(path)]
+from nmt.pipelines.text import lines_of, write_rows
 
 
 def write(path: Path, lines: Iterable[str]) -> None:
-    with atomic_write(path) as file:
-        for line in lines:
-            file.write(f"{line}\n".encode())
+    write_rows(([line] for line in lines), path)
 
 
 def parallel(*paths: Path) -> list[tuple[str, ...]]:
     """Return the lines of several files as tuples. A file that is longer or shorter than the first one is an error."""
-    texts = [lines_of(path) for path in paths]
+    texts = [list(lines_of(path)) for path in paths]
     for path, text in zip(paths, texts):
         if len(text) != len(texts[0]):
             raise DataError(f"{path} has {quantity(len(text), 'line')}, but {paths[0]} has {len(texts[0]):,}")
@@ -77,9 +68,9 @@ def split(arguments: argparse.Namespace) -> None:
     end = count + of_source
     only_source, only_target = [pair[0] for pair in pairs[count:end]], [pair[1] for pair in pairs[end:]]
     if arguments.only_source is not None:
-        only_source = lines_of(arguments.only_source)
+        only_source = list(lines_of(arguments.only_source))
     if arguments.only_target is not None:
-        only_target = lines_of(arguments.only_target)
+        only_target = list(lines_of(arguments.only_target))
     source, target = arguments.languages
     write(arguments.output / f"train.{source}", (pair[0] for pair in pairs[:count]))
     write(arguments.output / f"train.{target}", (pair[1] for pair in pairs[:count]))
@@ -94,30 +85,13 @@ def split(arguments: argparse.Namespace) -> None:
         write(arguments.output / f"only.{language}", short)
 
 
-def keep(arguments: argparse.Namespace) -> None:
-    """Keep the lines that nmt-preprocess did not drop, by its file of --keep-dropped."""
-    rows = [line.split("\t") for line in lines_of(arguments.dropped)]
-    for number, row in enumerate(rows, 1):
-        if len(row) < 2 or not row[1].isdecimal():
-            raise DataError(f"{arguments.dropped}:{number} has no line number in its second column")
-    dropped = {int(row[1]) for row in rows}
-    write(arguments.output, (line for number, line in enumerate(lines_of(arguments.text), 1) if number not in dropped))
-
-
-def pair(arguments: argparse.Namespace) -> None:
-    """Make pairs, without those that lack a side, and put a tag before each source (Caswell et al. 2019)."""
-    tag = f"{arguments.tag} " if arguments.tag else ""
-    whole = [pair for pair in parallel(arguments.source, arguments.target) if all(map(str.strip, pair))]
-    _write_pairs(arguments.output, [(tag + source, target) for source, target in whole])
-
-
 def choose(arguments: argparse.Namespace) -> None:
     """Choose the best translation of each line, by the search or by BLEU against the reference.
 
     BLEU follows Kim and Rush 2016, section 3.3. Only the first lines have references. A line without a translation is
     skipped.
     """
-    references = [] if arguments.references is None else lines_of(arguments.references)
+    references = [] if arguments.references is None else list(lines_of(arguments.references))
     chosen = []
     for number, (source, found) in enumerate(hypotheses_of(arguments.nbest, "text", str)):
         texts = list(filter(str.strip, found))
@@ -155,8 +129,7 @@ def drop(arguments: argparse.Namespace) -> None:
 
 
 def _write_pairs(outputs: Sequence[Path], pairs: Sequence[tuple[str, ...]]) -> None:
-    for side, path in enumerate(outputs):
-        write(path, (pair[side] for pair in pairs))
+    write_rows(pairs, *outputs)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -181,10 +154,6 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--longest", type=int, default=0, help="maximum characters of monolingual lines; 0: no limit (0)")
     one.add_argument("--only-source", type=Path, help="monolingual text instead of --source-lines")
     one.add_argument("--only-target", type=Path, help="monolingual text instead of --target-lines")
-    command("keep", keep, "text", "dropped")
-    command("pair", pair, "source", "target", outputs=2).add_argument(
-        "--tag", default="", help="word before each source"
-    )
     one = command("choose", choose, "nbest", outputs=2)
     one.add_argument("--references", type=Path, help="references of the first lines")
     one.add_argument("--by", choices=("search", "bleu"), default="search", help="criterion of the choice (search)")
