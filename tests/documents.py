@@ -22,6 +22,7 @@ from nmt.config.composing.assignments import read
 from nmt.config.composing.composition import compose as compose_options
 from nmt.config.doctor import DoctorConfig
 from nmt.config.exchange import ExportConfig, ImportConfig
+from nmt.config.monolingual import MonolingualConfig
 from nmt.config.preprocessing import PreprocessConfig
 from nmt.config.sections import TrainConfig
 from nmt.config.visualizing import VisualizeConfig
@@ -48,6 +49,7 @@ COMMANDS = {
     "nmt-compare": ("compare", CompareConfig),
     "nmt-align": ("align", AlignConfig),
     "nmt-doctor": ("doctor", DoctorConfig),
+    "nmt-monolingual": ("monolingual", MonolingualConfig),
 }
 SHELL_LANGUAGES = {"bash", "sh", "console", "shell"}
 PROGRAMS = {f"nmt_cli.{module}": program for program, (module, _) in COMMANDS.items()}  # as torchrun starts them

@@ -33,7 +33,7 @@ import nmt.scoring  # noqa: E402
 import nmt.search  # noqa: E402
 from nmt.config.composing.first_screens import FIRST_SCREENS  # noqa: E402
 from nmt.config.composing.help import OTHER_FLAGS, SYNTAX  # noqa: E402
-from nmt.config.composing.presets import CONF, RECIPE, component_names, default_presets, preset_names  # noqa: E402
+from nmt.config.composing.presets import CONF, RECIPES, component_names, default_presets, preset_names  # noqa: E402
 from nmt.config.composing.programs import program_of  # noqa: E402
 from nmt.config.option import Flag, FlagKind, groups_of, hints_of, options_of  # noqa: E402
 from nmt.interface import VocabularySizes  # noqa: E402
@@ -138,8 +138,8 @@ def _groups(config: type, groups: dict[str, str]) -> str:
     lines = ["| group | flag | default | purpose | options |", "|---|---|---|---|---|"]
     flags = {option.key: option for option in options_of(config)}
     for group, default in default_presets(config).items():
-        if group == RECIPE:
-            lines.append(f"| `{RECIPE}` | | none | whole experiment | [recipes](../presets.md#recipe) |")
+        if group in RECIPES:
+            lines.append(f"| `{group}` | | none | whole experiment | [presets](../presets.md#{group}) |")
             continue
         option = flags[group]
         name = f"`{option.name}`" if option.name.startswith("--") else ""
@@ -222,11 +222,12 @@ def _presets() -> str:
     parts = [
         "# Presets and recipes",
         "A preset sets options of one component. A recipe sets a whole experiment: it chooses presets and changes "
-        "options of all sections. Each component is a preset too: its options at their defaults.",
+        "options of all sections. A method does the same for nmt-monolingual. Each component is a preset too: its "
+        "options at their defaults.",
         f"Sizes of models are parameters with a joint vocabulary of {VOCABULARY:,} tokens (with two of this size if the "
         "model shares none).",
     ]
-    for group in [*ROLES, RECIPE]:
+    for group in [*ROLES, *RECIPES]:
         rows = list(_preset_rows(group))
         if rows:
             sized = group == "model"

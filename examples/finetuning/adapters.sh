@@ -24,22 +24,27 @@ if [ ! -e "$parts/test.fr" ]; then  # the vocabulary covers all three languages
     gzip -dc "$text"/test_{2016,2017}_flickr.fr.gz > "$parts/test.fr"
 fi
 
-prepare() { # CORPUS TARGET-LANGUAGE TRAIN VALID [OPTION...]
+if [ ! -e "$output/vocabulary/manifest.json" ]; then
+    nmt-preprocess --source-lang en --target-lang de --trainpref "$parts/all" --validpref "$parts/land.valid" \
+        --destdir "$output/vocabulary" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 8000
+fi
+prepare() { # CORPUS TARGET-LANGUAGE TRAIN VALID
     if [ ! -e "$output/$1/manifest.json" ]; then
-        nmt-preprocess --source-lang en --target-lang "$2" --trainpref "$3" --validpref "$4" --destdir "$output/$1" \
-            --joined-dictionary --workers 2 "${@:5}"
+        nmt-preprocess --source-lang en --target-lang "$2" --trainpref "$3" --validpref "$4" \
+            --destdir "$output/$1" --joined-dictionary --workers 2 --srcdict "$output/vocabulary"
     fi
 }
-prepare vocabulary de "$parts/all" "$parts/land.valid" tokenizer=bpe --vocab-size 8000
-prepare land de "$parts/land.train" "$parts/land.valid" --srcdict "$output/vocabulary"
-prepare water de "$parts/water.train" "$parts/water.valid" --srcdict "$output/vocabulary"
-prepare french fr "$text/train" "$text/val" --srcdict "$output/vocabulary"
+prepare land de "$parts/land.train" "$parts/land.valid"
+prepare water de "$parts/water.train" "$parts/water.valid"
+prepare french fr "$text/train" "$text/val"
 
 train() { # RUN CORPUS [OPTION...]
-    nmt-train "$output/$2" --save-dir "$output/$1" --seed 1 --threads 1 "${@:3}"
+    local run="$output/$1" corpus="$output/$2"
+    shift 2
+    nmt-train "$corpus" --save-dir "$run" --seed 1 --threads 1 "$@"
 }
 adapt() { # RUN CORPUS [OPTION...]: from the general model
-    train "$1" "$2" --finetune-from-model "$output/general" "${@:3}"
+    train "$@" --finetune-from-model "$output/general"
 }
 train general land recipe=multi30k_fast --max-epoch "$epochs"
 
@@ -51,11 +56,11 @@ done
 adapt water-biases water recipe=domain_finetuning --max-epoch 5 --lr 0.003 --train-only '*bias'
 
 # French: its tokens need new embeddings, so the adapters of two runs include those, or they are trained whole.
-french="recipe=multi30k_fast --max-epoch $(((epochs + 1) / 2))"
-adapt french-full french $french
-adapt french-rank-16 french $french --lora-rank 16
-adapt french-rank-64-all french $french --lora-rank 64 --lora-on '*'
-adapt french-rank-16-embeddings french $french --lora-rank 16 --train-only '*embedding*'
+french=(french recipe=multi30k_fast --max-epoch "$(((epochs + 1) / 2))")
+adapt french-full "${french[@]}"
+adapt french-rank-16 "${french[@]}" --lora-rank 16
+adapt french-rank-64-all "${french[@]}" --lora-rank 64 --lora-on '*'
+adapt french-rank-16-embeddings "${french[@]}" --lora-rank 16 --train-only '*embedding*'
 
 for run in general water-full water-rank-4 water-rank-16 water-biases; do
     for test in water land; do

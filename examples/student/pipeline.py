@@ -13,6 +13,7 @@ conf/preset/ has the options of each preset, and steps.py explains them. The com
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from nmt.config.composing.composition import compose
 from nmt.config.composing.presets import Base
 from nmt.errors import NMTError, OutputError, UsageError, did_you_mean
 from nmt.pipelines.commands import Command
-from nmt.pipelines.stages import Pipeline, Standing
+from nmt.pipelines.stages import Pipeline, PipelineStage, Standing
 from nmt_cli.command_line.composed import check_command
 from nmt_cli.process import Terminated, cleaning_up_on_sigterm, say, use_utf8
 
@@ -74,14 +75,26 @@ def check(command: Command) -> None:
     check_command(command)
 
 
+def choose(pipeline: Pipeline, config: Config) -> list[PipelineStage]:
+    """Return the stages of ``stages=``, or that of ``until=`` and all it needs; by default all.
+
+    ``teacher`` stands for ``teacher-1`` and ``teacher-2``.
+    """
+    names = config.stages if config.until is None else [config.until]
+    numbered = [[name for name in pipeline.stages if name.startswith(f"{pattern}-")] for pattern in names]
+    names = [name for pattern, found in zip(names, numbered) for name in found or [pattern]] or [*pipeline.stages]
+    needed = pipeline.until(*names)
+    return [stage for stage in needed if stage.name in names] if config.stages else needed
+
+
 def run(config: Config) -> None:
     if not config.output:
         raise UsageError("output= is empty; name a folder")
     if config.stages and config.until is not None:
         raise UsageError("until= (a stage and all it needs) and stages= (these alone) exclude each other; give one")
-    environment = {"OMP_NUM_THREADS": str(config.threads), "PYTHONUNBUFFERED": "1"}
-    pipeline = Pipeline(Path(config.output), Steps(config).stages(), say, environment)
-    chosen = pipeline.chosen(config.stages, config.until)
+    os.environ |= {"OMP_NUM_THREADS": str(config.threads), "PYTHONUNBUFFERED": "1"}  # of all commands
+    pipeline = Pipeline(Path(config.output), Steps(config).stages(), say)
+    chosen = choose(pipeline, config)
     pipeline.check(chosen, check)
     if config.dry_run:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if the reader of the pipe ends, as ``| head`` does

@@ -87,7 +87,7 @@ class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
     format: str = flag(
         "",
         help="Format of the exported model: ctranslate2, huggingface, native (model folder of nmt with packed weights) or "
-        "safetensors (arrays under plain names); empty with --push, --merge or layers to keep: a model folder of nmt",
+        "safetensors (arrays under plain names); empty: model folder of nmt, with --push, --merge or layers to keep",
     )
     output: str = flag("", help="Folder for the exported model; empty with --push: none")
     quantization: Quantization = flag(
@@ -110,14 +110,10 @@ class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
     private: bool = flag(False, help="Create the repository of --push as a private one")
     license: str | None = flag(None, help="License for the model card, such as apache-2.0; null: omitted")
     merge: bool = flag(
-        False, help="Add an adapter (--lora-rank) to the weights of the model folder; other formats always do"
+        False, help="Write a whole model folder of nmt from an adapter (nmt-train --lora-rank) and its base model"
     )
-    encoder_layers_to_keep: list[int] = flag(
-        [], help="Encoder layers of a smaller model folder, counted from 1; empty: all"
-    )
-    decoder_layers_to_keep: list[int] = flag(
-        [], help="Decoder layers of a smaller model folder, counted from 1; empty: all"
-    )
+    encoder_layers_to_keep: list[int] = flag([], help="Encoder layers of a smaller model, such as 1,3,5; empty: all")
+    decoder_layers_to_keep: list[int] = flag([], help="Decoder layers of a smaller model, such as 1,3; empty: all")
 
     def __post_init__(self) -> None:
         super().__post_init__()

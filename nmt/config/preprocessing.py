@@ -143,7 +143,7 @@ class PreprocessConfig(
         None, help="Suffix of word alignment files: lines of i-j pairs, words counted from 0; null: no alignments"
     )
     weight_suffix: str | None = flag(
-        None, help="Suffix of files with the weights of pairs, one line for each pair; null: all weights are 1"
+        None, help="Suffix of weight files next to the text, with one line per pair; null: all weights are 1"
     )
     weight_column: int | None = flag(
         None, help="Column of the weights in tab-separated text, counted from 1; null: all weights are 1"
@@ -153,8 +153,7 @@ class PreprocessConfig(
     )
     weight_kind: WeightKind = flag(
         WeightKind.pair,
-        help="Meaning of the weights: pair (one number a line) or token (a number for each word, or each token, of the "
-        "target)",
+        help="Unit of the weights: pair (one number per pair) or token (one number per word, or per token, of the target)",
     )
     only_source: bool = flag(False, help="Read the source side only (test sets to translate)")
     filters: FilterConfig = section(FilterConfig, help="rules for keeping training pairs")

@@ -79,7 +79,7 @@ class CommandConfig(ShortRepr):
     """The options of a command."""
 
     command: ClassVar[str] = ""  # the name of its module in nmt_cli
-    has_recipes: ClassVar[bool] = False  # a recipe chooses presets and sets options of all sections
+    recipes: ClassVar[str | None] = None  # group of presets that set options of all sections
     data: Sequence[str] = ()  # corpus folders
 
     @property

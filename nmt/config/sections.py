@@ -110,25 +110,23 @@ class ParametersConfig(ShortRepr):
     freeze: list[str] = flag([], help="Parameters to keep fixed, by name patterns such as 'encoder.*'")
     train_only: list[str] = flag(
         [],
-        help="Parameters to train, by name patterns such as '*bias'; with --lora-rank, besides the adapters; empty: all, "
-        "or only adapters",
+        help="Parameters to train, by name patterns such as '*bias'; empty: all. With --lora-rank: parameters to train in "
+        "addition to the adapters; empty: none",
     )
     source_embeddings: str | None = flag(
         None,
-        help="File of vectors that source embeddings start from: word2vec's text format, or safetensors with a row for each "
-        "token; null: random",
+        help="File of initial source embeddings: word2vec's text, or safetensors with a row per token; null: random",
     )
-    target_embeddings: str | None = flag(None, help="The same for target embeddings; null: random")
-    freeze_embeddings: bool = flag(False, help="Keep the vectors of these files fixed; other embeddings are trained")
+    target_embeddings: str | None = flag(None, help="File of initial target embeddings, in these formats; null: random")
+    freeze_embeddings: bool = flag(False, help="Train all embeddings except those from these files")
     lora_rank: int | None = flag(
-        None, help="Rank of low-rank adapters (LoRA), which replace training of all parameters; null: no adapters"
+        None, help="Rank of low-rank adapters (LoRA) to train instead of the model's parameters; null: no adapters"
     )
-    lora_alpha: float | None = flag(None, help="Numerator of the adapters' scale, alpha / rank; null: twice the rank")
+    lora_alpha: float | None = flag(None, help="Alpha of the adapters' scale, alpha / rank; null: twice the rank")
     lora_dropout: float = flag(0.0, help="Dropout of the input features of adapters")
     lora_on: list[str] = flag(
         [],
-        help="Matrices with adapters, by name patterns such as 'decoder.*attention.*'; empty: all maps between hidden "
-        "vectors, without embeddings and output layer",
+        help="Matrices with adapters, by name patterns such as 'decoder.*attention.*'; empty: maps between hidden vectors",
     )
     lr_scales: list[str] = flag(
         [], help="Learning rate factors, as pattern=factor of parameter names; the last match applies"
@@ -359,7 +357,7 @@ class TrainConfig(DeviceSection, SeedOption, PluginOption, CommandConfig):
     """nmt-train: train a model on corpus folders; writes a run folder."""
 
     command: ClassVar[str] = "train"
-    has_recipes: ClassVar[bool] = True
+    recipes: ClassVar[str | None] = "recipe"
     data: list[str] = flag([], help="Corpus folders, also as bare arguments")
     model: Any = group("model", help="Model architecture", flag="--arch", preset="transformer_base")
     criterion: AnyCriterion = group(
@@ -374,9 +372,7 @@ class TrainConfig(DeviceSection, SeedOption, PluginOption, CommandConfig):
     batching: BatchingConfig = section(BatchingConfig, help="micro-batch and update sizes")
     variation: VariationConfig = section(VariationConfig, help="random changes of the training text in each epoch")
     training: TrainingConfig = section(TrainingConfig, help="limits, gradient clipping, averaging and memory")
-    parameters: ParametersConfig = section(
-        ParametersConfig, help="frozen parameters, learning rate factors and weight decay"
-    )
+    parameters: ParametersConfig = section(ParametersConfig, help="freezing, adapters, embeddings and weight decay")
     validation: ValidationConfig = section(ValidationConfig, help="intervals, metrics and early stopping")
     checkpoint: CheckpointConfig = section(CheckpointConfig, help="saving, keeping and resuming")
     report: ReportConfig = section(ReportConfig, help="logging and reports")

@@ -152,7 +152,10 @@ def _rewrite(loaded: LoadedModel, model: PortableModel | None, folder: Path, con
     (folder / CONFIG).write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), encoding="utf-8")
     model_card.write(folder, loaded, model, None, config)
     _write_manifest(folder, _of_whole_model(loaded.info))
-    parameters = sum(tensor.numel() for tensor in load_model(folder, device_named("cpu")).module.parameters())
+    try:
+        parameters = sum(tensor.numel() for tensor in load_model(folder, device_named("cpu")).module.parameters())
+    except UsageError:
+        raise UsageError(f"{config.path} has layers of different shapes, so that not any of them can be left out") from None
     logger.info("wrote a model of %s parameters to %s", f"{parameters:,}", config.output or "the export")
     return ExportComparison(0, 0.0, 0)
 

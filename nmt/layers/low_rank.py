@@ -43,25 +43,26 @@ class LowRank(nn.Module):
         self.lora_up = nn.Parameter(weight.new_zeros(outputs, rank))
         nn.init.kaiming_uniform_(self.lora_down, a=math.sqrt(5))
         self.scale, self.dropout = alpha / rank, dropout
-        self._computed: tuple[Any, Tensor] | None = None
+        self._computed = dict[Any, tuple[Any, Tensor]]()  # by modes: a criterion may sample translations within a pass
 
     def forward(self, weight: Tensor) -> Tensor:
         """Return the sum, which is computed once for all modules and steps that read it, with one dropout mask."""
-        key = self.training, torch.is_grad_enabled(), self.lora_up._version, self.lora_down._version
-        if self._computed is None or self._computed[0] != key:
+        modes = self.training, torch.is_grad_enabled()
+        versions = weight._version, self.lora_up._version, self.lora_down._version
+        if self._computed.get(modes, (None,))[0] != versions:
             down: Tensor = self.lora_down
             if self.training and self.dropout:
                 down = down * F.dropout(down.new_ones(down.size(1)), self.dropout)
-            self._computed = key, weight + (self.scale * self.lora_up @ down).view_as(weight)
-        return self._computed[1]
+            self._computed[modes] = versions, weight + (self.scale * self.lora_up @ down).view_as(weight)
+        return self._computed[modes][1]
 
     def forget(self) -> None:
         """Compute the sum anew when it is read next, with its own graph and dropout mask."""
-        self._computed = None
+        self._computed = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies compute their own sum: torch cannot copy a tensor of a graph."""
-        return {**self.__dict__, "_computed": None}
+        return {**self.__dict__, "_computed": {}}
 
 
 def adapt(model: nn.Module, matrices: Sequence[Sequence[str]], rank: int, alpha: float, dropout: float) -> None:

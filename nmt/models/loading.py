@@ -193,7 +193,7 @@ def _base_of(checkpoint: Path, info: CheckpointInfo, device: DeviceLike) -> Load
             f"{checkpoint} is an adapter of the model {base.path}, which is missing; put that model back, or at {beside}"
         ) from None
     loaded = load_model(path, device)
-    if loaded.checksum != base.sha256:
+    if checksums(path)[MODEL] != base.sha256:  # of an adapter itself, if the base is one
         raise DataError(
             f"{checkpoint} is an adapter of another base model than {path}: its parameters have another checksum; put the "
             f"model that it was trained on at {beside}"

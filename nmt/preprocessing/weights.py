@@ -13,7 +13,7 @@ from nmt.config.choices import WeightKind
 from nmt.data.corpus.rows import StoredSentences, weight_writer
 from nmt.data.language_pair import LanguagePair
 from nmt.data.text.lines import Reading
-from nmt.data.text.parallel import PairFile, ParallelText
+from nmt.data.text.parallel import OneFile, PairFile, ParallelText
 from nmt.data.vocabulary import Flags
 from nmt.errors import DataError, quantity
 from nmt.preprocessing.alignments import word_starts, words_of
@@ -25,7 +25,7 @@ _OF_EOS = 1.0
 def check_weights(weights: PairFile, text: PairFile, reading: Reading, kind: WeightKind) -> None:
     """Read the weights once: there must be a line for each pair, of numbers from 0 on; a single one for ``kind`` pair."""
     lines, count = 0, text.count(reading)
-    for lines, line in enumerate(_lines(weights, reading), 1):
+    for lines, line in enumerate(_lines(weights, reading, kind), 1):
         numbers = _numbers(line, f"{weights.called(0)}:{lines}")
         if kind is WeightKind.pair and len(numbers) != 1:
             raise DataError(
@@ -43,7 +43,7 @@ def write_weights(
     stored = StoredSentences(folder, text.split, pair.target_lang, pair.target.vocabulary)
     tag = np.array(pair.direction().target, dtype=np.int64)
     places = text.select(
-        ((f"{part.called(0)}:{number}", line) for number, line in enumerate(_lines(part, reading), 1))
+        ((f"{part.called(0)}:{number}", line) for number, line in enumerate(_lines(part, reading, kind), 1))
         for part in text.weights
     )
     lines = itertools.compress(zip(text.side(1, reading), places), kept)
@@ -77,10 +77,12 @@ def _of_tokens(numbers: np.ndarray, target: str, starts: list[int] | None, token
     )
 
 
-def _lines(weights: PairFile, reading: Reading) -> Iterator[str]:
-    """Weights are digits, so invalid bytes are an error here, whatever ``reading`` does about them in text."""
-    strict = Reading(max_line_bytes=reading.max_line_bytes)
-    return (line or "" for line in weights.side(0, strict))
+def _lines(weights: PairFile, reading: Reading, kind: WeightKind) -> Iterator[str]:
+    """In a file of weights alone, invalid bytes are an error, whatever ``reading`` does about them in text. A pair that it
+    skips has weight 1."""
+    reading = reading if isinstance(weights, OneFile) else Reading(max_line_bytes=reading.max_line_bytes)
+    of_skipped = "1" if kind is WeightKind.pair else ""
+    return (of_skipped if line is None else line for line in weights.side(0, reading))
 
 
 def _numbers(line: str, place: str) -> list[float]:

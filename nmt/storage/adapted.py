@@ -69,11 +69,12 @@ class AdaptedArrays(Mapping[str, Numbers]):
             return self._base[name]
         if name not in self._read:
             # a copy of a whole parameter: what is mapped is the base model's, for engines that share it
-            self._read[name] = self._adapter[name].copy() if name in self._adapter else self._sum(name)
+            self._read[name] = self._sum(name) if name + UP in self._adapter else self._adapter[name].copy()
         return self._read[name]
 
     def _sum(self, name: str) -> Numbers:
-        weight, down, up = self._base[name], self._adapter[name + DOWN], self._adapter[name + UP]
+        weight = self._adapter.get(name, self._base[name])  # in the adapter if it was trained as well
+        down, up = self._adapter[name + DOWN], self._adapter[name + UP]
         wide = np.result_type(weight, np.float32)
         product = (self._alpha / len(down)) * up.astype(wide) @ down.astype(wide)
         result: Numbers = weight + product.reshape(weight.shape)

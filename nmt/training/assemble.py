@@ -37,7 +37,7 @@ from nmt.storage.checkpoints import StoredCheckpoint, read_checkpoint
 from nmt.storage.run_status import recorded
 from nmt.threads import set_threads
 from nmt.training.checkpoints import resume
-from nmt.training.checkpoints.fingerprint import Fingerprint, fingerprint, validation_fingerprint
+from nmt.training.checkpoints.fingerprint import Fingerprint, default_options, fingerprint, validation_fingerprint
 from nmt.training.checkpoints.resume import ResumePoint
 from nmt.training.checkpoints.run_lock import RunLock
 from nmt.training.checkpoints.run_state import DataPosition, RunSettings
@@ -244,6 +244,7 @@ def _resumed(setup: RunSetup, store: CheckpointStore) -> tuple[RunSetup, ResumeP
     point = resume.resume_point(
         stored,
         mark,
+        defaults=default_options(config),
         vocabularies=datasets.pair.digest(),
         batches_in_update=setup.batches.batches_in_update,
         options=config.checkpoint,
@@ -268,8 +269,9 @@ def _step(setup: RunSetup, point: ResumePoint | None) -> tuple[Step, Arithmetic]
     is_adapted = config.parameters.lora_rank is not None  # checkpoints hold only the adapters
     if config.checkpoint.finetune_from_model is not None and (point is None or is_adapted):
         parts.start_from(config, model, datasets.pair)
+    step = parts.build_step(config, datasets, model, device, world)
     fill_embeddings(config, model, datasets.pair, is_new=point is None)
-    return parts.build_step(config, datasets, model, device, world), arithmetic
+    return step, arithmetic
 
 
 def _learner(setup: RunSetup, step: Step, arithmetic: Arithmetic) -> Learner:

@@ -213,6 +213,8 @@ ADVICE: dict[str, str] = {
     "--constraints": "use --input-format tsv (phrases after tabs) or jsonl",
     "--prefix-size": "give each line a prefix with --input-format jsonl",
     "--unkpen": "unknown tokens have no penalty; leave it out, or forbid them with --forbid-unk",
+    "--encoder-embed-path": "use --source-embeddings FILE",
+    "--decoder-embed-path": "use --target-embeddings FILE",
     **{
         f"--{side}-{flag}": f"use {instead} (it sets both sides)"
         for side in ("encoder", "decoder")
@@ -222,6 +224,8 @@ ADVICE: dict[str, str] = {
             ("attention-heads", "model.num_heads=N"),
             ("normalize-before", "model.norm=pre"),
             ("learned-pos", "model.positions=learned"),
+            ("layerdrop", "--layer-dropout P"),
+            ("freeze-embed", "--freeze-embeddings"),
         )
     },
 }
@@ -240,6 +244,7 @@ _PIECES = "only nmt-generate and nmt-score have it; validation joins tokens as t
 ADVICE_ELSEWHERE = {
     **dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES),
     **dict.fromkeys(("--remove-bpe", "--post-process"), _PIECES),
+    **dict.fromkeys(("--encoder-layers-to-keep", "--decoder-layers-to-keep"), "nmt-export has it, for trained models"),
     "--seed": "only sampling is random; use --sampling-seed for it, or leave it out",
 }
 _ELSEWHERE = dict.fromkeys(FOREIGN, "this command does not use it; leave it out")

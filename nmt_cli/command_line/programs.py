@@ -18,6 +18,7 @@ _OPTIONS = {
     "visualize": "config.visualizing.VisualizeConfig",
     "align": "config.aligning.AlignConfig",
     "shortlist": "config.commands.ShortlistConfig",
+    "monolingual": "config.monolingual.MonolingualConfig",
     "import_": "config.exchange.ImportConfig",
     "export": "config.exchange.ExportConfig",
     "doctor": "config.doctor.DoctorConfig",

@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 
 from nmt.config.composing.help import OTHER_FLAGS, TOPICS
-from nmt.config.composing.presets import RECIPE, component_names, default_presets, preset_names
+from nmt.config.composing.presets import RECIPES, component_names, default_presets, preset_names
 from nmt.config.composing.programs import program_of
 from nmt.config.option import Flag, FlagKind, options_of
 from nmt.errors import OutputError, UsageError, did_you_mean
@@ -127,8 +127,8 @@ def _words(config_class: type) -> Iterator[Row]:
             if is_switch and flag.default is not False:
                 yield f"--no-{flag.name[2:]}", "", f"Turn off: {flag.help}"
         yield f"{flag.key}=", values, flag.help
-    if RECIPE in groups:
-        yield f"{RECIPE}=", presets[RECIPE], "Whole experiment"
+    for group in groups.keys() & RECIPES:  # at most one
+        yield f"{group}=", presets[group], "Whole experiment"
     sections = [field.name for field in dataclasses.fields(config_class) if "section" in field.metadata]
     for usage, meaning in OTHER_FLAGS.items():
         word, _, value = usage.partition(" ")

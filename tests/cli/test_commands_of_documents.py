@@ -73,6 +73,7 @@ LONG_DOCUMENTS = {
     for page in (
         *("tutorials/opus-mt", "how-to/distill", "how-to/export", "how-to/fine-tune", "how-to/large-corpora"),
         *("how-to/multilingual", "how-to/objectives", "how-to/optimizers", "how-to/sweeps", "how-to/varied-text"),
+        *("how-to/adapters", "how-to/weights"),
         *(f"how-to/migrate/{name}" for name in ("fairseq-checkpoint", *OTHER_TOOLKITS)),
     )
 }

@@ -23,7 +23,8 @@ def adapted(config: Any, sizes: VocabularySizes) -> EncoderDecoder:
     for name, weight in model.named_parameters(remove_duplicate=False):
         if weight.dim() >= 2 and min(weight.size(0), weight[0].numel()) > 1:
             owners.setdefault(id(weight), []).append(name)
-    adapt(model, list(owners.values()), rank=2, alpha=4.0, dropout=0.0)
+    # a larger scale multiplies rounding: deep_att then differs by 1.2e-4 from itself without padding
+    adapt(model, list(owners.values()), rank=2, alpha=1.0, dropout=0.0)
     return model
 
 

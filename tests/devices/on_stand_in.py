@@ -19,9 +19,17 @@ from torch import Tensor
 
 import nmt
 from nmt.config.choices import Precision
-from nmt.config.sections import BatchingConfig, DeviceConfig, TrainConfig, TrainingConfig, ValidationConfig
+from nmt.config.sections import (
+    BatchingConfig,
+    DeviceConfig,
+    ParametersConfig,
+    TrainConfig,
+    TrainingConfig,
+    ValidationConfig,
+)
 from nmt.criterions import criterions
 from nmt.criterions.config import RDropConfig
+from nmt.data.language_pair import LanguagePair
 from nmt.devices import choose_device, device_named, faults
 from nmt.devices.kinds import Accelerator, device_of
 from nmt.distributed.world import World
@@ -290,6 +298,14 @@ def test_training_on_the_device_is_training_on_the_cpu(runs: Callable[..., Path]
     assert losses(there) == pytest.approx(losses(here), rel=1e-3) and len(losses(there)) > 3
     for name, expected in weights(here).items():
         torch.testing.assert_close(weights(there)[name], expected, rtol=1e-2, atol=1e-3)
+
+
+def test_embeddings_of_a_file_stay_on_the_device(runs: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_text(f"a {' '.join(['0.5'] * 16)}\n", encoding="utf-8")
+    parameters = ParametersConfig(source_embeddings=str(tmp_path / "v.txt"), freeze_embeddings=True)
+    run = runs("run", NAME, training=LIMITS, model=WITHOUT_DROPOUT, parameters=parameters)
+    row = LanguagePair.load(run / "tokenizer").source.vocabulary.id("a")
+    assert bool((weights(run)["source_input.embedding.table.weight"][row] == 0.5).all())
 
 
 @pytest.mark.parametrize("precision", [Precision.bf16, Precision.fp16])

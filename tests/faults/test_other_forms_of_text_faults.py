@@ -174,7 +174,7 @@ def assert_no_pair_has_shifted(task: Task) -> None:
         (
             1,
             b'{"en": "a"}',
-            r"train\.jsonl:19: no field 'de'; there is en \(set the fields of both sides with --fields\)",
+            r"train\.jsonl:19: no field 'de'; there is en \(set the fields: --fields, --weight-field\)",
         ),
     ],
 )

@@ -78,7 +78,7 @@ def test_each_component_has_a_section_with_its_options(generated: dict[str, str]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", ["model", "scheduler", "recipe"])
+@pytest.mark.parametrize("group", ["model", "scheduler", "recipe", "method"])
 def test_each_preset_has_a_row_and_each_model_a_size(generated: dict[str, str], group: str) -> None:
     _, _, rest = generated["reference/presets.md"].partition(f"\n## {group}\n")
     section = rest.partition("\n## ")[0]

@@ -281,6 +281,12 @@ class Draft:
         return self._config_class(**values)
 
     def _assign(self, key: str, value: Any, *, from_text: bool) -> None:
+        names = key.split(".")
+        for end in range(1, len(names)):
+            mapping = find_option(self._config_class, ".".join(names[:end]), self.tree)
+            if mapping is not None and mapping.hint == dict[str, Any]:  # options of another command: keys with dots
+                key, value = ".".join(names[:end]), {".".join(names[end:]): value}
+                break
         option = find_option(self._config_class, key, self.tree)
         if option is None:
             raise UsageError(unknown_key(key, self._config_class))

@@ -73,6 +73,15 @@ nmt-visualize runs/x runs/y --over seconds --smoothing 0.9 --output curves.html
 # two heads of the decoder's third layer, as a picture
 nmt-visualize --path runs/de-en --input few.de --kind decoder --layer 3 --head 1,5 --output heads.png
 
+monolingual: --trainpref --validpref --testpref --target-text --source-text --save-dir --tag --iterations --until
+    --dry-run
+# tagged back-translation: text/mono.en is translated into German, and a model from German to English learns from both
+nmt-monolingual method=tagged --source-lang de --target-lang en --trainpref text/train --validpref text/valid
+    --target-text text/mono.en --save-dir runs/mono train.model=transformer_tiny train.max_update=20000
+# the stages with their states and commands, without running them
+nmt-monolingual method=iterated --source-lang de --target-lang en --trainpref text/train --validpref text/valid
+    --target-text text/mono.en --source-text text/mono.de --save-dir runs/mono --dry-run
+
 import_: --from --path --output --source-lang --target-lang --srcdict --tgtdict --bpe --bpe-model --overwrite
 # a folder of OPUS-MT as published on Hugging Face
 nmt-import --from huggingface --path opus-mt-en-de --source-lang en --target-lang de --output models/opus-en-de

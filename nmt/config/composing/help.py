@@ -26,7 +26,7 @@ from nmt.config.composing.composition import Presets, chosen_presets
 from nmt.config.composing.first_screens import FIRST_SCREENS
 from nmt.config.composing.presets import component_names, default_presets, preset_names
 from nmt.config.composing.programs import command_of, program_of
-from nmt.config.option import Flag, FlagKind, flags_of, groups_of, options_of
+from nmt.config.option import Flag, FlagKind, groups_of, options_of
 from nmt.config.translation import TranslationOptions
 from nmt.errors import UsageError, closest
 from nmt.registry import registry_for
@@ -111,7 +111,7 @@ class _Pages:
     def _usage(self) -> str:
         flags = {flag.name for section in self._sections for flag in section.flags}
         bare = "".join(words for flag, words in BARE.items() if flag in flags)
-        usage = f"{bare}[--flag value] [key=value]{' [group=preset]' if self._groups else ''}, in any order"
+        usage = f"{bare}[--flag value] [key=value]{' [group=preset]' if self._defaults else ''}, in any order"
         return self._layout.hanging(f"usage: {self._program} ", usage)
 
     def _everyday(self) -> str:
@@ -173,7 +173,7 @@ class _Pages:
 
     def _all_sections(self) -> Iterator[_Section]:
         """Yield the options: of the command, of its sections, then of the chosen components."""
-        own = [flag for flag in flags_of(self._config_class) if "." not in flag.key]
+        own = [flag for flag in options_of(self._config_class) if "." not in flag.key]
         yield _Section(OPTIONS, "options", own)
         for field in dataclasses.fields(self._config_class):
             if "section" in field.metadata:

@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from nmt.config.composing.assignments import quoted
-from nmt.config.composing.presets import RECIPE, Base, default_presets, refuse_clashes, unknown_preset
+from nmt.config.composing.presets import RECIPE, RECIPES, Base, default_presets, refuse_clashes, unknown_preset
 from nmt.config.composing.programs import command_of, program_of
 from nmt.config.composing.refusals import unknown_key
 from nmt.config.option import groups_of, options_of
@@ -247,8 +247,8 @@ def _publish(config_class: type, base: Base, *, complete: bool) -> None:
     schema = {key: value for key, value in to_plain(config_class()).items() if key not in groups} if complete else {}
     store.store(name=f"{name}_schema", node=schema)
     presets = default_presets(config_class)
-    entries: list[Any] = [{group: preset} for group, preset in (presets | chosen).items() if group != RECIPE]
-    last: list[Any] = [{RECIPE: None}] if RECIPE in presets else []  # a recipe changes everything before it
+    entries: list[Any] = [{group: preset} for group, preset in (presets | chosen).items() if group not in RECIPES]
+    last: list[Any] = [{group: None} for group in RECIPES if group in presets]  # it changes everything before it
     values = {key: value for key, value in base.tree.items() if key not in groups}
     store.store(name=_presets_of(config_class), node={"defaults": [*entries, "_self_", *last], **values})
     silent = [{f"override hydra/{log}": "none"} for log in ("job_logging", "hydra_logging")]
@@ -260,8 +260,8 @@ def _surroundings(config_class: type) -> dict[str, Any]:
     """Return options of Hydra's own: a command leaves nothing in the working folder that it was not asked for."""
     job = {"name": _program_of(config_class), "chdir": False}
     options: dict[str, Any] = {"run": {"dir": "."}, "output_subdir": None, "job": job}
-    if getattr(
-        config_class, "has_recipes", False
+    if RECIPE in default_presets(
+        config_class
     ):  # runs of a sweep have folders below --save-dir (nmt_cli/sweeps/sweep.py)
         options["sweep"] = {"dir": "${checkpoint.save_dir}", "subdir": "."}
     return options

@@ -14,7 +14,8 @@ from nmt.registry import registry_for
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 MOST_LISTED = 20  # names in a message
-RECIPE = "recipe"  # whole experiments: the one group that is not a registry
+RECIPE, METHOD = "recipe", "method"
+RECIPES = (RECIPE, METHOD)  # groups of whole experiments, which are not registries
 
 # fairseq's names for choices, by group: the counterpart here.
 _GUIDED = "use --criterion guided_alignment with any model that attends to the source"
@@ -46,7 +47,7 @@ def default_presets(config_class: type) -> dict[str, str | None]:
     """Return the groups of a command, and what each is set to by default."""
     groups = [group for group in dataclasses.fields(config_class) if "group" in group.metadata]
     presets = {group.name: group.metadata["preset"] for group in groups}
-    return presets | ({RECIPE: None} if getattr(config_class, "has_recipes", False) else {})
+    return presets | dict.fromkeys(group for group in RECIPES if group == getattr(config_class, "recipes", None))
 
 
 def preset_names(group: str, plugin_folders: Sequence[Path] = ()) -> list[str]:
@@ -57,7 +58,7 @@ def preset_names(group: str, plugin_folders: Sequence[Path] = ()) -> list[str]:
 
 def component_names(group: str) -> list[str]:
     """Return the components of a group. Each is a choice too: its options at their defaults."""
-    return [] if group == RECIPE else list(registry_for(group).names())
+    return [] if group in RECIPES else list(registry_for(group).names())
 
 
 def unknown_preset(group: str, name: str, plugin_folders: Sequence[Path] = ()) -> UsageError:

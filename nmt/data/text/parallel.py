@@ -134,7 +134,7 @@ class TabSeparated(OneFile):
         if len(cells) < needed:
             raise DataError(
                 f"{place}: no column {needed}, only {quantity(len(cells), 'tab-separated column')} ({line[:_SHOWN]!r}); "
-                f"set the columns of source and target with --columns"
+                f"set the columns with --columns and --weight-column"
             )
         return [cells[column] for column in self.columns]
 
@@ -174,7 +174,7 @@ def node_of_field(tree: Any, field: str, place: str) -> Any:
                 ", ".join(map(str, itertools.islice(node, 10))) if isinstance(node, Mapping) else type(node).__name__
             )
             raise DataError(
-                f"{place}: no field '{field}'; there is {names or 'nothing'} (set the fields of both sides with --fields)"
+                f"{place}: no field '{field}'; there is {names or 'nothing'} (set the fields: --fields, --weight-field)"
             )
         node = node[name]
     return node

@@ -66,6 +66,11 @@ def validation_fingerprint(config: TrainConfig, data: Sequence[str], computed_on
     return {"data": list(data), "computed_on": computed_on, **flattened(options)}
 
 
+def default_options(config: TrainConfig) -> Fingerprint:
+    """Return the defaults of components and batches: the values of options that are newer than a checkpoint."""
+    return flattened({role: to_plain(type(getattr(config, role))()) for role in (*COMPONENTS, "batching")})
+
+
 def differences(stored: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, str]:
     """Return the options that differ, each with ``old -> new``."""
     changed: dict[str, str] = {}

@@ -38,7 +38,8 @@ RESETS = {
 
 MOST_SHOWN, MOST_SHOWN_OF_ONE = 6, 80  # options in a message, and characters of each
 
-_SETTINGS = {member.name: member.default is MISSING for member in fields(RunSettings)}  # whether each must be there
+# whether each must be there
+_SETTINGS = {each.name: each.default is MISSING and each.default_factory is MISSING for each in fields(RunSettings)}
 VALUES = ("run", "best", "report", "optimizer", "arithmetic", *(name for name, needed in _SETTINGS.items() if needed))
 
 
@@ -90,11 +91,13 @@ def resume_point(
     stored: StoredCheckpoint,
     current: Fingerprint,
     *,
+    defaults: Fingerprint,
     vocabularies: str,
     batches_in_update: int,
     options: CheckpointConfig,
 ) -> ResumePoint:
-    """Compare a checkpoint with the options of now. Refuse changes that no flag of ``options`` allows.
+    """Compare a checkpoint with the options of now. Refuse changes that no flag of ``options`` allows. ``defaults``: values
+    of options that an earlier version did not have.
 
     ``update_freq`` and ``tokens_per_update`` may change if an update keeps its number of batches. If only the number of
     processes changes that number, this is a warning.
@@ -106,7 +109,7 @@ def resume_point(
             f"{stored.path} and the corpus have different vocabularies; name the corpus that the run was trained on, or "
             f"choose another --save-dir"
         )
-    changed = differences(settings.fingerprint, current)
+    changed = differences({**defaults, **settings.fingerprint}, current)
     if not all(any(key.startswith(VALIDATION) for key in names) for names in (settings.fingerprint, current)):
         # only one of two schedulers follows validations; RunState.validations_before hides the others' from it
         changed = {key: change for key, change in changed.items() if not key.startswith(VALIDATION)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nmt.config.checks import Refusals, refuse
-from nmt.config.choices import Strategy
+from nmt.config.choices import Compilation, Strategy
 from nmt.config.roles import CriterionConfig, OptimizerConfig, SchedulerConfig
 from nmt.config.sections import AUTO, TrainConfig
 from nmt.errors import UsageError, quantity
@@ -137,10 +137,16 @@ def _rest(config: TrainConfig, longest: tuple[int, int] | None) -> Refusals:
         f"parameters.lora_rank={config.parameters.lora_rank}, but there is no trained model to adapt; name one with "
         f"--finetune-from-model",
     )
+    embeddings = config.parameters.source_embeddings or config.parameters.target_embeddings
     yield (
-        config.parameters.lora_rank is not None and config.checkpoint.finetune_map_vocabulary,
-        "checkpoint.finetune_map_vocabulary=true changes the base model, but with --lora-rank checkpoints hold only "
-        "adapters; leave one of them out",
+        config.parameters.lora_rank is not None and (config.checkpoint.finetune_map_vocabulary or embeddings),
+        "checkpoint.finetune_map_vocabulary=true and embeddings from files change the base model, but with --lora-rank "
+        "checkpoints hold only adapters; leave one of them out",
+    )
+    yield (
+        config.parameters.lora_rank is not None and training.compile is not Compilation.none,
+        f"training.compile={training.compile.name} would compile adapters (--lora-rank) anew at each update; leave --compile "
+        f"out",
     )
     yield (
         validation.patience is not None and not validation.is_on,

@@ -40,7 +40,7 @@ def fill_embeddings(config: TrainConfig, model: EncoderDecoder, pair: LanguagePa
             with torch.no_grad():
                 weight[ids] = torch.stack([rows[number] for number in sorted(rows)]).to(weight)
             logger.info("%s of %s %s embeddings are those of %s", f"{len(rows):,}", f"{len(weight):,}", side, path)
-        if options.freeze_embeddings:
+        if options.freeze_embeddings and weight.requires_grad:
             weight.register_hook(partial(torch.index_fill, dim=0, index=ids, value=0))  # type: ignore[no-untyped-call]
 
 
@@ -81,13 +81,11 @@ def _of_safetensors(path: Path, vocabulary: Vocabulary) -> Rows:
 
 
 def _of_text(path: Path, vocabulary: Vocabulary) -> Rows:
-    """Read lines of a token and its numbers; word2vec's first line, two counts, is skipped. A token with the mark of the
-    beginning of a word takes the vector of the word if the file has none with the mark."""
-    ids = {
-        piece.removeprefix(WORD_START): number for number, piece in enumerate(vocabulary.pieces) if WORD_START in piece
-    }
-    exact = {piece: number for number, piece in enumerate(vocabulary.pieces)}
-    ids, rows, marked, width = {**ids, **exact}, Rows(), set[int](), 0
+    """Read lines of a token and its numbers; word2vec's first line, two counts, is skipped. If tokens of the vocabulary mark
+    the beginning of a word, and those of the file do not, the file has vectors of words."""
+    ids = {piece: number for number, piece in enumerate(vocabulary.pieces)}
+    words = {piece.removeprefix(WORD_START): number for piece, number in ids.items() if piece.startswith(WORD_START)}
+    of_tokens, of_words, is_marked, width = Rows(), Rows(), not words, 0
     for number, line in enumerate(Reading().lines(path), 1):
         token, *numbers = (line or "").rstrip().split(" ")
         if number == 1 and len(numbers) == 1 and token.isdecimal():
@@ -95,11 +93,13 @@ def _of_text(path: Path, vocabulary: Vocabulary) -> Rows:
         width = width or len(numbers)
         if len(numbers) != width or not numbers:
             raise DataError(f"{path}:{number}: {len(numbers)} numbers after the token, but {width} in the lines before")
-        place = ids.get(token)
-        if place is not None and place not in marked:
-            rows[place] = torch.from_numpy(_vector(numbers, f"{path}:{number}"))
-            marked |= {place} if token in exact else set()
-    return rows
+        is_marked = is_marked or token.startswith(WORD_START)
+        if token in ids or token in words:
+            vector = torch.from_numpy(_vector(numbers, f"{path}:{number}"))
+            for names, rows in ((ids, of_tokens), (words, of_words)):
+                if token in names:
+                    rows.setdefault(names[token], vector)
+    return of_tokens if is_marked else of_words
 
 
 def _vector(numbers: list[str], place: str) -> Floats:

@@ -90,3 +90,10 @@ def test_each_target_has_its_own_weight(model: TinyModel) -> None:
     expected = {name: 3 * of_tokens[0][name] + 0.5 * of_tokens[2][name] for name in of_tokens[0]}
     assert_same_gradients(gradients(model, criterion(model, mixed).loss_sum), expected, rtol=1e-6, atol=1e-9)
     assert whole.weights is None
+
+
+def test_sums_are_not_rounded_under_autocast() -> None:
+    """As sums without weights: autocast computes a product of matrices in bfloat16."""
+    values, weights = torch.full((5000, 2), 1.001), torch.ones(5000)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(linear_cross_entropy.weighted_sum(values, weights), values.sum(0))

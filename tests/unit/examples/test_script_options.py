@@ -68,6 +68,12 @@ CASES = [
         ("--seed 1\n",),
     ),
     Case("multi30k/run_tokenised.sh", {"UPDATES": "7"}, ("--max-update 7 ",)),
+    Case(
+        "monolingual/run.sh",
+        {"METHODS": "pairs noised", "SEEDS": "2", "UPDATES": "7"},
+        ("--max-update 7 ", "--seed 2 ", "method=noised ", "train.max_update=7 ", "forward.seed=2"),
+        ("--seed 1 ", "method=sampled ", "forward.seed=1"),
+    ),
     Case("multilingual/run.sh", {"UPDATES": "7"}, ("--max-update 7 ", "--max-update 14 ")),
     Case(
         "multilingual/run_many.sh",

@@ -99,8 +99,12 @@ def test_a_model_with_its_adapters_added_is_a_plain_one_that_computes_the_same()
     copy.deepcopy(model)
 
 
-def test_stored_adapters_give_the_same_weights_as_the_model(tmp_path: object) -> None:
-    model = moved(adapted())
+@pytest.mark.parametrize("trains_weights", [False, True])
+def test_stored_adapters_give_the_same_weights_as_the_model(trains_weights: bool) -> None:
+    model = adapted()
+    model.convolution.requires_grad_(trains_weights)
+    model.convolution.parametrizations.weight[0].requires_grad_(True)
+    moved(model)
     arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     torch.manual_seed(1)
     base = {name: tensor.numpy() for name, tensor in Model().state_dict().items()}
@@ -108,7 +112,7 @@ def test_stored_adapters_give_the_same_weights_as_the_model(tmp_path: object) ->
     assert list(whole) == list(base)
     for name, tensor in expected.items():
         np.testing.assert_allclose(whole[name], tensor.numpy(), rtol=1e-6, atol=1e-7)
-    assert whole["output.bias"] is base["output.bias"]
+    assert whole["output.bias"] is base["output.bias"] and ("convolution.weight" in arrays) == trains_weights
 
 
 @pytest.mark.parametrize(
@@ -136,6 +140,21 @@ def test_a_pass_has_one_dropout_mask_and_the_next_another() -> None:
     assert not torch.equal(model.convolution.weight, first)
     model.eval()
     assert torch.equal(model.convolution.weight, merged(model).convolution.weight)
+
+
+def test_translations_within_a_pass_keep_its_sums_and_a_change_of_any_part_does_not() -> None:
+    model = moved(adapted(dropout=0.5)).train()
+    start_pass(model)
+    first = model.convolution.weight
+    with torch.no_grad():
+        model.eval()(IDS)
+    assert model.train().convolution.weight is first
+    parts = model.convolution.parametrizations.weight
+    for part in (parts.original, parts[0].lora_up, parts[0].lora_down):
+        before = model.convolution.weight
+        with torch.no_grad():
+            part.add_(1.0)
+        assert model.convolution.weight is not before
 
 
 def test_dropout_zeroes_features_of_the_input_and_keeps_the_mean() -> None:

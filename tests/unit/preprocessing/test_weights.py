@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt.config.choices import WeightKind
+from nmt.config.choices import InvalidText, WeightKind
 from nmt.config.preprocessing import FilterConfig, PreprocessConfig
 from nmt.data.corpus.folder import Corpus
 from nmt.data.tokenizers.piece_lists import CharConfig, WordsConfig
@@ -64,6 +64,19 @@ def test_a_column_and_a_field_hold_weights_too(prepared: Callable[..., Corpus], 
     )
     corpus = prepared(trainpref=str(path), validpref=None, weight_suffix=None, **options)
     assert rows(corpus) == [[2.0], [0.5], [0.0]]
+
+
+@pytest.mark.parametrize("invalid", [InvalidText.skip, InvalidText.replace])
+def test_text_that_is_not_utf8_leaves_its_weight_readable(
+    prepared: Callable[..., Corpus], tmp_path: Path, invalid: InvalidText
+) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_bytes(b"a b\tx y\t2\nb \xff\tx\t3\nc\ty\t4\n")
+    options = {"weight_suffix": None, "weight_column": 3, "on_invalid_utf8": invalid}
+    corpus = prepared(trainpref=str(path), validpref=str(path), **options)
+    middle = [[3.0]] if invalid is InvalidText.replace else []
+    assert rows(corpus) == [[2.0], *middle, [4.0]]
+    assert rows(corpus, "valid") == [[2.0], *(middle or [[1.0]]), [4.0]], "a skipped pair stays as an empty one"
 
 
 def test_weights_of_words_or_tokens_become_those_of_tokens_and_the_end_has_weight_one(

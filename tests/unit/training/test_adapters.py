@@ -14,6 +14,7 @@ import torch
 import nmt
 from nmt.averaging import average_checkpoints
 from nmt.config.choices import NumberFormat
+from nmt.config.choices import Compilation
 from nmt.config.exchange import ExportConfig
 from nmt.config.sections import CheckpointConfig, ParametersConfig, TrainConfig, TrainingConfig
 from nmt.engines.native import NativeModel
@@ -99,6 +100,14 @@ def test_an_adapter_translates_like_the_model_that_it_is_merged_to(adapter: Path
     assert translations[0] == translations[1]
 
 
+def test_an_adapter_can_be_adapted(make_run: MakeConfig, adapter: Path, tmp_path: Path) -> None:
+    options = ParametersConfig(lora_rank=1, lora_on=["encoder.*"])
+    train(adapting(make_run, tmp_path, adapter, parameters=options, training=TrainingConfig(max_update=4)))
+    own, under = (load_model(run, "cpu").arrays for run in (tmp_path / "run", adapter))
+    changed = {name for name in own if not (own[name] == under[name]).all()}
+    assert changed and all(name.startswith("encoder.") for name in changed)
+
+
 def test_adapters_of_one_base_are_averaged(base: Path, adapter: Path, tmp_path: Path) -> None:
     inputs = [str(path) for path in checkpoints_in(adapter)[-2:]]
     average = average_checkpoints(inputs=inputs, output=str(tmp_path / "mean")).folder
@@ -168,6 +177,20 @@ def test_options_without_effect_are_refused(
     with pytest.raises(UsageError, match=message):
         train(adapting(make_run, tmp_path, base, parameters=replace(LORA, **options)))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training": TrainingConfig(compile=Compilation.layers)}, "training.compile=layers would compile adapters"),
+        ({"parameters": replace(LORA, source_embeddings="vectors")}, "embeddings from files change the base model"),
+    ],
+)
+def test_options_that_adapters_exclude_are_refused(
+    make_run: MakeConfig, base: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        train(adapting(make_run, tmp_path, base, **changes))
 
 
 def test_adapters_need_a_trained_model(make_run: MakeConfig, tmp_path: Path) -> None:

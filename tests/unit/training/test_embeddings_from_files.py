@@ -81,12 +81,20 @@ def test_a_matrix_has_a_row_for_each_token(tiny_run: MakeConfig, tmp_path: Path,
     assert torch.equal(trained(tiny_run(parameters=parameters, training=TrainingConfig(max_update=4))), matrix)
 
 
-def test_a_word_stands_for_the_token_that_begins_it_unless_the_file_has_the_mark(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["the 1 2", "a 3 4", "a 7 8", "b 0 0"], {"\u2581the": [1, 2], "\u2581a": [3, 4]}),
+        (["the 1 2", "a 3 4", "\u2581a 5 6"], {"the": [1, 2], "\u2581a": [5, 6]}),
+    ],
+)
+def test_words_are_the_tokens_that_begin_them_unless_the_file_has_their_marks(
+    tmp_path: Path, lines: list[str], expected: dict[str, list[float]]
+) -> None:
     tokens = Vocabulary(["\u2581the", "the", "\u2581a", "a\u2581b"])
     path = tmp_path / "v.txt"
-    path.write_text("the 1 2\na 3 4\n\u2581a 5 6\na 7 8\n", encoding="utf-8")
-    rows = {tokens.pieces[number]: row.tolist() for number, row in _of_text(path, tokens).items()}
-    assert rows == {"the": [1, 2], "\u2581a": [5, 6]}
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    assert {tokens.pieces[number]: row.tolist() for number, row in _of_text(path, tokens).items()} == expected
 
 
 @pytest.mark.parametrize(

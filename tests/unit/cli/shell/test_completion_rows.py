@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.config.composing.presets import RECIPE, component_names, default_presets, preset_names
+from nmt.config.composing.presets import RECIPES, component_names, default_presets, preset_names
 from nmt.config.option import FlagKind, options_of
 from nmt_cli.command_line.programs import COMMANDS, options_class
 from nmt_cli.shell.completion import FILES, FREE, LIST, rows_of
@@ -26,7 +26,7 @@ def test_every_flag_key_group_and_choice_of_a_command_is_a_word_with_its_meaning
             values, meaning = words[flag.name]
             assert meaning and (values == "") == (flag.kind is FlagKind.switch)
     for group in groups:
-        names = set() if group == RECIPE else set(component_names(group))
+        names = set() if group in RECIPES else set(component_names(group))
         assert set(words[f"{group}="][0].split()) == names | set(preset_names(group))
 
 

@@ -19,7 +19,7 @@ from nmt.config.composing.assignments import read
 from nmt.config.composing.composition import chosen_presets
 from nmt.config.composing.first_screens import FIRST_SCREENS
 from nmt.config.composing.help import ALL, help_page
-from nmt.config.composing.presets import RECIPE, component_names, default_presets, preset_names, refuse_clashes
+from nmt.config.composing.presets import RECIPES, component_names, default_presets, preset_names, refuse_clashes
 from nmt.config.composing.programs import program_of
 from nmt.config.option import Flag, FlagKind, groups_of, options_of
 from nmt.errors import UsageError
@@ -32,7 +32,13 @@ CHOICES = [
     (command, f"{group}={name}")
     for command in COMMANDS
     for group, default in default_presets(options_class(command)).items()
-    for name in (["multi30k_tiny", "vaswani_base"] if group == RECIPE else component_names(group))
+    for name in (
+        ["multi30k_tiny", "vaswani_base"]
+        if group == "recipe"
+        else ["tagged"]
+        if group in RECIPES
+        else component_names(group)
+    )
 ]
 
 

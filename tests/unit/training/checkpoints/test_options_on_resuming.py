@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from torch import nn
 
 from nmt.config.sections import CheckpointConfig, TrainConfig
 from nmt.errors import DataError, UsageError
+from nmt.keywords import with_default_components
 from nmt.storage.checkpoints import CheckpointInfo, StoredCheckpoint, TrainingState, load_parameters
-from nmt.training.checkpoints.fingerprint import differences, fingerprint
+from nmt.training.checkpoints.fingerprint import default_options, differences, fingerprint
 from nmt.training.checkpoints.resume import RESETS, VALUES, ResumePoint, due_resets, resume_point
 
 
@@ -34,9 +36,30 @@ def test_differences_are_listed_by_option_with_both_values() -> None:
     }
 
 
-def changes(checkpoint: StoredCheckpoint, current: dict[str, Any], *, batches: int = 2, **consent: Any) -> Any:
-    options = CheckpointConfig(**consent)
-    return resume_point(checkpoint, current, vocabularies="v", batches_in_update=batches, options=options).changed
+def changes(
+    checkpoint: StoredCheckpoint,
+    current: dict[str, Any],
+    *,
+    batches: int = 2,
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    **consent: Any,
+) -> Any:
+    parts: Any = {"vocabularies": "v", "batches_in_update": batches, "options": CheckpointConfig(**consent)}
+    return resume_point(checkpoint, current, defaults=dict(defaults), **parts).changed
+
+
+def test_an_option_that_is_newer_than_the_checkpoint_had_its_default() -> None:
+    defaults, name = default_options(with_default_components(TrainConfig())), "batching.max_tokens"
+    old = stored(fingerprint={key: value for key, value in defaults.items() if key != name})
+    assert changes(old, defaults, defaults=defaults) == {}
+    with pytest.raises(UsageError, match=f"{name}: {defaults[name]} -> 7"):
+        changes(old, {**defaults, name: 7}, defaults=defaults)
+
+
+def test_a_value_that_is_newer_than_the_checkpoint_may_be_missing() -> None:
+    checkpoint = stored()
+    assert checkpoint.training is not None and "base" not in checkpoint.training.values
+    assert ResumePoint.of(checkpoint).settings.base == {}
 
 
 def test_a_replaced_component_is_listed_by_its_name_alone() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import json
 import shutil
 import signal
@@ -11,28 +10,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from nmt.errors import DataError, NMTError, OutputError, UsageError
-
-FOLDER = Path(__file__).resolve().parents[3] / "examples" / "student"
-
-
-def load(name: str) -> ModuleType:
-    specification = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module  # the scripts import each other by these names
-    specification.loader.exec_module(module)
-    return module
-
-
-Command = load("commands").Command
-stages = load("stages")
-Standing = stages.Standing
+from nmt.pipelines.commands import Command, words_of
+from nmt.pipelines.stages import Pipeline, PipelineStage, Standing
+from nmt_cli.process import say
 
 NOTE = "echo {name} >> {told}"
 
@@ -65,15 +50,15 @@ class Made:
             outside = {str(self.given): [self.given]} if name == "b" else {}
             if name != "b":
                 words = [shell(line) for line in commands]
-            made.append(stages.Stage(name, tuple(words), (before,) if before else (), outside))
+            made.append(PipelineStage(name, tuple(words), (before,) if before else (), outside))
             before = name
-        return stages.Pipeline(self.output, made)
+        return Pipeline(self.output, made, say)
 
-    def run(self, *patterns: str, until: str | None = None) -> list[str]:
-        """The stages that ran."""
+    def run(self, *names: str, until: str = "c") -> list[str]:
+        """The stages that ran: those of these names alone, or ``until`` and all that it needs."""
         self.told.unlink(missing_ok=True)
         pipeline = self.pipeline()
-        pipeline.run(pipeline.chosen(patterns, until))
+        pipeline.run([pipeline.stages[name] for name in names] or pipeline.until(until))
         return self.told.read_text().split() if self.told.exists() else []
 
     def states(self) -> dict[str, str]:
@@ -138,9 +123,9 @@ def test_an_output_that_is_not_as_it_was_written_is_made_again(made: Made, damag
 
 def test_what_reads_a_stage_that_came_out_otherwise_is_made_again(tmp_path: Path) -> None:
     outside, told, output = tmp_path / "outside", tmp_path / "told", tmp_path / "output"
-    a = stages.Stage("a", (shell(f"cat {outside} > made"),))
-    b = stages.Stage("b", (shell(f"cat ../a/made >> {told}"), shell(f"test -e {tmp_path / 'may'}")), ("a",))
-    made = stages.Pipeline(output, [a, b])
+    a = PipelineStage("a", (shell(f"cat {outside} > made"),))
+    b = PipelineStage("b", (shell(f"cat ../a/made >> {told}"), shell(f"test -e {tmp_path / 'may'}")), ("a",))
+    made = Pipeline(output, [a, b], say)
 
     def again(text: str) -> None:
         outside.write_text(text)
@@ -159,11 +144,11 @@ def test_what_reads_a_stage_that_came_out_otherwise_is_made_again(tmp_path: Path
     assert str(made.state(b)) == "done"
     again("3\n")
     assert str(made.state(b)) == "stale (a was made again)"
-    made.run(made.chosen())
+    made.run([*made.stages.values()])
     assert told.read_text() == "1\n2\n3\n"
 
 
-@pytest.mark.parametrize("name", ["a", "a.partial", "a.old"])
+@pytest.mark.parametrize("name", ["a", "a.partial"])
 @pytest.mark.parametrize("file", [False, True])
 def test_a_folder_that_no_stage_made_is_left_alone(made: Made, name: str, file: bool) -> None:
     made.output.mkdir()
@@ -177,10 +162,8 @@ def test_a_folder_that_no_stage_made_is_left_alone(made: Made, name: str, file: 
 
 def test_a_removal_that_was_cut_short_is_finished(made: Made) -> None:
     made.run()
-    old = made.output / "a.old"
-    old.mkdir()
-    (old / "stage.json").write_text("{}")  # which goes last
-    (old / "made").mkdir()
+    old = made.output / ".a.old"
+    (old / "made").mkdir(parents=True)
     made.options["a"] = "2"
     made.run()
     assert not old.exists() and (made.output / "a" / "made").read_text() == "2\n"
@@ -197,17 +180,12 @@ def test_a_damaged_stamp_is_named(made: Made, damage: str) -> None:
 def test_stages_are_chosen_by_name_or_up_to_one(made: Made) -> None:
     assert made.run(until="b") == ["a", "b"]
     made.options["a"] = "2"
-    with pytest.raises(UsageError, match=r"c needs b, whose state is: stale \(a changed\); add it .* or set until=c"):
+    with pytest.raises(UsageError, match=r"c needs b, whose state is: stale \(a changed\); run that stage too"):
         made.run("c")
     with pytest.raises(UsageError, match=r"there is no stage 'd'.*; there are: a, b, c"):
-        made.run("d")
+        made.run(until="d")
     assert made.run("a") == ["a"]
     assert made.run("b", "c") == ["b", "c"]
-
-
-def test_a_name_stands_for_its_numbers(tmp_path: Path) -> None:
-    pipeline = stages.Pipeline(tmp_path, [stages.Stage(name, ()) for name in ("teacher-1", "teacher-2", "student")])
-    assert [stage.name for stage in pipeline.chosen(["teacher"])] == ["teacher-1", "teacher-2"]
 
 
 def test_a_failed_command_leaves_its_message_and_its_status_and_the_next_start_goes_on_with_it(
@@ -219,16 +197,16 @@ def test_a_failed_command_leaves_its_message_and_its_status_and_the_next_start_g
         shell(f"echo a reason >&2; test -e {mended} || exit 65"),
         Command(("echo", "result"), "result"),
     )
-    made = stages.Stage("made", commands)
+    made = PipelineStage("made", commands)
 
     def run() -> None:
-        pipeline = stages.Pipeline(tmp_path / "output", [made])
-        pipeline.run(pipeline.chosen())
+        pipeline = Pipeline(tmp_path / "output", [made], say)
+        pipeline.run([*pipeline.stages.values()])
 
     with pytest.raises(NMTError, match="made failed: sh ended with status 65: a reason") as caught:
         run()
     assert caught.value.exit_status == 65 and "a reason" in capfd.readouterr().err
-    pipeline = stages.Pipeline(tmp_path / "output", [made])
+    pipeline = Pipeline(tmp_path / "output", [made], say)
     assert pipeline.state(made).standing is Standing.begun and not (tmp_path / "output" / "made").exists()
     mended.touch()
     run()
@@ -240,9 +218,9 @@ def test_a_failed_command_leaves_its_message_and_its_status_and_the_next_start_g
 
 def test_what_was_begun_with_other_options_is_begun_afresh(tmp_path: Path) -> None:
     def run(option: str) -> Any:
-        made = stages.Stage("made", (shell(f"touch {option}"), shell(f"test {option} = good")))
-        pipeline = stages.Pipeline(tmp_path, [made])
-        pipeline.run(pipeline.chosen())
+        made = PipelineStage("made", (shell(f"touch {option}"), shell(f"test {option} = good")))
+        pipeline = Pipeline(tmp_path, [made], say)
+        pipeline.run([*pipeline.stages.values()])
 
     with pytest.raises(NMTError):
         run("bad")
@@ -253,26 +231,26 @@ def test_what_was_begun_with_other_options_is_begun_afresh(tmp_path: Path) -> No
 def test_what_replaces_a_stale_folder_goes_on_too_and_the_folder_stays_until_it_is_whole(tmp_path: Path) -> None:
     def pipeline(option: str) -> Any:
         commands = (shell(f"echo {option} > made"), shell(f"test {option} = 1 -o -e {tmp_path / 'mended'}"))
-        return stages.Pipeline(tmp_path, [stages.Stage("made", commands)])
+        return Pipeline(tmp_path, [PipelineStage("made", commands)], say)
 
     def state(option: str) -> str:
         made = pipeline(option)
         return str(made.state(made.stages["made"]))
 
-    pipeline("1").run(pipeline("1").chosen())
+    pipeline("1").run([*pipeline("1").stages.values()])
     with pytest.raises(NMTError):
-        pipeline("2").run(pipeline("2").chosen())
+        pipeline("2").run([*pipeline("2").stages.values()])
     assert (state("1"), state("2")) == ("done", "begun")
     assert (tmp_path / "made" / "made").read_text() == "1\n"
     (tmp_path / "mended").touch()
-    pipeline("2").run(pipeline("2").chosen())
+    pipeline("2").run([*pipeline("2").stages.values()])
     assert state("2") == "done" and (tmp_path / "made" / "made").read_text() == "2\n"
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    pipeline = stages.Pipeline(tmp_path, [stages.Stage("made", (Command(("no-such-program",)),))])
+    pipeline = Pipeline(tmp_path, [PipelineStage("made", (Command(("no-such-program",)),))], say)
     with pytest.raises(NMTError, match="made cannot start no-such-program: No such file"):
-        pipeline.run(pipeline.chosen())
+        pipeline.run([*pipeline.stages.values()])
 
 
 @pytest.mark.parametrize("stale", [False, True])
@@ -288,32 +266,29 @@ def test_stopped_before_a_whole_folder_has_its_name_it_gets_it_at_the_next_start
     assert made.states()["a"] == "done"
     assert "a" not in made.run()
     assert (made.output / "a" / "made").read_text() == ("2\n" if stale else "1\n")
-    assert not (made.output / "a.partial").exists() and not (made.output / "a.old").exists()
+    assert not (made.output / "a.partial").exists() and not (made.output / ".a.old").exists()
 
 
-DRIVER = f"""
+DRIVER = """
 import signal, sys
-sys.path.insert(0, {str(FOLDER)!r})
-import stages
-from commands import Command
-from nmt.errors import NMTError
-
-from nmt_cli.process import cleaning_up_on_sigterm
+from pathlib import Path
+from nmt.pipelines.commands import Command
+from nmt.pipelines.stages import Pipeline, PipelineStage
+from nmt_cli.process import Terminated, cleaning_up_on_sigterm, say
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-{{early}}
+{early}
 def shell(line):
     return Command(("sh", "-c", line))
 
 # The second command says where it runs, and ends when it is told to, or when it may.
 slow = 'echo $$ > ../pid; trap "echo saved > saved; exit 75" TERM; while ! test -e ../may_end; do sleep 0.05; done'
-pipeline = stages.Pipeline(stages.Path(sys.argv[1]), [stages.Stage("made", (shell("echo first >> ../told"), shell(slow)))])
+pipeline = Pipeline(Path(sys.argv[1]), [PipelineStage("made", (shell("echo first >> ../told"), shell(slow)))], say)
 try:
     with cleaning_up_on_sigterm():
-        pipeline.run(pipeline.chosen())
-except NMTError as error:
-    print(error, file=sys.stderr)
-    sys.exit(error.exit_status)
+        pipeline.run([*pipeline.stages.values()])
+except KeyboardInterrupt as interrupt:
+    sys.exit(143 if isinstance(interrupt, Terminated) else 130)
 """
 
 
@@ -340,8 +315,8 @@ def start(output: Path, early: str = "") -> subprocess.Popen[str]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_being_started_is_asked_to_stop(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, EARLY.format(number=int(number)))
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + number and "made was interrupted; run the same command again to resume" in said
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + number
     assert (tmp_path / "made.partial" / "saved").exists()
 
 
@@ -358,11 +333,8 @@ def test_stopped_at_any_time_it_goes_on_where_it_stopped(tmp_path: Path, number:
     process = start(tmp_path)
     slow = number_of_the_slow_command(tmp_path)
     process.send_signal(number)
-    _, said = process.communicate()
-    if number is not signal.SIGKILL:
-        assert (
-            process.returncode == 128 + number and "made was interrupted; run the same command again to resume" in said
-        )
+    process.communicate()
+    assert process.returncode == (-9 if number is signal.SIGKILL else 128 + number)
     while Path(f"/proc/{slow}").exists() and Path(f"/proc/{slow}/stat").read_text().split()[2] != "Z":
         time.sleep(0.05)
     assert (tmp_path / "made.partial" / "saved").exists()  # the command was asked to stop, and could save
@@ -380,7 +352,9 @@ def test_two_pipelines_do_not_work_in_one_folder(made: Made) -> None:
     made.output.mkdir()
     with open(made.output / ".lock", "a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(OutputError, match="another pipeline, or a command that it started, is using .*; wait"):
+        with pytest.raises(
+            OutputError, match="output is being written by another process; wait, or use another folder"
+        ):
             made.run()
     assert made.run() == ["a", "b", "c"]
 
@@ -393,4 +367,32 @@ def test_commands_of_ours_are_those_of_this_python() -> None:
         "--inputs",
         "x",
     ]
-    assert Command(("text.py", "keep")).arguments() == [sys.executable, str(FOLDER / "text.py"), "keep"]
+    script = Command(("text.py", "split"), scripts=Path("/scripts"))
+    assert script.arguments() == [sys.executable, "/scripts/text.py", "split"]
+
+
+def test_a_function_runs_in_the_folder_of_its_stage_and_its_words_identify_it(tmp_path: Path) -> None:
+    def pipeline(words: str) -> Pipeline:
+        command = Command(("file", words), action=lambda folder: (folder / "file").write_text(words) and None)
+        return Pipeline(tmp_path, [PipelineStage("made", (command,))], say)
+
+    pipeline("first").run([*pipeline("first").stages.values()])
+    assert (tmp_path / "made" / "file").read_text() == "first"
+    second = pipeline("second")
+    assert list(second.described([*second.stages.values()])) == [
+        "made: stale (file had first, has second now)",
+        "    (file second)",
+    ]
+
+
+def test_options_become_words() -> None:
+    options = {"max_epoch": 8, "adam_betas": [0.9, 0.98], "model": "x", "model.norm": "pre", "drop_copies": True}
+    options |= {"async_checkpoints": False, "patience": None, "validation.interval": None, "dropout": 1}
+    assert words_of(options, "train") == [
+        *["--max-epoch", "8", "--adam-betas", "0.9,0.98", "--model", "x", "model.norm=pre", "--drop-copies"],
+        *["--async-checkpoints=false", "validation.interval=null", "--dropout", "1"],
+    ]
+    with pytest.raises(
+        UsageError, match="train.model is a group of options; set them one by one, train.model.KEY=VALUE"
+    ):
+        words_of({"model": {"norm": "pre"}}, "train")

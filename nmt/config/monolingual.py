@@ -1,0 +1,62 @@
+"""The options of nmt-monolingual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from nmt.config.checks import require_positive
+from nmt.config.option import FlagKind, flag, option
+from nmt.config.roles import CommandConfig
+
+Options = dict[str, Any]
+
+
+def _options_of(command: str, purpose: str, example: str, **default: Any) -> Any:
+    return option(default, help=f"Options of {command} for {purpose}, such as {example}")
+
+
+@dataclass
+class MonolingualConfig(CommandConfig):
+    """nmt-monolingual: train with monolingual text: back-translation, also iterated, and denoising pre-training."""
+
+    command: ClassVar[str] = "monolingual"
+    recipes: ClassVar[str | None] = "method"
+    source_lang: str = flag("", help="Source language, also the suffix of its files")
+    target_lang: str = flag("", help="Target language, also the suffix of its files")
+    trainpref: str = flag(
+        "", help="Parallel text: file names without language suffix, comma-separated", kind=FlagKind.joined
+    )
+    validpref: str = flag("", help="Validation text, as for --trainpref", kind=FlagKind.joined)
+    testpref: str | None = flag(
+        None, help="Test text to score, as for --trainpref; several comma-separated: one test each; null: none"
+    )
+    target_text: list[str] = flag([], help="Files of monolingual text in the target language, one sentence per line")
+    source_text: list[str] = flag([], help="Files of monolingual text in the source language; empty: none")
+    save_dir: str = flag("", help="Folder of all stages; the model is the run folder of its last forward stage")
+    tag: str | None = flag(None, help="Token before each synthetic source, such as <bt>; null: none")
+    noise: list[str] = flag(
+        [], help="Augmentations of the synthetic sources, applied once, as for --augment of nmt-train; empty: none"
+    )
+    iterations: int = flag(
+        1, help="Number of rounds; from the second on, the reverse model also learns from --source-text"
+    )
+    pretrain: bool = flag(
+        False, help="Start all models from a model that restores sentences with noise, of both languages"
+    )
+    until: str | None = flag(None, help="Last stage to run, with the stages that it needs; null: all stages")
+    dry_run: bool = flag(False, help="Print the stages with their states and commands, and run nothing")
+    preprocess: Options = _options_of("nmt-preprocess", "pairs and vocabulary", "preprocess.vocab_size=8000")
+    train: Options = _options_of("nmt-train", "all models", "train.model=transformer_tiny train.model.d_model=64")
+    reverse: Options = _options_of("nmt-train", "models from target to source", "reverse.max_update=9000")
+    forward: Options = _options_of("nmt-train", "models from source to target", "forward.sampling_weights=[1,1]")
+    pretraining: Options = _options_of(
+        "nmt-train",
+        "--pretrain",
+        "pretraining.max_update=9000",
+        **{"augment": ["mask_spans=1.0", "shuffle_sentences=1.0"], "validation.interval": None},
+    )
+    translate: Options = _options_of("nmt-generate", "monolingual text", "translate.search=sampling")
+
+    def __post_init__(self) -> None:
+        require_positive("", iterations=self.iterations)

@@ -1,0 +1,157 @@
+"""The stages from pairs and monolingual text to a model: back-translation (Sennrich et al. 2016, arXiv:1511.06709), also
+iterated (Hoang et al. 2018), and denoising pre-training (Lewis et al. 2020, arXiv:1910.13461).
+
+    pairs-S-T -> pairs-T-S -> reverse -> translate-T -> synthetic-S-T -> forward -> scores
+
+S is the source language and T the target language. The vocabulary of pairs-S-T serves all stages. Each further iteration
+adds translate-S, synthetic-T-S and another round from reverse on, with its number in the names. With pre-training, all
+models start from the stage ``pretraining``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from nmt.config.monolingual import MonolingualConfig, Options
+from nmt.data.augmentations import chosen
+from nmt.data.text.parallel import find_file, require_file
+from nmt.errors import UsageError
+from nmt.pipelines.commands import Command, words_of
+from nmt.pipelines.stages import PipelineStage
+from nmt.pipelines.text import join_lines, keep_lines, make_pairs
+from nmt.storage.files import write_json
+from nmt.storage.reading import read_json
+
+SCORES = "scores.json"
+
+
+class MonolingualStages:
+    """The stages of a configuration, in order. All files from outside are found before the first stage runs."""
+
+    def __init__(self, config: MonolingualConfig) -> None:
+        required = ("source_lang", "target_lang", "trainpref", "validpref", "target_text", "save_dir")
+        missing = [f"--{name.replace('_', '-')}" for name in required if not getattr(config, name)]
+        if missing:
+            raise UsageError(
+                f"{' and '.join(missing)} {'has' if len(missing) == 1 else 'have'} no value; --help explains them"
+            )
+        if config.source_lang == config.target_lang:
+            raise UsageError(f"--source-lang and --target-lang are both {config.source_lang}; name two languages")
+        if config.iterations > 1 and not config.source_text:
+            raise UsageError(f"--iterations {config.iterations} needs text of the source language: --source-text FILE")
+        self._config = config
+        self._source, self._target = config.source_lang, config.target_lang
+        self._pairs_name = f"pairs-{self._source}-{self._target}"
+        self._text = {
+            language: [require_file(Path(name)).resolve() for name in names]
+            for language, names in ((self._source, config.source_text), (self._target, config.target_text))
+        }
+
+    def stages(self) -> list[PipelineStage]:
+        config, source, target = self._config, self._source, self._target
+        stages = [*self._pairs()]
+        stages += self._pretraining() if config.pretrain else []
+        forward: list[str] = []
+        for number in range(1, config.iterations + 1):
+            end = f"-{number}" if number > 1 else ""
+            reverse = [f"pairs-{target}-{source}"]
+            if forward:
+                stages += self._synthetic(forward[-1], target, source, end)
+                reverse.append(stages[-1].name)
+            stages.append(self._training(f"reverse{end}", reverse, "reverse"))
+            stages += self._synthetic(f"reverse{end}", source, target, end)
+            forward.append(f"forward{end}")
+            stages.append(self._training(forward[-1], [self._pairs_name, stages[-1].name], "forward"))
+        return [*stages, *self._scores(forward)]
+
+    def _pairs(self) -> Iterator[PipelineStage]:
+        """Prepare the pairs of both directions, and the vocabulary. The second corpus has the text that filters kept."""
+        source, target, options = self._source, self._target, dict(self._config.preprocess)
+        if self._config.tag:
+            symbols = options.get("user_defined_symbols") or []
+            options["user_defined_symbols"] = [*dict.fromkeys([*symbols, self._config.tag])]
+        trains, valids = _absolute(self._config.trainpref), _absolute(self._config.validpref)
+        train, valid = ",".join(trains), ",".join(valids)
+        outside = {
+            name: [find_file(prefix, language) for prefix in prefixes for language in (source, target)]
+            for name, prefixes in ((train, trains), (valid, valids))
+        }
+        words = ["--validpref", valid, "--keep-dropped", "dropped.tsv", *words_of(options, "preprocess")]
+        commands = [self._preprocess(source, target, train, *words, first=True)]
+        for language in (source, target):
+            keep = partial(keep_lines, [str(find_file(prefix, language)) for prefix in trains], f"train.{language}")
+            commands.append(Command((f"train.{language}:", "kept pairs"), action=keep))
+        yield PipelineStage(self._pairs_name, tuple(commands), (), outside)
+        again = self._preprocess(target, source, f"../{self._pairs_name}/train", "--validpref", valid)
+        yield PipelineStage(f"pairs-{target}-{source}", (again,), (self._pairs_name,), {valid: outside[valid]})
+
+    def _pretraining(self) -> Iterator[PipelineStage]:
+        """Train a model on sentences of both languages as source and target, with noise on the source."""
+        languages = (self._source, self._target)
+        names = [f"../{self._pairs_name}/train.{language}" for language in languages]
+        names += [str(path) for paths in self._text.values() for path in paths]
+        outputs = [f"sentences.{language}" for language in languages]
+        join = Command((*outputs, "from", *names), action=partial(join_lines, names, outputs))
+        outside = {str(path): [path] for paths in self._text.values() for path in paths}
+        corpus = self._preprocess(*languages, "sentences", "--keep-text")
+        yield PipelineStage("sentences", (join, corpus), (self._pairs_name,), outside)
+        yield self._training("pretraining", ["sentences"], "pretraining")
+
+    def _synthetic(self, model: str, source: str, target: str, end: str) -> Iterator[PipelineStage]:
+        """Translate the text of the language ``target`` by ``model``, and make a corpus of the translations and the text."""
+        translated, names, config = f"translate-{target}{end}", [*map(str, self._text[target])], self._config
+        join = Command((f"text.{target}", "from", *names), action=partial(join_lines, names, [f"text.{target}"]))
+        line = ["nmt-generate", "--path", f"../{model}", "--input", f"text.{target}", "--output", f"text.{source}"]
+        generate = Command((*line, "--resume-output", *words_of(config.translate, "translate")))
+        yield PipelineStage(translated, (join, generate), (model,), {name: [Path(name)] for name in names})
+        sides = [f"../{translated}/text.{language}" for language in (source, target)]
+        outputs = [f"pairs.{language}" for language in (source, target)]
+        changes = f"with tag={config.tag or 'none'} noise={','.join(config.noise) or 'none'}"
+        action = partial(make_pairs, sides, outputs, config.tag, chosen(config.noise))
+        pair = Command((*outputs, "from", *sides, changes), action=action)
+        commands = (pair, self._preprocess(source, target, "pairs"))
+        yield PipelineStage(f"synthetic-{source}-{target}{end}", commands, (self._pairs_name, translated))
+
+    def _preprocess(self, source: str, target: str, prefix: str, *words: str, first: bool = False) -> Command:
+        """Return the command that makes a corpus folder. ``first``: learn the vocabulary, which all others use."""
+        line = ["nmt-preprocess", "--source-lang", source, "--target-lang", target, "--trainpref", prefix]
+        line += ["--destdir", "corpus", "--overwrite", "--joined-dictionary", *words]
+        if not first:
+            corpus, workers = f"../{self._pairs_name}/corpus", self._config.preprocess.get("workers")
+            line += ["--srcdict", corpus, "--tgtdict", corpus, *words_of({"workers": workers}, "preprocess")]
+        return Command(tuple(line))
+
+    def _training(self, name: str, corpora: Sequence[str], section: str) -> PipelineStage:
+        start = ["pretraining"] if self._config.pretrain and section != "pretraining" else []
+        line = ["nmt-train", *(f"../{corpus}/corpus" for corpus in corpora), "--save-dir", "."]
+        line += [word for model in start for word in ("--finetune-from-model", f"../{model}")]
+        options: Options = self._config.train | getattr(self._config, section)
+        return PipelineStage(name, (Command((*line, *words_of(options, section))),), (*corpora, *start))
+
+    def _scores(self, models: Sequence[str]) -> Iterator[PipelineStage]:
+        tests = _absolute(self._config.testpref or "")
+        commands, outside, results = list[Command](), dict[str, list[Path]](), list[tuple[str, str, str]]()
+        for (number, prefix), model in itertools.product(enumerate(tests), models):
+            source, reference = (find_file(prefix, language) for language in (self._source, self._target))
+            outside |= {str(path): [path] for path in (source, reference)}
+            output = f"{number}.{model}"
+            line = ["nmt-generate", "--path", f"../{model}", "--input", str(source), "--output", output, "--overwrite"]
+            score = ["nmt-score", "--sys", output, "--ref", str(reference), "--metrics", "bleu,chrf"]
+            commands += [Command(tuple(line)), Command((*score, "--format", "json"), f"{output}.json")]
+            results.append((prefix, model, f"{output}.json"))
+        if tests:
+            commands.append(Command((SCORES, "from all scores"), action=partial(_collect, results)))
+            yield PipelineStage("scores", tuple(commands), tuple(models), outside)
+
+
+def _absolute(prefixes: str) -> list[str]:
+    """Return comma-separated prefixes of files as absolute paths: commands run in other folders."""
+    return [str(Path(name.strip()).resolve()) for name in prefixes.split(",") if name.strip()]
+
+
+def _collect(results: Sequence[tuple[str, str, str]], folder: Path) -> None:
+    rows = ((test, model, read_json(folder / name)["scores"]) for test, model, name in results)
+    write_json(folder / SCORES, [{"test": test, "model": model, "scores": scores} for test, model, scores in rows])
