@@ -155,7 +155,9 @@ def _rewrite(loaded: LoadedModel, model: PortableModel | None, folder: Path, con
     try:
         parameters = sum(tensor.numel() for tensor in load_model(folder, device_named("cpu")).module.parameters())
     except UsageError:
-        raise UsageError(f"{config.path} has layers of different shapes, so that not any of them can be left out") from None
+        raise UsageError(
+            f"{config.path} has layers of different shapes, so that not any of them can be left out"
+        ) from None
     logger.info("wrote a model of %s parameters to %s", f"{parameters:,}", config.output or "the export")
     return ExportComparison(0, 0.0, 0)
 

@@ -22,10 +22,9 @@ CHUNK_ELEMENTS_ELSEWHERE = 2**26
 
 def weighted_sum(values: Tensor, weights: Tensor | None) -> Tensor:
     """Return the sum over M of values [M, ...], each times its weight [M]; None: all weights are 1."""
-    if weights is None:
-        return values.sum(0)
-    # not a product of matrices, which autocast would compute in half precision
-    return (weights.to(values.dtype).view(-1, *[1] * (values.dim() - 1)) * values).sum(0)
+    if weights is not None:  # autocast would compute a product of matrices in half precision
+        values = weights.to(values.dtype).view(-1, *[1] * (values.dim() - 1)) * values
+    return values.sum(0)
 
 
 def smoothed_cross_entropy(

@@ -56,10 +56,6 @@ class LowRank(nn.Module):
             self._computed[modes] = versions, weight + (self.scale * self.lora_up @ down).view_as(weight)
         return self._computed[modes][1]
 
-    def forget(self) -> None:
-        """Compute the sum anew when it is read next, with its own graph and dropout mask."""
-        self._computed = {}
-
     def __getstate__(self) -> dict[str, Any]:
         """Copies compute their own sum: torch cannot copy a tensor of a graph."""
         return {**self.__dict__, "_computed": {}}
@@ -82,10 +78,10 @@ def adapt(model: nn.Module, matrices: Sequence[Sequence[str]], rank: int, alpha:
 
 
 def start_pass(step: nn.Module, *_: Any) -> None:
-    """Hook before a forward and backward pass of training: all weights are computed anew."""
+    """Hook before a forward and backward pass of training: compute all weights anew, with new dropout masks."""
     for module in step.modules():
         if isinstance(module, LowRank):
-            module.forget()
+            module._computed = {}
     _compute(step)
 
 

@@ -1,4 +1,4 @@
-"""Weights of the pairs of a text, or of the words or tokens of its targets, become weights of target tokens."""
+"""Weights of pairs, or of words or tokens of their targets (then eos has weight 1), become weights of target tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from nmt.errors import DataError, quantity
 from nmt.preprocessing.alignments import word_starts, words_of
 
 _CHUNK = 2000  # lines
-_OF_EOS = 1.0
 
 
 def check_weights(weights: PairFile, text: PairFile, reading: Reading, kind: WeightKind) -> None:
@@ -56,10 +55,8 @@ def write_weights(
                 sentences = [stored[number] for number in range(written, written + len(chunk))]
                 starts = word_starts(pair.target, targets, sentences, tag)
                 rows = [
-                    np.append(
-                        _of_tokens(row, target, of_words, len(sentence) - len(tag) - 1, place), np.float32(_OF_EOS)
-                    )
-                    for row, target, of_words, sentence, (_, (place, _)) in zip(rows, targets, starts, sentences, chunk)
+                    np.append(_of_tokens(row, target, of_words, len(ids) - len(tag) - 1, place), np.float32(1))
+                    for row, target, of_words, ids, (_, (place, _)) in zip(rows, targets, starts, sentences, chunk)
                 ]
             append(np.concatenate(rows), np.array([len(row) for row in rows], dtype=np.int64))
             written += len(chunk)
@@ -78,8 +75,7 @@ def _of_tokens(numbers: np.ndarray, target: str, starts: list[int] | None, token
 
 
 def _lines(weights: PairFile, reading: Reading, kind: WeightKind) -> Iterator[str]:
-    """In a file of weights alone, invalid bytes are an error, whatever ``reading`` does about them in text. A pair that it
-    skips has weight 1."""
+    """In a file of weights alone, invalid bytes are always an error. A pair that ``reading`` skips has weight 1."""
     reading = reading if isinstance(weights, OneFile) else Reading(max_line_bytes=reading.max_line_bytes)
     of_skipped = "1" if kind is WeightKind.pair else ""
     return (of_skipped if line is None else line for line in weights.side(0, reading))

@@ -60,12 +60,8 @@ class AdaptedArrays(Mapping[str, Numbers]):
             return False
         return (len(up), down.shape[1], len(down)) == (shape[0], int(np.prod(shape[1:])), up.shape[1])
 
-    def changed(self, name: str) -> bool:
-        """Whether a parameter differs from that of the base model."""
-        return name in self._adapter or name + UP in self._adapter
-
     def __getitem__(self, name: str) -> Numbers:
-        if not self.changed(name):
+        if name not in self._adapter and name + UP not in self._adapter:
             return self._base[name]
         if name not in self._read:
             # a copy of a whole parameter: what is mapped is the base model's, for engines that share it

@@ -38,8 +38,7 @@ RESETS = {
 
 MOST_SHOWN, MOST_SHOWN_OF_ONE = 6, 80  # options in a message, and characters of each
 
-# whether each must be there
-_SETTINGS = {each.name: each.default is MISSING and each.default_factory is MISSING for each in fields(RunSettings)}
+_SETTINGS = {f.name: f.default is f.default_factory is MISSING for f in fields(RunSettings)}  # whether it is needed
 VALUES = ("run", "best", "report", "optimizer", "arithmetic", *(name for name, needed in _SETTINGS.items() if needed))
 
 
@@ -96,11 +95,10 @@ def resume_point(
     batches_in_update: int,
     options: CheckpointConfig,
 ) -> ResumePoint:
-    """Compare a checkpoint with the options of now. Refuse changes that no flag of ``options`` allows. ``defaults``: values
-    of options that an earlier version did not have.
+    """Compare a checkpoint with the options of now. Refuse changes that no flag of ``options`` allows.
 
     ``update_freq`` and ``tokens_per_update`` may change if an update keeps its number of batches. If only the number of
-    processes changes that number, this is a warning.
+    processes changes that number, this is a warning. ``defaults``: of options that are newer than the checkpoint.
     """
     point = ResumePoint.of(stored)
     settings = point.settings

@@ -56,9 +56,7 @@ class RunSettings:
     computed_on: str  # device and precision
     validated_as: Fingerprint  # everything that the scores of given parameters depend on
     avoided: Sequence[str] | None = None  # names of ``FastPath``; None: the run began before there was a record
-    base: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # of adapters, as ``AdapterBase.facts``; empty: the run has none
+    base: Mapping[str, Any] = field(default_factory=dict)  # of adapters, as ``AdapterBase.facts``; empty: none
 
     @property
     def device_type(self) -> str:

@@ -96,8 +96,7 @@ def _processes(config: TrainConfig) -> Refusals:
     )
     yield (
         divided and config.parameters.lora_rank is not None,
-        f"parameters.lora_rank={config.parameters.lora_rank} trains few parameters, which distributed.strategy=fsdp cannot "
-        f"divide; choose --distributed-strategy ddp",
+        "distributed.strategy=fsdp cannot divide adapters (--lora-rank); choose --distributed-strategy ddp",
     )
     yield (
         divided and config.batching.max_tokens == AUTO,
@@ -134,19 +133,16 @@ def _rest(config: TrainConfig, longest: tuple[int, int] | None) -> Refusals:
     )
     yield (
         config.parameters.lora_rank is not None and config.checkpoint.finetune_from_model is None,
-        f"parameters.lora_rank={config.parameters.lora_rank}, but there is no trained model to adapt; name one with "
-        f"--finetune-from-model",
+        "--lora-rank: there is no trained model to adapt; name one with --finetune-from-model",
     )
     embeddings = config.parameters.source_embeddings or config.parameters.target_embeddings
     yield (
         config.parameters.lora_rank is not None and (config.checkpoint.finetune_map_vocabulary or embeddings),
-        "checkpoint.finetune_map_vocabulary=true and embeddings from files change the base model, but with --lora-rank "
-        "checkpoints hold only adapters; leave one of them out",
+        "--finetune-map-vocabulary and embeddings from files change the base model of adapters (--lora-rank); leave one out",
     )
     yield (
         config.parameters.lora_rank is not None and training.compile is not Compilation.none,
-        f"training.compile={training.compile.name} would compile adapters (--lora-rank) anew at each update; leave --compile "
-        f"out",
+        "--compile would compile adapters (--lora-rank) anew at each update; leave it out",
     )
     yield (
         validation.patience is not None and not validation.is_on,

@@ -225,9 +225,7 @@ def _check_weights(config: TrainConfig, train: Split) -> None:
             "--unigram-alpha and --augment, or make the corpus with weights of pairs"
         )
     if train.weights.are_zero:
-        raise DataError(
-            f"all weights of split '{train.name}' are 0, so there is nothing to train on; give other weights"
-        )
+        raise DataError(f"all weights of split '{train.name}' are 0: there is nothing to train on; give other weights")
 
 
 def _check_best_metric(figure: str, validated: Sequence[ValidatedDirection]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from functools import partial
 from pathlib import Path
@@ -61,9 +62,7 @@ def _rows(path: Path, vocabulary: Vocabulary, width: int) -> Rows:
     rows = _of_safetensors(path, vocabulary) if path.suffix == ".safetensors" else _of_text(path, vocabulary)
     first = next(iter(rows.values()), None)
     if first is None:
-        raise DataError(
-            f"{path} has no vector of a token of the vocabulary; give vectors of the same language and case"
-        )
+        raise DataError(f"{path} has no vector of a token of the vocabulary; give vectors of its language and case")
     if len(first) != width:
         raise DataError(f"{path} has vectors of {len(first)} numbers, but the embeddings of the model have {width}")
     return rows
@@ -103,10 +102,8 @@ def _of_text(path: Path, vocabulary: Vocabulary) -> Rows:
 
 
 def _vector(numbers: list[str], place: str) -> Floats:
-    try:
+    with contextlib.suppress(ValueError):
         vector = np.array(numbers, dtype=np.float32)
-    except ValueError:
-        raise DataError(f"{place}: a vector has something other than numbers") from None
-    if not np.isfinite(vector).all():
-        raise DataError(f"{place}: a vector has numbers that are not finite")
-    return vector
+        if np.isfinite(vector).all():
+            return vector
+    raise DataError(f"{place}: a vector has something other than finite numbers")

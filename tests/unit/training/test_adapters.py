@@ -13,8 +13,7 @@ import torch
 
 import nmt
 from nmt.averaging import average_checkpoints
-from nmt.config.choices import NumberFormat
-from nmt.config.choices import Compilation
+from nmt.config.choices import Compilation, NumberFormat
 from nmt.config.exchange import ExportConfig
 from nmt.config.sections import CheckpointConfig, ParametersConfig, TrainConfig, TrainingConfig
 from nmt.engines.native import NativeModel
@@ -182,7 +181,7 @@ def test_options_without_effect_are_refused(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"training": TrainingConfig(compile=Compilation.layers)}, "training.compile=layers would compile adapters"),
+        ({"training": TrainingConfig(compile=Compilation.layers)}, "--compile would compile adapters"),
         ({"parameters": replace(LORA, source_embeddings="vectors")}, "embeddings from files change the base model"),
     ],
 )

@@ -103,8 +103,8 @@ def test_words_are_the_tokens_that_begin_them_unless_the_file_has_their_marks(
         ("a 1 2 3\n", "has vectors of 3 numbers, but the embeddings of the model have 16"),
         ("x 1 2 3\n", "has no vector of a token of the vocabulary"),
         ("a 1 2 3\nb 1 2\n", r"v.txt:2: 2 numbers after the token, but 3 in the lines before"),
-        ("a 1 x 3\n", r"v.txt:1: a vector has something other than numbers"),
-        ("a 1 inf 3\n", r"v.txt:1: a vector has numbers that are not finite"),
+        ("a 1 x 3\n", r"v.txt:1: a vector has something other than finite numbers"),
+        ("a 1 inf 3\n", r"v.txt:1: a vector has something other than finite numbers"),
         ("", "has no vector of a token"),
     ],
 )

@@ -43,7 +43,10 @@ OTHERWISE_CALLED = {
     "--rdrop-alpha": "criterion.divergence_weight",
     "--share-decoder-input-output-embed": "model.share_decoder_embeddings",
 }
-USERS = {"tokenizer": "preprocess", "method": "monolingual"}  # the command that a group belongs to, unless it is nmt-train
+USERS = {
+    "tokenizer": "preprocess",
+    "method": "monolingual",
+}  # the command that a group belongs to, unless it is nmt-train
 
 
 @pytest.mark.parametrize("command", COMMANDS)
