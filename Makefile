@@ -12,14 +12,14 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PIP_ARGS ?=
 PYTEST_ARGS ?=
-WORKERS ?= $(shell "$(PYTHON)" -c 'import os; cores = os.cpu_count() or 1; print(cores + cores // 2)')
+WORKERS ?= $(shell "$(PYTHON)" -c 'import os; cores = os.cpu_count() or 1; print(2 * cores)')
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 # torch's CUDA build with a fake CUDA runtime, for the nightly tests on Linux.
 CUDA_BUILD := $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),.venv-cuda/.installed)
 
 # Test tensors are tiny, so that threads would only wait for each other. `make demo` sets its own number of threads.
-# Parallel processes use the cores: 1.5 per core, since some tests wait for the processes that they start. An idle
+# Parallel processes use the cores: 2 per core, since some tests wait for the processes that they start. An idle
 # process takes tests from the others. tests/balance.py orders the tests.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 

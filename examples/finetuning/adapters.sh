@@ -17,16 +17,14 @@ needs "$text"/{train,val,test_2016_flickr,test_2017_flickr}.{en,de,fr}.gz
 
 "$python" "$here/split.py" "$text" "$output/text"
 parts="$output/text"
-if [ ! -e "$parts/test.fr" ]; then  # the vocabulary covers all three languages
-    gzip -dc "$text"/train.{en,en}.gz > "$parts/all.en"
-    gzip -dc "$text"/train.{de,fr}.gz > "$parts/all.de"
-    gzip -dc "$text"/test_{2016,2017}_flickr.en.gz > "$parts/test.en"
-    gzip -dc "$text"/test_{2016,2017}_flickr.fr.gz > "$parts/test.fr"
-fi
-
+mkdir -p "$parts"
+# The vocabulary covers all three languages, as if French were German.
+folder=$(cd "$text" && pwd)
+ln -sf "$folder/train.en.gz" "$parts/french.en.gz"
+ln -sf "$folder/train.fr.gz" "$parts/french.de.gz"
 if [ ! -e "$output/vocabulary/manifest.json" ]; then
-    nmt-preprocess --source-lang en --target-lang de --trainpref "$parts/all" --validpref "$parts/land.valid" \
-        --destdir "$output/vocabulary" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 8000
+    nmt-preprocess --source-lang en --target-lang de --trainpref "$text/train,$parts/french" \
+        --validpref "$parts/land.valid" --destdir "$output/vocabulary" --joined-dictionary --workers 2 tokenizer=bpe --vocab-size 8000
 fi
 prepare() { # CORPUS TARGET-LANGUAGE TRAIN VALID
     if [ ! -e "$output/$1/manifest.json" ]; then
@@ -70,8 +68,9 @@ for run in general water-full water-rank-4 water-rank-16 water-biases; do
     done
 done
 for run in french-full french-rank-16 french-rank-64-all french-rank-16-embeddings; do
-    nmt-generate --path "$output/$run" --input "$parts/test.en" --output "$output/$run.french" --overwrite
-    nmt-score --sys "$output/$run.french" --ref "$parts/test.fr" --metrics bleu --format json > "$output/$run.french.json"
+    nmt-generate --path "$output/$run" --input "$text/test_2016_flickr.en.gz" --output "$output/$run.french" --overwrite
+    nmt-score --sys "$output/$run.french" --ref "$text/test_2016_flickr.fr.gz" --metrics bleu --format json \
+        > "$output/$run.french.json"
 done
 
 # Merged and with the adapter, the same lines.
@@ -79,7 +78,7 @@ for run in water-rank-16 french-rank-16; do
     test=${run%%-*}
     input=$parts/water.test.en
     if [ "$test" = french ]; then
-        input=$parts/test.en
+        input=$text/test_2016_flickr.en.gz
     fi
     nmt-export --path "$output/$run" --merge --output "$output/$run-merged" --overwrite
     nmt-generate --path "$output/$run-merged" --input "$input" --output "$output/$run-merged.$test" --overwrite

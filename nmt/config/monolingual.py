@@ -22,8 +22,8 @@ class MonolingualConfig(CommandConfig):
 
     command: ClassVar[str] = "monolingual"
     recipes: ClassVar[str | None] = "method"
-    source_lang: str = flag("", help="Source language, also the suffix of its files")
-    target_lang: str = flag("", help="Target language, also the suffix of its files")
+    source_lang: str = flag("", help="Language that the model translates from, also the suffix of its files")
+    target_lang: str = flag("", help="Language that the model translates to, also the suffix of its files")
     trainpref: str = flag(
         "", help="Parallel text: file names without language suffix, comma-separated", kind=FlagKind.joined
     )

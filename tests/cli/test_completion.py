@@ -45,7 +45,7 @@ CASES: list[tuple[str, list[str]]] = [
     ("nmt-train checkpoint.save_dir=ru", ["checkpoint.save_dir=runs/"]),
     ("nmt-train ru", ["runs/"]),
     ("nmt-train --lr ", []),
-    ("nmt-train --source", []),
+    ("nmt-train --source", ["--source-embeddings"]),
     ("nmt-score --metrics bleu,te", ["bleu,ter"]),
     ("nmt-average-checkpoints --inputs runs/a ru", ["runs/"]),
     ("nmt-export ru", []),

@@ -135,7 +135,8 @@ def test_the_page_of_an_interrupted_run_says_how_to_go_on_and_no_more_of_it_when
             train(config)
     run = tmp_path / "run"
     page = shown(run)
-    assert page["state"] == "stopped: signal" and page["alerts"] == [f"stopped: {caught.value}"]
+    why = str(caught.value).removeprefix("stopped ")
+    assert page["state"] == "stopped: signal" and page["alerts"] == [f"stopped: {why}"]
     assert "resume with the same command" in str(caught.value)
     train(config)
     page = shown(run)

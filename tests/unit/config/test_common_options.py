@@ -14,6 +14,7 @@ from nmt.config.common_options import CommonOptions
 from nmt.config.comparing import CompareConfig
 from nmt.config.doctor import DoctorConfig
 from nmt.config.exchange import ExportConfig, ImportConfig
+from nmt.config.monolingual import MonolingualConfig
 from nmt.config.option import flags_of
 from nmt.config.plain import to_plain
 from nmt.config.preprocessing import PreprocessConfig
@@ -32,6 +33,7 @@ FIRST = {
     ExportConfig: "path",
     GenerateConfig: "data",
     ImportConfig: "from_format",
+    MonolingualConfig: "source_lang",
     PreprocessConfig: "source_lang",
     ScoreConfig: "sys",
     ServeConfig: "path",

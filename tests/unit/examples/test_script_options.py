@@ -53,6 +53,7 @@ CASES = [
     Case("characters/run.sh", {"EPOCHS": "3"}, ("--max-epoch 3 ",)),
     Case("figures/run.sh", {"SETTING": "a small model"}, ("--setting a small model",), arguments=("runs/x",)),
     Case("finetuning/run.sh", {"EPOCHS": "3"}, ("--max-epoch 3 ",)),
+    Case("finetuning/adapters.sh", {"EPOCHS": "6"}, ("--max-epoch 6\n", "--max-epoch 3 ", "--lora-rank 64 ")),
     Case(
         "multi30k/run_bpe_dropout.sh",
         {"SEEDS": "2 5", "DIGITS": "05", "UPDATES": "7"},

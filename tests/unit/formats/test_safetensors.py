@@ -68,7 +68,10 @@ def test_the_arrays_have_the_names_of_the_description_and_each_is_stored_once(tm
     assert not stored
     description = json.loads((tmp_path / "there" / "description.json").read_text())
     assert description["same"] == {"target.embedding": "source.embedding", "output.weight": "source.embedding"}
-    assert description["training"] == {"dropout": 0.2, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    assert description["training"] == {
+        "dropout": 0.2,
+        **dict.fromkeys(("attention_dropout", "activation_dropout", "layer_dropout"), 0.0),
+    }
     assert description["search"]["beam_size"] == 5
 
 
