@@ -107,7 +107,10 @@ formats: Registry[Format] = Registry("format")
 def format_named(name: str, option: str) -> Format:
     """Return the format with a name. ``option``: the flag that named it, for messages."""
     if not name:
-        raise UsageError(f"name the format: {option} {'|'.join(formats.names())}")
+        method = "read" if option == "--from" else "write"
+        kinds = {name: type(formats.build(formats.config_class(name)())) for name in formats.names()}
+        listed = [name for name, kind in kinds.items() if getattr(kind, method) is not getattr(Format, method)]
+        raise UsageError(f"name the format: {option} {'|'.join(listed)}")
     return formats.build(formats.config_class(name)())
 
 
