@@ -143,20 +143,23 @@ def _copy(loaded: LoadedModel, model: PortableModel | None, folder: Path, config
 
 def _rewrite(loaded: LoadedModel, model: PortableModel | None, folder: Path, config: ExportConfig) -> ExportComparison:
     """Write a model folder with an adapter added to the weights, or with some of the layers, and read it back."""
+    names, tree, info = {name: name for name in loaded.arrays}, loaded.tree, _of_whole_model(loaded.info)
     kept = {"encoder": config.encoder_layers_to_keep, "decoder": config.decoder_layers_to_keep}
-    names, tree = (
-        with_layers(loaded, kept) if any(kept.values()) else ({name: name for name in loaded.arrays}, loaded.tree)
-    )
+    if any(kept.values()):
+        names, tree = with_layers(loaded, kept)
+        info = replace(info, scores={})  # those of all layers
     write_numbers(folder / MODEL, {name: loaded.arrays[original] for name, original in names.items()})
     _copy_description(loaded, folder)
     (folder / CONFIG).write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), encoding="utf-8")
-    model_card.write(folder, loaded, model, None, config)
-    _write_manifest(folder, _of_whole_model(loaded.info))
+    model_card.write(folder, replace(loaded, info=info), model, None, config)
+    _write_manifest(folder, info)
     try:
         parameters = sum(tensor.numel() for tensor in load_model(folder, device_named("cpu")).module.parameters())
-    except UsageError:
+    except UsageError as error:
+        if not any(kept.values()):
+            raise
         raise UsageError(
-            f"{config.path} has layers of different shapes, so that not any of them can be left out"
+            f"{config.path}: these layers alone are no model, because the layers differ ({error})"
         ) from None
     logger.info("wrote a model of %s parameters to %s", f"{parameters:,}", config.output or "the export")
     return ExportComparison(0, 0.0, 0)

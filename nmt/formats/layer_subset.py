@@ -13,7 +13,7 @@ from nmt.models.loading import LoadedModel
 _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.*)")
 
 
-def with_layers(loaded: LoadedModel, kept: Mapping[str, Sequence[int]]) -> tuple[Mapping[str, str], dict[str, Any]]:
+def with_layers(loaded: LoadedModel, kept: Mapping[str, Sequence[int]]) -> tuple[dict[str, str], dict[str, Any]]:
     """Return the names of parameters in the smaller model and in the original, and the configuration of the smaller one.
 
     ``kept``: the layers, counted from 1, of "encoder" and "decoder"; empty: all.

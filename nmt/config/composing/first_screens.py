@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Of each command: its everyday flags, then examples. The first two examples are on the first screen.
+# The everyday flags of each command, then examples. The first two examples are on the first screen.
 _TEXT = """
 preprocess: --source-lang --target-lang --trainpref --validpref --testpref --destdir --tokenizer --vocab-size
     --joined-dictionary --workers

@@ -41,6 +41,7 @@ def test_the_kept_layers_keep_their_order_and_parameters(run: Path, tmp_path: Pa
     for own, original in pairs.items():
         names = [name for name in loaded.arrays if name.startswith(own + ".")]
         assert names and all((loaded.arrays[n] == whole.arrays[n.replace(own, original, 1)]).all() for n in names)
+    assert whole.info.scores and not loaded.info.scores, "they were those of all layers"
     assert len(nmt.load(small).translate(["a b", "c"])) == 2
 
 

@@ -130,7 +130,10 @@ def test_options_that_contradict_are_refused(tiny_run: MakeConfig, tmp_path: Pat
         train(tiny_run(parameters=parameters, optimizer=AdamWConfig(weight_decay=0.1)))
 
 
-def test_a_recurrent_model_has_embeddings_too(tiny_run: MakeConfig, tmp_path: Path) -> None:
+def test_a_recurrent_model_has_embeddings_too(
+    tiny_run: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "nmt.training")
     path = vectors(tmp_path / "v.txt", ["a", "b"], width=8)
     model = LSTMConfig(num_layers=1, embedding_size=8, hidden_size=8)
     train(
@@ -138,3 +141,4 @@ def test_a_recurrent_model_has_embeddings_too(tiny_run: MakeConfig, tmp_path: Pa
             model=model, parameters=ParametersConfig(source_embeddings=str(path)), training=TrainingConfig(max_update=4)
         )
     )
+    assert f"2 of 12 source embeddings are those of {path}" in caplog.text
