@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from nmt.config.preprocessing import PreprocessConfig
+from nmt.data.text.lines import Reading
 from nmt.data.text.parallel import (
     JsonLines,
     JsonNumbers,
@@ -25,7 +26,7 @@ from nmt.data.text.parallel import (
     require_file,
     without_endings,
 )
-from nmt.errors import UsageError
+from nmt.errors import DataError, UsageError
 from nmt.storage.files import explained_os_errors, temporary
 
 TRAIN = "train"
@@ -142,10 +143,22 @@ def _weights(
 
 def _weights_of(config: PreprocessConfig, split: str, name: str, pairs: PairFile) -> PairFile | None:
     suffix, prefix = config.weight_suffix, without_endings(name)
+    column: PairFile | None = None
     if isinstance(pairs, TabSeparated) and config.weight_column is not None:
-        return TabSeparated(pairs.path, pairs.name, (config.weight_column - 1,))
-    if isinstance(pairs, JsonLines) and config.weight_field is not None:
-        return JsonNumbers(pairs.path, pairs.name, (config.weight_field,))
+        column = TabSeparated(pairs.path, pairs.name, (config.weight_column - 1,))
+    elif isinstance(pairs, JsonLines) and config.weight_field is not None:
+        column = JsonNumbers(pairs.path, pairs.name, (config.weight_field,))
+    if column is not None:
+        return column if split == TRAIN or _begins(column) else None
     if suffix is None or name == STANDARD_INPUT or not (split == TRAIN or file_exists(prefix, suffix)):
         return None
     return TwoFiles(find_file(prefix, suffix), None)
+
+
+def _begins(column: PairFile) -> bool:
+    """Whether the first line of a file has a column or field."""
+    try:
+        next(column.side(0, Reading()), None)
+    except DataError:
+        return False
+    return True

@@ -19,7 +19,7 @@ from types import FrameType
 
 from nmt.config.sections import BY_EPOCH, BY_MINUTES, TrainingConfig
 from nmt.distributed.world import World
-from nmt.errors import AlreadyReported, Diverged, Interrupted, quantity
+from nmt.errors import AlreadyReported, DataError, Diverged, Interrupted, quantity
 from nmt.interruptions import handled
 from nmt.optim import Progress
 from nmt.reporting.figures import UpdateReport
@@ -82,6 +82,7 @@ class Trainer:
     _stopped_by: str | None = None  # the callback that asked for the end, and its reason
     _failed: bool = False  # whether a callback had failed then
     _minutes_from: float = 0.0  # when training began, or a checkpoint was last written for minutes
+    _weightless: int = 0  # updates in a row whose weights are all 0
     _epoch_unsaved: bool = False  # an epoch ended with a skipped update; its checkpoint follows the next good update
 
     def run(self) -> str:
@@ -239,6 +240,7 @@ class Trainer:
             return True
         state, batches, report = self.state, settled.batches, settled.report
         if settled.is_made:
+            self._weightless = 0
             state.tokens += report.tokens
             state.skipped_in_row = 0
             self.reporter.update(
@@ -267,6 +269,11 @@ class Trainer:
             logger.info("update %d is repeated with other data: %s", update, learner.arithmetic.reason())
         elif report.finite:
             logger.warning("update %d is repeated with other data: all weights of its pairs are 0", update)
+            self._weightless += 1
+            if self._weightless > 2 * self.batches.updates_in_epoch(batches.epoch):  # parts of two epochs are no proof
+                raise DataError(
+                    "no pair of a whole epoch has a weight above 0; give other weights, or allow longer pairs"
+                )
         else:
             state.skipped += 1
             state.skipped_in_row += 1

@@ -79,6 +79,15 @@ def test_text_that_is_not_utf8_leaves_its_weight_readable(
     assert rows(corpus, "valid") == [[2.0], *(middle or [[1.0]]), [4.0]], "a skipped pair stays as an empty one"
 
 
+def test_validation_text_may_lack_the_column(prepared: Callable[..., Corpus], tmp_path: Path) -> None:
+    for split, weights in (("train", WEIGHTS), ("valid", [])):
+        rows_of = zip(SOURCES, TARGETS, *([weights] if weights else []))
+        (tmp_path / f"{split}.tsv").write_text("".join("\t".join(row) + "\n" for row in rows_of))
+    files = {"trainpref": str(tmp_path / "train.tsv"), "validpref": str(tmp_path / "valid.tsv")}
+    corpus = prepared(weight_suffix=None, weight_column=3, **files)
+    assert rows(corpus) == [[2.0], [0.5], [0.0]] and corpus.split("valid").weights is None
+
+
 def test_weights_of_words_or_tokens_become_those_of_tokens_and_the_end_has_weight_one(
     prepared: Callable[..., Corpus],
 ) -> None:

@@ -112,6 +112,15 @@ def test_an_update_without_weight_changes_nothing_and_says_so(
     assert close(after, run(make_run, tmp_path / "s", single, **options))
 
 
+def test_a_run_ends_if_the_pairs_that_fit_have_no_weight(
+    make_run: Callable[..., TrainConfig], corpus: Callable[..., Path], tmp_path: Path
+) -> None:
+    weighted = corpus("weighted", LINES, [0, 0, 1, 0, 0])  # the third is the longest
+    options = {"batching": BatchingConfig(max_tokens=5, skip_long=True), "training": TrainingConfig(max_update=4)}
+    with pytest.raises(DataError, match="no pair of a whole epoch has a weight above 0"):
+        run(make_run, tmp_path / "r", weighted, **options)
+
+
 def test_weights_without_effect_or_meaning_are_refused(
     make_run: Callable[..., TrainConfig], corpus: Callable[..., Path], tmp_path: Path
 ) -> None:
