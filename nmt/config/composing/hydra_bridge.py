@@ -223,6 +223,7 @@ def _temporary_store() -> Iterator[ConfigStore]:
     Plugins.instance()  # stores the options of Hydra's plugins when it is first called; they must stay
     store = ConfigStore.instance()
     before = store.repo
+    vars(store)["__deepcopy__"] = lambda memo: store  # Hydra copies the store with each loader: a third of composing
     store.repo = {name: dict(node) if isinstance(node, dict) else node for name, node in before.items()}
     try:
         yield store
