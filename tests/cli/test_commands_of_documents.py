@@ -73,7 +73,16 @@ LONG_DOCUMENTS = {
     for page in (
         *("tutorials/opus-mt", "how-to/distill", "how-to/export", "how-to/fine-tune", "how-to/large-corpora"),
         *("how-to/multilingual", "how-to/objectives", "how-to/optimizers", "how-to/sweeps", "how-to/varied-text"),
-        *("how-to/adapters", "how-to/weights"),
+        *("how-to/adapters", "how-to/weights", "how-to/align", "how-to/average", "how-to/batches-and-memory"),
+        *(
+            "how-to/callbacks",
+            "how-to/choose-translations",
+            "how-to/configure",
+            "how-to/own-loop",
+            "how-to/several-gpus",
+        ),
+        *("how-to/tokenized-text", "how-to/visualize", "how-to/watch-training"),
+        *("how-to/extend/augmentation", "how-to/extend/publish"),
         *(f"how-to/migrate/{name}" for name in ("fairseq-checkpoint", *OTHER_TOOLKITS)),
     )
 }

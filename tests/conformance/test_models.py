@@ -1,4 +1,4 @@
-"""Every registered model, at night every preset, and what no preset uses, in small sizes, under every law."""
+"""Every registered model, at night every preset and what no preset uses, in small sizes, under every law."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("subject", [*some_by_day(KINDS), *(pytest.param(each, id=each.name) for each in VARIANTS)])
+AT_NIGHT = [pytest.param(variant, id=variant.name, marks=pytest.mark.nightly) for variant in VARIANTS]
+
+
+@pytest.mark.parametrize("subject", [*some_by_day(KINDS), *AT_NIGHT])
 def test_the_model_obeys_every_law(subject: Subject) -> None:
     conformance.check(subject)
