@@ -19,9 +19,8 @@ COLUMNS = ("run", "domain", "other captions", "French", "trained parameters", "c
 
 def row(output: Path, run: Path) -> list[str]:
     """Return the figures of a run. Parameters of a checkpoint without adapters are all trained, except with --train-only."""
-    checkpoint, events = resolve(run), list(read_events(run / "log.jsonl"))
-    trained = [event for event in events if event["event"] == "train"]
-    seconds = sum(event["tokens"] / event["tokens_per_second"] for event in trained)
+    checkpoint = resolve(run)
+    *_, end = (event for event in read_events(run / "log.jsonl") if event["event"] == "end")
     tensors = mapped_tensors(checkpoint / "model.safetensors")
     biases = run.name.endswith("biases")
     count = sum(math.prod(array.shape) for name, array in tensors.items() if not biases or name.endswith("bias"))
@@ -30,16 +29,16 @@ def row(output: Path, run: Path) -> list[str]:
         *(_score(output / f"{run.name}.{test}.json") for test in ("water", "land", "french")),
         f"{count:,}",
         f"{(checkpoint / 'model.safetensors').stat().st_size / 1e6:.2f}",
-        f"{sum(event['tokens'] for event in trained) / seconds:,.0f}",
-        f"{max(event['memory_mb'] for event in trained):,.0f}",
+        f"{end['tokens'] / end['seconds']:,.0f}",
+        f"{end['memory_mb']:,.0f}",
     ]
 
 
 def _score(path: Path) -> str:
     if not path.exists():
         return ""
-    tree = json.loads(path.read_text(encoding="utf-8"))
-    return f"{float((tree[0] if isinstance(tree, list) else tree)['score']):.2f}"
+    (bleu,) = json.loads(path.read_text(encoding="utf-8"))["scores"]
+    return f"{bleu['score']:.2f}"
 
 
 def main() -> None:

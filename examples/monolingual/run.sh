@@ -20,15 +20,16 @@ needs "$text"/{train,val,test_2016_flickr,test_2017_flickr}.{en,de}.gz
 
 mkdir -p "$output/text"
 if [ ! -e "$output/text/only.de" ]; then
+    part=$(($(gzip -dc "$text/train.en.gz" | wc -l) * 3 / 8))
     "$python" "$here/../student/text.py" split --source "$text/train.en.gz" --target "$text/train.de.gz" \
-        --languages en de --source-lines 10875 --target-lines 10875 --output "$output/text"
+        --languages en de --source-lines "$part" --target-lines "$part" --output "$output/text"
 fi
 
 # All methods have the same vocabulary. With seed 1, "tagged" makes the stages that others share.
 run() {
     nmt-monolingual --source-lang en --target-lang de --trainpref "$output/text/train" --validpref "$text/val" \
         --testpref "$text/test_2016_flickr,$text/test_2017_flickr" --target-text "$output/text/only.de" \
-        --source-text "$output/text/only.en" preprocess.tokenizer=bpe preprocess.vocab_size=8000 \
+        --source-text "$output/text/only.en" preprocess.tokenizer=bpe preprocess.vocab_size=4000 \
         "preprocess.user_defined_symbols=['<bt>']" train.recipe=multi30k_fast train.max_epoch=0 \
         "train.max_update=$updates" train.threads=1 < /dev/null "$@"
 }

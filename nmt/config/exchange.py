@@ -112,8 +112,8 @@ class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
     merge: bool = flag(
         False, help="Write a whole model folder of nmt from an adapter (nmt-train --lora-rank) and its base model"
     )
-    encoder_layers_to_keep: list[int] = flag([], help="Encoder layers of a smaller model, such as 1,3,5; empty: all")
-    decoder_layers_to_keep: list[int] = flag([], help="Decoder layers of a smaller model, such as 1,3; empty: all")
+    encoder_layers_to_keep: list[int] = flag([], help="Encoder layers to keep, counted from 1, such as 1,3; empty: all")
+    decoder_layers_to_keep: list[int] = flag([], help="Decoder layers to keep, counted from 1, such as 1,3; empty: all")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,31 +18,31 @@ def _options_of(command: str, purpose: str, example: str, **default: Any) -> Any
 
 @dataclass
 class MonolingualConfig(CommandConfig):
-    """nmt-monolingual: train with monolingual text: back-translation, also iterated, and denoising pre-training."""
+    """nmt-monolingual: train with monolingual text, by back-translation and denoising pre-training."""
 
     command: ClassVar[str] = "monolingual"
     recipes: ClassVar[str | None] = "method"
     source_lang: str = flag("", help="Language that the model translates from, also the suffix of its files")
     target_lang: str = flag("", help="Language that the model translates to, also the suffix of its files")
     trainpref: str = flag(
-        "", help="Parallel text: file names without language suffix, comma-separated", kind=FlagKind.joined
+        "", help="Parallel training text: file names without language suffix, comma-separated", kind=FlagKind.joined
     )
     validpref: str = flag("", help="Validation text, as for --trainpref", kind=FlagKind.joined)
     testpref: str | None = flag(
-        None, help="Test text to score, as for --trainpref; several comma-separated: one test each; null: none"
+        None, help="Test text to score, as for --trainpref; each of several names is a separate test set; null: none"
     )
     target_text: list[str] = flag([], help="Files of monolingual text in the target language, one sentence per line")
     source_text: list[str] = flag([], help="Files of monolingual text in the source language; empty: none")
-    save_dir: str = flag("", help="Folder of all stages; the model is the run folder of its last forward stage")
+    save_dir: str = flag("", help="Folder of all stages; the last forward stage is the run folder of the final model")
     tag: str | None = flag(None, help="Token before each synthetic source, such as <bt>; null: none")
     noise: list[str] = flag(
-        [], help="Augmentations of the synthetic sources, applied once, as for --augment of nmt-train; empty: none"
+        [], help="Augmentations of the synthetic sources, as for nmt-train --augment, but applied once; empty: none"
     )
     iterations: int = flag(
         1, help="Number of rounds; from the second on, the reverse model also learns from --source-text"
     )
     pretrain: bool = flag(
-        False, help="Start all models from a model that restores sentences with noise, of both languages"
+        False, help="Start all models from a denoising model, which restores noisy sentences of both languages"
     )
     until: str | None = flag(None, help="Last stage to run, with the stages that it needs; null: all stages")
     dry_run: bool = flag(False, help="Print the stages with their states and commands, and run nothing")

@@ -143,17 +143,17 @@ class PreprocessConfig(
         None, help="Suffix of word alignment files: lines of i-j pairs, words counted from 0; null: no alignments"
     )
     weight_suffix: str | None = flag(
-        None, help="Suffix of weight files next to the text, with one line per pair; null: all weights are 1"
+        None, help="Suffix of weight files next to the text, with one line per pair; null: no weight files"
     )
     weight_column: int | None = flag(
-        None, help="Column of the weights in tab-separated text, counted from 1; null: all weights are 1"
+        None, help="Column of the weights in tab-separated text, counted from 1; null: no weight column"
     )
     weight_field: str | None = flag(
-        None, help="JSON field of the weights, a number or a list of numbers; null: all weights are 1"
+        None, help="JSON field of the weights, a number or a list of numbers; null: no weight field"
     )
     weight_kind: WeightKind = flag(
         WeightKind.pair,
-        help="Unit of the weights: pair (one number per pair) or token (one number per word, or per token, of the target)",
+        help="Unit of the weights: pair (one number per pair) or token (one number per word or per token of the target)",
     )
     only_source: bool = flag(False, help="Read the source side only (test sets to translate)")
     filters: FilterConfig = section(FilterConfig, help="rules for keeping training pairs")

@@ -111,22 +111,22 @@ class ParametersConfig(ShortRepr):
     train_only: list[str] = flag(
         [],
         help="Parameters to train, by name patterns such as '*bias'; empty: all. With --lora-rank: parameters to train in "
-        "addition to the adapters; empty: none",
+        "addition to the adapter; empty: none",
     )
     source_embeddings: str | None = flag(
         None,
-        help="File of initial source embeddings: word2vec's text, or safetensors with a row per token; null: random",
+        help="File of initial source embeddings: word2vec's text format, or safetensors with a row per token; null: random",
     )
-    target_embeddings: str | None = flag(None, help="File of initial target embeddings, in these formats; null: random")
-    freeze_embeddings: bool = flag(False, help="Train all embeddings except those from these files")
+    target_embeddings: str | None = flag(None, help="Target embeddings, as for --source-embeddings; null: random")
+    freeze_embeddings: bool = flag(False, help="Keep embeddings of --source-embeddings and --target-embeddings fixed")
     lora_rank: int | None = flag(
-        None, help="Rank of low-rank adapters (LoRA) to train instead of the model's parameters; null: no adapters"
+        None, help="Rank of a low-rank adapter (LoRA) to train instead of the model's parameters; null: no adapter"
     )
-    lora_alpha: float | None = flag(None, help="Alpha of the adapters' scale, alpha / rank; null: twice the rank")
-    lora_dropout: float = flag(0.0, help="Dropout of the input features of adapters")
+    lora_alpha: float | None = flag(None, help="Alpha of the adapter's scale, alpha / rank; null: twice the rank")
+    lora_dropout: float = flag(0.0, help="Dropout of the adapter's input features; 0: no dropout")
     lora_on: list[str] = flag(
         [],
-        help="Matrices with adapters, by name patterns such as 'decoder.*attention.*'; empty: maps between hidden vectors",
+        help="Matrices to adapt, by name patterns such as 'decoder.*attention.*'; empty: all but embeddings, output layer",
     )
     lr_scales: list[str] = flag(
         [], help="Learning rate factors, as pattern=factor of parameter names; the last match applies"
@@ -143,16 +143,16 @@ class ParametersConfig(ShortRepr):
         require_share("parameters", lora_dropout=self.lora_dropout)
         if self.freeze_embeddings and self.source_embeddings is None and self.target_embeddings is None:
             raise UsageError(
-                "--freeze-embeddings keeps vectors of files; name them: --source-embeddings, --target-embeddings"
+                "--freeze-embeddings needs embeddings from files; set --source-embeddings or --target-embeddings"
             )
         if self.lora_rank is None and (self.lora_alpha is not None or self.lora_dropout or self.lora_on):
             raise UsageError(
-                "parameters.lora_alpha, lora_dropout and lora_on need adapters; give their rank with --lora-rank, such as 16"
+                "--lora-alpha, --lora-dropout and --lora-on need an adapter; set its rank with --lora-rank, such as 16"
             )
 
     @property
     def alpha(self) -> float:
-        """The numerator of the adapters' scale."""
+        """The numerator of the adapter's scale."""
         return 2.0 * (self.lora_rank or 0) if self.lora_alpha is None else self.lora_alpha
 
     def factors(self) -> list[tuple[str, float]]:

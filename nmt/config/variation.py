@@ -24,8 +24,8 @@ class VariationConfig(ShortRepr):
     )
     augment: list[str] = flag(
         [],
-        help="Augmentations as NAME=SHARE (fraction of pairs) or NAME=SHARE:OPTION=VALUE: upper_case, "
-        "title_case, typos, drop_final_punctuation, noise_lines or a plugin's",
+        help="Augmentations as NAME=SHARE (share of pairs) or NAME=SHARE:OPTION=VALUE: drop_final_punctuation, noise_lines, "
+        "title_case, typos, upper_case, drop_words, mask_words, shuffle_words, mask_spans, shuffle_sentences or a plugin's",
     )
     headroom: float | None = flag(
         None,

@@ -68,8 +68,8 @@ def _write(config: ExportConfig, output: Path) -> ExportComparison:
     rewrites = config.merge or bool(config.encoder_layers_to_keep or config.decoder_layers_to_keep)
     if rewrites and config.format:
         raise UsageError(
-            f"--merge, --encoder-layers-to-keep and --decoder-layers-to-keep write a model folder of nmt; leave out "
-            f"--format {config.format}, and export that folder"
+            f"--merge, --encoder-layers-to-keep and --decoder-layers-to-keep write a model folder of nmt; omit "
+            f"--format {config.format}, and then export that folder"
         )
     plain = not config.format and (config.push is not None or rewrites)
     writer = None if plain else format_named(config.format, "--format")
@@ -159,7 +159,7 @@ def _rewrite(loaded: LoadedModel, model: PortableModel | None, folder: Path, con
         if not any(kept.values()):
             raise
         raise UsageError(
-            f"{config.path}: these layers alone are no model, because the layers differ ({error})"
+            f"{config.path}: the layers to keep do not form a valid model ({error}); keep other layers"
         ) from None
     logger.info("wrote a model of %s parameters to %s", f"{parameters:,}", config.output or "the export")
     return ExportComparison(0, 0.0, 0)

@@ -25,7 +25,7 @@ def with_layers(loaded: LoadedModel, kept: Mapping[str, Sequence[int]]) -> tuple
     numbers: dict[tuple[str, int], int] = {}
     for stack, layers in kept.items():
         if layers and tree["model"].get(f"{stack}_layers") != counts[stack]:
-            raise UsageError(f"--{stack}-layers-to-keep: the {stack} of {loaded.origin} is not a stack of equal layers")
+            raise UsageError(f"--{stack}-layers-to-keep: the {stack} of {loaded.origin} cannot drop layers; omit it")
         for layer in layers:
             if not 1 <= layer <= counts[stack] or list(layers).count(layer) > 1:
                 raise UsageError(

@@ -190,13 +190,13 @@ def _base_of(checkpoint: Path, info: CheckpointInfo, device: DeviceLike) -> Load
         path = checkpoint_at(beside if beside.exists() else base.path)
     except MissingInputError:
         raise MissingInputError(
-            f"{checkpoint} is an adapter of the model {base.path}, which is missing; put that model back, or at {beside}"
+            f"{checkpoint} is an adapter of the model {base.path}, which is missing; restore it, or put it at {beside}"
         ) from None
     loaded = load_model(path, device)
     if checksums(path)[MODEL] != base.sha256:  # of an adapter itself, if the base is one
         raise DataError(
-            f"{checkpoint} is an adapter of another base model than {path}: its parameters have another checksum; put the "
-            f"model that it was trained on at {beside}"
+            f"{checkpoint} is an adapter of another base model than {path}: their checksums differ; put the model that "
+            f"it was trained on at {beside}"
         )
     return loaded
 

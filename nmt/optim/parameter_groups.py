@@ -47,8 +47,8 @@ class _Named:
 
 
 def choose_trained(step: nn.Module, options: ParametersConfig) -> None:
-    """Decide which parameters of ``step`` are trained: all, or low-rank adapters that it adds to the model, or those that
-    match ``train_only``; without those that match ``freeze``."""
+    """Choose the trained parameters of ``step``: all, or a low-rank adapter that it adds to the model, or those that match
+    ``train_only``; without those that match ``freeze``."""
     everything = _trained(step)
     _check_patterns("parameters.train_only", "--train-only", options.train_only, everything)
     _check_patterns("parameters.freeze", "--freeze", options.freeze, everything)
@@ -142,6 +142,4 @@ def _check_patterns(option: str, flag: str, patterns: Sequence[str], trained: Se
     for pattern in patterns:
         if not any(named.matches([pattern]) for named in trained):
             names = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", displayed_name(named.names[0])) for named in trained)
-            raise UsageError(
-                f"{option}: {pattern} matches no parameter that is trained; names are {', '.join(names)} ({flag})"
-            )
+            raise UsageError(f"{option}: {pattern} matches none of these parameters: {', '.join(names)} ({flag})")

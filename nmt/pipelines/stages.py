@@ -232,5 +232,5 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     for before, now in zip(old["commands"], new["commands"]):
         if before != now:
             gone, come = [word for word in before if word not in now], [word for word in now if word not in before]
-            return f"{before[0]} had {' '.join(gone) or 'nothing'}, has {' '.join(come) or 'nothing'} now"
+            return f"{before[0]} changed: {' '.join(gone) or 'nothing'} -> {' '.join(come) or 'nothing'}"
     return "its commands changed"

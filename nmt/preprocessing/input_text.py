@@ -126,7 +126,7 @@ def _alignments(suffix: str | None, split: str, names: list[str]) -> tuple[Path,
 def _weights(
     config: PreprocessConfig, split: str, names: list[str], files: tuple[PairFile, ...]
 ) -> tuple[PairFile, ...]:
-    """Return where the weights of each file of pairs are. Splits other than the training text may have none."""
+    """Return the source of the weights of each file of pairs. Splits other than the training text may have none."""
     if (config.weight_suffix, config.weight_column, config.weight_field) == (None, None, None):
         return ()
     weights = [_weights_of(config, split, *both) for both in zip(names, files)]
@@ -135,7 +135,7 @@ def _weights(
         return tuple(part for part in weights if part is not None)
     if split == TRAIN:
         raise UsageError(
-            f"no weights of {missing} are named; give --weight-suffix for text files, --weight-column for .tsv or "
+            f"training text {missing} has no weights; set --weight-suffix for text files, --weight-column for .tsv or "
             f"--weight-field for .jsonl"
         )
     return ()

@@ -169,7 +169,7 @@ def _contradictions(config: PreprocessConfig) -> Refusals:
     weights = config.weight_suffix, config.weight_column, config.weight_field
     yield (
         config.only_source and weights != (None, None, None),
-        "weights of pairs and --only-source exclude each other: weights serve training",
+        "weights are for training, but --only-source prepares text to translate; omit one of these options",
     )
     yield (
         config.weight_column is not None and config.weight_column < 1,
@@ -177,11 +177,11 @@ def _contradictions(config: PreprocessConfig) -> Refusals:
     )
     yield (
         config.weight_suffix is not None and (not config.weight_suffix or config.weight_suffix in languages),
-        f"--weight-suffix {config.weight_suffix}: give the suffix of files that hold weights, such as weight",
+        f"--weight-suffix {config.weight_suffix} is not a suffix of weight files; give one such as weight",
     )
     yield (
         config.weight_kind is not WeightKind.pair and weights == (None, None, None),
-        "--weight-kind token has no weights; name them with --weight-suffix, --weight-column or --weight-field",
+        "--weight-kind token needs weights; name them with --weight-suffix, --weight-column or --weight-field",
     )
     yield (
         config.source_lang and config.source_lang == config.target_lang,

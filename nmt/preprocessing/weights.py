@@ -1,4 +1,4 @@
-"""Weights of pairs, or of words or tokens of their targets (then eos has weight 1), become weights of target tokens."""
+"""Convert weights of pairs, or of words or tokens of their targets (then eos has weight 1), to weights of tokens."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def check_weights(weights: PairFile, text: PairFile, reading: Reading, kind: Wei
         numbers = _numbers(line, f"{weights.called(0)}:{lines}")
         if kind is WeightKind.pair and len(numbers) != 1:
             raise DataError(
-                f"{weights.called(0)}:{lines}: {quantity(len(numbers), 'number')} instead of one; for weights of words or "
-                f"tokens, set --weight-kind token"
+                f"{weights.called(0)}:{lines}: {quantity(len(numbers), 'number')} instead of one; write one number, or set "
+                f"--weight-kind token for weights of words or tokens"
             )
     if lines != count:
         raise DataError(f"{weights.called(0)} has {quantity(lines, 'line')}, but {text.called(0)} has {count}")
@@ -85,7 +85,7 @@ def _numbers(line: str, place: str) -> list[float]:
     try:
         numbers = [float(item) for item in line.split()]
     except ValueError:
-        raise DataError(f"{place}: {line[:60]!r} is not a weight; give numbers from 0 on") from None
+        raise DataError(f"{place}: {line[:60]!r} is not a weight; give finite numbers of at least 0") from None
     for number in numbers:
         if not math.isfinite(number) or number < 0:
             raise DataError(f"{place}: the weight {number:g} must be finite and at least 0")

@@ -49,10 +49,10 @@ class AdaptedArrays(Mapping[str, Numbers]):
             weight = name.removesuffix(UP).removesuffix(DOWN)
             if weight not in base or (weight == name and adapter[name].shape != base[name].shape):
                 raise DataError(
-                    f"{origin} has {name}, which its base model lacks; give the base that it was trained on"
+                    f"{origin} has {name}, which its base model lacks; use the base model that it was trained on"
                 )
             if weight != name and not self._fits(weight):
-                raise DataError(f"{origin}: {name} does not fit the base model; give the base that it was trained on")
+                raise DataError(f"{origin}: {name} does not fit the base model; use the one that it was trained on")
 
     def _fits(self, weight: str) -> bool:
         down, up, shape = self._adapter.get(weight + DOWN), self._adapter.get(weight + UP), self._base[weight].shape

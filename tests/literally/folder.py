@@ -82,7 +82,7 @@ def _write_texts(folder: Path) -> None:
     letters = string.ascii_lowercase + "E"
     lexicon = [["".join(chance.choices(letters, k=chance.randint(3, 6))) for _ in range(WORDS)] for _ in range(2)]
     known = {"de": "Ein Hund das zwei Hunde".split(), "en": "a dog the two dogs his".split()}
-    sizes = {"train": LINES, "few": FEW, "valid": TESTED, "test": TESTED, "test1": TESTED, "test2": TESTED}
+    sizes = {"train": LINES, "few": FEW} | dict.fromkeys(("valid", "test", "test1", "test2", "mono"), TESTED)
     for split, size in sizes.items():
         longest = 8 if split == "train" else 3
         sentences = [[chance.randrange(WORDS) for _ in range(chance.randint(1, longest))] for _ in range(size)]

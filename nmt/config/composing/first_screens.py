@@ -75,7 +75,7 @@ nmt-visualize --path runs/de-en --input few.de --kind decoder --layer 3 --head 1
 
 monolingual: --trainpref --validpref --testpref --target-text --source-text --save-dir --tag --iterations --until
     --dry-run
-# tagged back-translation: text/mono.en is translated into German, and a model from German to English learns from both
+# tagged back-translation: a model from German to English learns from pairs, and from translations of text/mono.en
 nmt-monolingual method=tagged --source-lang de --target-lang en --trainpref text/train --validpref text/valid
     --target-text text/mono.en --save-dir runs/mono train.model=transformer_tiny train.max_update=20000
 # the stages with their states and commands, without running them

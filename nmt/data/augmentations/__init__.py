@@ -20,7 +20,7 @@ Augmentation = Callable[[str, str, Random], tuple[str, str]]
 # builder(config) -> Augmentation
 augmentations: Registry[Augmentation] = Registry("augmentation")
 
-OPTION = "variation.augment (--augment)"
+OPTION = "augmentations (--augment, --noise)"
 
 
 @dataclass(frozen=True)

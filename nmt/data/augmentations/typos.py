@@ -17,7 +17,7 @@ class TyposConfig(ShortRepr):
     words: float = option(0.1, help="Fraction of words with a typo; at least one word per sentence")
 
     def __post_init__(self) -> None:
-        refuse((not 0.0 <= self.words <= 1.0, f"words={self.words} of typos must be at least 0 and at most 1"))
+        refuse((not 0.0 <= self.words <= 1.0, f"typos.words={self.words} must be at least 0 and at most 1"))
 
 
 @augmentations.register("typos", TyposConfig)

@@ -18,7 +18,7 @@ from nmt.config.option import ShortRepr, option
 from nmt.data.augmentations import Augmentation, augmentations
 
 MASK = "\u2588"  # a full block: no text has it, so it becomes the unknown token
-# Behind the final punctuation of a sentence, in many scripts.
+# After the final punctuation of a sentence, in many scripts.
 _SENTENCE_ENDS = re.compile("(?<=[.!?\u2026\u061f\u06d4\u0964\u1362\u0589])\\s+|(?<=[\u3002\uff01\uff0e\uff1f])")
 
 
@@ -30,7 +30,7 @@ class SideOption(ShortRepr):
 
 
 def on_side(config: SideOption, noise: Callable[[str, Random], str]) -> Augmentation:
-    """Return an augmentation that changes the lines of a side. A line that would be empty stays."""
+    """Return an augmentation that changes the lines of a side. A line that would become empty stays unchanged."""
 
     def change(source: str, target: str, random: Random) -> tuple[str, str]:
         if config.side is not Sides.target:
@@ -44,7 +44,7 @@ def on_side(config: SideOption, noise: Callable[[str, Random], str]) -> Augmenta
 
 @dataclass
 class DropWordsConfig(SideOption):
-    """Words are missing."""
+    """Drop words."""
 
     words: float = option(0.1, help="Probability of dropping a word")
 
@@ -62,7 +62,7 @@ def drop_words(config: DropWordsConfig) -> Augmentation:
 
 @dataclass
 class MaskWordsConfig(SideOption):
-    """A mark replaces words."""
+    """Replace words by a mask."""
 
     words: float = option(0.1, help="Probability of masking a word")
 
@@ -80,7 +80,7 @@ def mask_words(config: MaskWordsConfig) -> Augmentation:
 
 @dataclass
 class ShuffleWordsConfig(SideOption):
-    """Words are in another order, near their old places."""
+    """Move words to nearby positions."""
 
     distance: int = option(3, help="Maximum distance of a word from its old position")
 
@@ -102,7 +102,7 @@ def shuffle_words(config: ShuffleWordsConfig) -> Augmentation:
 
 @dataclass
 class MaskSpansConfig(SideOption):
-    """One mark replaces each of several spans of words: the text infilling of BART."""
+    """Replace each of several spans of words by one mask: the text infilling of BART."""
 
     words: float = option(0.35, help="Fraction of words in masked spans")
     length: float = option(3.5, help="Mean length of a span in words (Poisson distribution)")
@@ -133,7 +133,7 @@ def mask_spans(config: MaskSpansConfig) -> Augmentation:
 
 @dataclass
 class ShuffleSentencesConfig(SideOption):
-    """The sentences of a line are in another order."""
+    """Shuffle the sentences of a line."""
 
 
 @augmentations.register("shuffle_sentences", ShuffleSentencesConfig)
@@ -155,4 +155,4 @@ def _poisson(mean: float, random: Random) -> int:
 
 
 def _require_probability(name: str, words: float) -> None:
-    refuse((not 0.0 <= words <= 1.0, f"words={words} of {name} must be at least 0 and at most 1"))
+    refuse((not 0.0 <= words <= 1.0, f"{name}.words={words} must be at least 0 and at most 1"))

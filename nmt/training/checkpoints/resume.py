@@ -175,12 +175,12 @@ def origin(options: CheckpointConfig, point: ResumePoint) -> str | None:
 
 
 def require_base(point: ResumePoint, base: Mapping[str, Any]) -> None:
-    """Refuse to resume adapters on another model than they were trained on."""
+    """Refuse to resume an adapter on another model than it was trained on."""
     stored = AdapterBase.of(point.settings.base, "the run")
     if stored is not None and AdapterBase.of(base, "the run") != stored:
         raise UsageError(
-            f"the adapters of {point.stored.path.parent} were trained on {stored.path} with lora_alpha={stored.alpha:g}; "
-            f"restore this model and option, or choose another --save-dir"
+            f"the adapter in {point.stored.path.parent} was trained on {stored.path} with --lora-alpha {stored.alpha:g}; "
+            f"restore this base model and this option, or choose another --save-dir"
         )
 
 

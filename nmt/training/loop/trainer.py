@@ -272,7 +272,7 @@ class Trainer:
             self._weightless += 1
             if self._weightless > 2 * self.batches.updates_in_epoch(batches.epoch):  # parts of two epochs are no proof
                 raise DataError(
-                    "no pair of a whole epoch has a weight above 0; give other weights, or allow longer pairs"
+                    "no pair of a whole epoch has a weight above 0; give other weights, or allow longer pairs (--max-tokens)"
                 )
         else:
             state.skipped += 1

@@ -91,12 +91,12 @@ def _processes(config: TrainConfig) -> Refusals:
     )
     yield (
         divided and config.parameters.freeze_embeddings,
-        "parameters.freeze_embeddings=true keeps rows of a matrix, which distributed.strategy=fsdp divides; choose "
+        "--freeze-embeddings needs whole matrices, but distributed.strategy=fsdp divides them among processes; choose "
         "--distributed-strategy ddp",
     )
     yield (
         divided and config.parameters.lora_rank is not None,
-        "distributed.strategy=fsdp cannot divide adapters (--lora-rank); choose --distributed-strategy ddp",
+        "distributed.strategy=fsdp cannot divide an adapter (--lora-rank); choose --distributed-strategy ddp",
     )
     yield (
         divided and config.batching.max_tokens == AUTO,
@@ -125,7 +125,7 @@ def _rest(config: TrainConfig, longest: tuple[int, int] | None) -> Refusals:
     )
     yield (
         config.parameters.freeze_embeddings and (config.optimizer or OptimizerConfig()).weight_decay > 0,
-        "parameters.freeze_embeddings=true keeps vectors, which weight decay would shrink; set --weight-decay 0",
+        "--freeze-embeddings keeps vectors fixed, but weight decay would shrink them; set --weight-decay 0",
     )
     yield (
         config.checkpoint.finetune_map_vocabulary and config.checkpoint.finetune_from_model is None,
@@ -133,16 +133,16 @@ def _rest(config: TrainConfig, longest: tuple[int, int] | None) -> Refusals:
     )
     yield (
         config.parameters.lora_rank is not None and config.checkpoint.finetune_from_model is None,
-        "--lora-rank: there is no trained model to adapt; name one with --finetune-from-model",
+        "--lora-rank needs a trained model to adapt; name it with --finetune-from-model",
     )
     embeddings = config.parameters.source_embeddings or config.parameters.target_embeddings
     yield (
         config.parameters.lora_rank is not None and (config.checkpoint.finetune_map_vocabulary or embeddings),
-        "--finetune-map-vocabulary and embeddings from files change the base model of adapters (--lora-rank); leave one out",
+        "--lora-rank keeps the base model; omit --finetune-map-vocabulary, --source-embeddings and --target-embeddings",
     )
     yield (
         config.parameters.lora_rank is not None and training.compile is not Compilation.none,
-        "--compile would compile adapters (--lora-rank) anew at each update; leave it out",
+        "--compile would compile the model again at each update with --lora-rank; omit it",
     )
     yield (
         validation.patience is not None and not validation.is_on,

@@ -211,18 +211,18 @@ def number_of_updates(config: TrainConfig, batches: TrainingBatches, datasets: D
 
 
 def _check_weights(config: TrainConfig, train: Split) -> None:
-    """Refuse weights of pairs that would have no effect, or no meaning."""
+    """Refuse weights that would have no effect, or no meaning."""
     if train.weights is None:
         return
     if not config.criterion.uses_weights:
         raise UsageError(
-            f"split '{train.name}' has weights of pairs, which criterion {criterions.name_of(type(config.criterion))} does "
-            f"not use; choose another --criterion, or make the corpus without weights"
+            f"split '{train.name}' has weights, which criterion {criterions.name_of(type(config.criterion))} does not use; "
+            f"choose another --criterion, or prepare the corpus without weights"
         )
     if train.weights.of_tokens and config.variation.is_on:
         raise UsageError(
-            "this corpus has weights of tokens, which exist only for the stored tokens; leave out --bpe-dropout, "
-            "--unigram-alpha and --augment, or make the corpus with weights of pairs"
+            "this corpus has weights of tokens, which fit only its stored tokens; omit --bpe-dropout, --unigram-alpha and "
+            "--augment, or prepare the corpus with weights of pairs"
         )
     if train.weights.are_zero:
         raise DataError(f"all weights of split '{train.name}' are 0: there is nothing to train on; give other weights")

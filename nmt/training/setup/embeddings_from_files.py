@@ -40,7 +40,7 @@ def fill_embeddings(config: TrainConfig, model: EncoderDecoder, pair: LanguagePa
         if is_new:
             with torch.no_grad():
                 weight[ids] = torch.stack([rows[number] for number in sorted(rows)]).to(weight)
-            logger.info("%s of %s %s embeddings are those of %s", f"{len(rows):,}", f"{len(weight):,}", side, path)
+            logger.info("%s of %s %s embeddings start from %s", f"{len(rows):,}", f"{len(weight):,}", side, path)
         if options.freeze_embeddings and weight.requires_grad:
             weight.register_hook(partial(torch.index_fill, dim=0, index=ids, value=0))  # type: ignore[no-untyped-call]
 
@@ -54,7 +54,7 @@ def _embedding(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair, s
         if isinstance(owners.get(path), nn.Embedding) and own == "weight" and (place.side == side or pair.shared):
             return model.get_parameter(name)
     raise UsageError(
-        f"--{side}-embeddings: this {models.name_of(type(config.model))} has no embedding of each {side} token; leave it out"
+        f"--{side}-embeddings: this {models.name_of(type(config.model))} has no embeddings of {side} tokens; omit the option"
     )
 
 
@@ -62,9 +62,9 @@ def _rows(path: Path, vocabulary: Vocabulary, width: int) -> Rows:
     rows = _of_safetensors(path, vocabulary) if path.suffix == ".safetensors" else _of_text(path, vocabulary)
     first = next(iter(rows.values()), None)
     if first is None:
-        raise DataError(f"{path} has no vector of a token of the vocabulary; give vectors of its language and case")
+        raise DataError(f"{path} has no vector for any token of the vocabulary; use vectors of this language and case")
     if len(first) != width:
-        raise DataError(f"{path} has vectors of {len(first)} numbers, but the embeddings of the model have {width}")
+        raise DataError(f"{path} has vectors of {len(first)} numbers, but this model needs vectors of {width}")
     return rows
 
 
@@ -81,7 +81,7 @@ def _of_safetensors(path: Path, vocabulary: Vocabulary) -> Rows:
 
 def _of_text(path: Path, vocabulary: Vocabulary) -> Rows:
     """Read lines of a token and its numbers; word2vec's first line, two counts, is skipped. If tokens of the vocabulary mark
-    the beginning of a word, and those of the file do not, the file has vectors of words."""
+    the beginning of a word, and those of the file do not, the file has vectors of whole words."""
     ids = {piece: number for number, piece in enumerate(vocabulary.pieces)}
     words = {piece.removeprefix(WORD_START): number for piece, number in ids.items() if piece.startswith(WORD_START)}
     of_tokens, of_words, is_marked, width = Rows(), Rows(), not words, 0
@@ -91,7 +91,7 @@ def _of_text(path: Path, vocabulary: Vocabulary) -> Rows:
             continue
         width = width or len(numbers)
         if len(numbers) != width or not numbers:
-            raise DataError(f"{path}:{number}: {len(numbers)} numbers after the token, but {width} in the lines before")
+            raise DataError(f"{path}:{number} has {len(numbers)} numbers after the token; expected {width or 'some'}")
         is_marked = is_marked or token.startswith(WORD_START)
         if token in ids or token in words:
             vector = torch.from_numpy(_vector(numbers, f"{path}:{number}"))
@@ -106,4 +106,4 @@ def _vector(numbers: list[str], place: str) -> Floats:
         vector = np.array(numbers, dtype=np.float32)
         if np.isfinite(vector).all():
             return vector
-    raise DataError(f"{place}: a vector has something other than finite numbers")
+    raise DataError(f"{place}: a vector must consist of finite numbers")

@@ -356,5 +356,5 @@ def test_the_smoke_preset_makes_a_student_and_is_then_passed_over(texts: list[st
     changed = started(*arguments, "+student.ema_decay=0.9", "dry_run=true", PYTHONPATH=str(FOLDER.parents[1]))
     states = dict(line.split(": ", 1) for line in changed.stdout.split("\n") if line and not line.startswith(" "))
     assert states["align"] == states["shortlist"] == "done"
-    assert states["student"] == "stale (nmt-train had nothing, has --ema-decay 0.9 now)"
+    assert states["student"] == "stale (nmt-train changed: nothing -> --ema-decay 0.9)"
     assert states["export"] == states["evaluate"] == "stale (student changed)"

@@ -57,7 +57,7 @@ def test_all_layers_are_the_model(run: Path, tmp_path: Path) -> None:
         ({"encoder_layers_to_keep": [4]}, "--encoder-layers-to-keep 4: name each layer once, from 1 to 3"),
         ({"decoder_layers_to_keep": [0]}, "--decoder-layers-to-keep 0: name each layer once, from 1 to 2"),
         ({"encoder_layers_to_keep": [1, 1]}, "name each layer once"),
-        ({"encoder_layers_to_keep": [1], "format": "safetensors"}, "leave out --format safetensors"),
+        ({"encoder_layers_to_keep": [1], "format": "safetensors"}, "omit --format safetensors"),
     ],
 )
 def test_layers_that_are_not_there_are_refused(
@@ -72,5 +72,5 @@ def test_other_stacks_are_refused(make_run: Callable[..., TrainConfig], tmp_path
     model = LSTMConfig(num_layers=2, embedding_size=8, hidden_size=8)
     config = make_run(tmp_path, model=model, training=TrainingConfig(max_update=4))
     train(config)
-    with pytest.raises(UsageError, match="the encoder of .* is not a stack of equal layers"):
+    with pytest.raises(UsageError, match="the encoder of .* cannot drop layers; omit it"):
         export(Path(config.checkpoint.save_dir), tmp_path / "no", encoder_layers_to_keep=[1])

@@ -110,17 +110,17 @@ def test_the_parameters_of_a_criterion_have_its_name_first() -> None:
     [
         (
             {"freeze": ["encodr.*"]},
-            r"parameters.freeze: encodr.\* matches no parameter.*embedding.weight, encoder.\*.weight, .*--freeze",
+            r"parameters.freeze: encodr.\* matches none of these.*embedding.weight, encoder.\*.weight, .*--freeze",
         ),
-        ({"freeze": ["encoder"]}, "matches no parameter"),
+        ({"freeze": ["encoder"]}, "matches none of these parameters"),
         (
             {"train_only": ["*biases"]},
-            r"parameters.train_only: \*biases matches no parameter.*decoder.bias.*--train-only",
+            r"parameters.train_only: \*biases matches none of these parameters.*decoder.bias.*--train-only",
         ),
         ({"train_only": ["criterion.*"]}, "leave no parameter of the model to train"),
         ({"lora_rank": 2, "lora_on": ["*bias"]}, r"parameters.lora_on: \*bias matches no.*decoder.weight.*--lora-on"),
         ({"lr_scales": ["model.encoder.*=2"]}, r"parameters.lr_scales: model.encoder.\* matches no.*--lr-scales"),
-        ({"freeze": ["encoder.*"], "lr_scales": ["encoder.*=2"]}, "matches no parameter that is trained"),
+        ({"freeze": ["encoder.*"], "lr_scales": ["encoder.*=2"]}, "matches none of these parameters"),
         ({"freeze": ["*"]}, "leave no parameter of the model to train"),
         ({"freeze": ["*e*", "gain"]}, "leave no parameter of the model to train"),
     ],

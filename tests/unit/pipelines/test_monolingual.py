@@ -168,4 +168,4 @@ def test_a_whole_run_scores_its_models_and_is_then_already_done(text: Path, opti
     changed = started(text, *options, "forward.dropout=0.2", "dry_run=true")
     states = dict(row.split(": ", 1) for row in changed.stdout.splitlines() if not row.startswith(" "))
     assert states["reverse"] == states["synthetic-en-de"] == "done"
-    assert states["forward"] == "stale (nmt-train had nothing, has --dropout 0.2 now)"
+    assert states["forward"] == "stale (nmt-train changed: nothing -> --dropout 0.2)"

@@ -84,7 +84,7 @@ def test_an_option_that_changed_is_named_and_all_that_depends_on_it_is_done_agai
     made.options["b"] = "2"
     states = made.states()
     assert states["a"] == "done" and states["c"] == "stale (b changed)"
-    assert states["b"].startswith("stale (sh had ") and "echo 1" in states["b"] and "echo 2" in states["b"]
+    assert states["b"].startswith("stale (sh changed: ") and "echo 1" in states["b"] and "echo 2" in states["b"]
     assert made.run() == ["b", "c"]
     assert (made.output / "c" / "made").read_text() == "1\n2\ntext\n"
     assert sorted(path.name for path in made.output.iterdir()) == [".lock", "a", "b", "c"]
@@ -380,7 +380,7 @@ def test_a_function_runs_in_the_folder_of_its_stage_and_its_words_identify_it(tm
     assert (tmp_path / "made" / "file").read_text() == "first"
     second = pipeline("second")
     assert list(second.described([*second.stages.values()])) == [
-        "made: stale (file had first, has second now)",
+        "made: stale (file changed: first -> second)",
         "    (file second)",
     ]
 

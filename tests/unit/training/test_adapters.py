@@ -141,7 +141,7 @@ def test_another_or_missing_base_is_refused(make_run: MakeConfig, base: Path, ad
     kept = base.rename(tmp_path / "elsewhere")
     try:
         with pytest.raises(
-            MissingInputError, match="is an adapter of the model .* which is missing; put that model back"
+            MissingInputError, match="is an adapter of the model .* which is missing; restore it, or put it at"
         ):
             load_model(moved, "cpu")
         (moved / "base").symlink_to(kept)
@@ -153,7 +153,7 @@ def test_another_or_missing_base_is_refused(make_run: MakeConfig, base: Path, ad
     shutil.rmtree(base)
     shutil.copytree(other, base)
     config = adapting(make_run, tmp_path / "again", base, training=TrainingConfig(max_update=20))
-    with pytest.raises(UsageError, match="were trained on .* restore this model and option"):
+    with pytest.raises(UsageError, match="was trained on .* restore this base model and this option"):
         train(config)
     shutil.rmtree(base)
     shutil.copytree(tmp_path / "aside", base)
@@ -164,10 +164,10 @@ def test_another_or_missing_base_is_refused(make_run: MakeConfig, base: Path, ad
     [
         (
             {"lora_on": ["decoder.*atention.*"]},
-            r"parameters.lora_on: decoder.\*atention.\* matches no .*attention.query",
+            r"parameters.lora_on: decoder.\*atention.\* matches none .*attention.query",
         ),
         ({"lora_rank": 0}, "lora_rank"),
-        ({"lora_rank": None}, "need adapters; give their rank with --lora-rank"),
+        ({"lora_rank": None}, "need an adapter; set its rank with --lora-rank"),
     ],
 )
 def test_options_without_effect_are_refused(
@@ -181,8 +181,11 @@ def test_options_without_effect_are_refused(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"training": TrainingConfig(compile=Compilation.layers)}, "--compile would compile adapters"),
-        ({"parameters": replace(LORA, source_embeddings="vectors")}, "embeddings from files change the base model"),
+        ({"training": TrainingConfig(compile=Compilation.layers)}, "--compile would compile the model again"),
+        (
+            {"parameters": replace(LORA, source_embeddings="vectors")},
+            "--lora-rank keeps the base model; omit .*--source-embeddings",
+        ),
     ],
 )
 def test_options_that_adapters_exclude_are_refused(
@@ -193,7 +196,9 @@ def test_options_that_adapters_exclude_are_refused(
 
 
 def test_adapters_need_a_trained_model(make_run: MakeConfig, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no trained model to adapt; name one with --finetune-from-model"):
+    with pytest.raises(
+        UsageError, match="--lora-rank needs a trained model to adapt; name it with --finetune-from-model"
+    ):
         train(make_run(tmp_path, parameters=LORA))
 
 

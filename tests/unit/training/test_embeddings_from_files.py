@@ -100,12 +100,12 @@ def test_words_are_the_tokens_that_begin_them_unless_the_file_has_their_marks(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a 1 2 3\n", "has vectors of 3 numbers, but the embeddings of the model have 16"),
-        ("x 1 2 3\n", "has no vector of a token of the vocabulary"),
-        ("a 1 2 3\nb 1 2\n", r"v.txt:2: 2 numbers after the token, but 3 in the lines before"),
-        ("a 1 x 3\n", r"v.txt:1: a vector has something other than finite numbers"),
-        ("a 1 inf 3\n", r"v.txt:1: a vector has something other than finite numbers"),
-        ("", "has no vector of a token"),
+        ("a 1 2 3\n", "has vectors of 3 numbers, but this model needs vectors of 16"),
+        ("x 1 2 3\n", "has no vector for any token of the vocabulary"),
+        ("a 1 2 3\nb 1 2\n", r"v.txt:2 has 2 numbers after the token; expected 3"),
+        ("a 1 x 3\n", r"v.txt:1: a vector must consist of finite numbers"),
+        ("a 1 inf 3\n", r"v.txt:1: a vector must consist of finite numbers"),
+        ("", "has no vector for any token"),
     ],
 )
 def test_faulty_files_are_refused(tiny_run: MakeConfig, tmp_path: Path, content: str, message: str) -> None:
@@ -122,11 +122,11 @@ def test_a_matrix_of_another_size_is_refused(tiny_run: MakeConfig, tmp_path: Pat
 
 
 def test_options_that_contradict_are_refused(tiny_run: MakeConfig, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--freeze-embeddings keeps vectors of files; name them"):
+    with pytest.raises(UsageError, match="--freeze-embeddings needs embeddings from files; set"):
         ParametersConfig(freeze_embeddings=True)
     path = vectors(tmp_path / "v.txt", ["a"])
     parameters: Any = ParametersConfig(source_embeddings=str(path), freeze_embeddings=True)
-    with pytest.raises(UsageError, match="which weight decay would shrink; set --weight-decay 0"):
+    with pytest.raises(UsageError, match="but weight decay would shrink them; set --weight-decay 0"):
         train(tiny_run(parameters=parameters, optimizer=AdamWConfig(weight_decay=0.1)))
 
 
@@ -141,4 +141,4 @@ def test_a_recurrent_model_has_embeddings_too(
             model=model, parameters=ParametersConfig(source_embeddings=str(path)), training=TrainingConfig(max_update=4)
         )
     )
-    assert f"2 of 12 source embeddings are those of {path}" in caplog.text
+    assert f"2 of 12 source embeddings start from {path}" in caplog.text

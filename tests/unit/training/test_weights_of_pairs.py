@@ -133,7 +133,7 @@ def test_weights_without_effect_or_meaning_are_refused(
             tokens,
             {"variation": VariationConfig(augment=["drop_words=1"])},
             UsageError,
-            "weights of tokens, which exist only",
+            "weights of tokens, which fit only its stored tokens",
         ),
         (zero, {}, DataError, "all weights of split 'train' are 0"),
     ):

@@ -86,7 +86,7 @@ def test_with_reset_the_frozen_set_may_change_and_every_other_state_stays(
 
 
 def test_a_pattern_without_a_parameter_stops_the_run_before_it_starts(tiny_run: MakeConfig) -> None:
-    with pytest.raises(UsageError, match=r"parameters.freeze: enc matches no parameter"):
+    with pytest.raises(UsageError, match=r"parameters.freeze: enc matches none of these parameters"):
         train(tiny_run(parameters=ParametersConfig(freeze=["enc"])))
 
 
