@@ -9,11 +9,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nmt.config.sections import TrainConfig
 from nmt.data.tokenizers.sentencepiece import BpeConfig
+from nmt.training.assemble import train
 from tests.tiny_models import in_english, some_lines, write_tiny_corpus, write_tiny_model
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -36,6 +39,14 @@ def test_speeds_of_training(copy_corpus: Path) -> None:
         low, high = (float(figure.replace(",", "")) for figure in rounds.split(" to "))
         assert 0 < low <= float(speed.replace(",", "")) <= high
         assert float(ratio) > 0 and float(memory.replace(",", "")) > 50
+
+
+@pytest.mark.nightly
+def test_speeds_of_adapters(copy_corpus: Path, tiny_run: Callable[..., TrainConfig], tmp_path: Path) -> None:
+    train(tiny_run())
+    rows = run("adapter_speed.py", copy_corpus, tmp_path / "run", "--rounds", 1, "--updates", 5, "--threads", 1)
+    assert [row[0] for row in rows[:3]] == ["trained", "---", "all parameters"] and len(rows) == 8
+    assert rows[2][3] == "1.00" and all(float(ratio) > 0 for _, _, _, ratio, _ in rows[3:])
 
 
 @pytest.mark.nightly
