@@ -303,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if scores and stated:
                 raise UsageError(f"--score also sets {stated[0]}; give only one of them")
             if given["ours"] is not None and not math.isfinite(given["ours"]):
-                raise UsageError(f"--ours {given['ours']} is not a number; leave it out if nothing was run")
+                raise UsageError(f"--ours {given['ours']} is not a number; omit it if nothing was run")
             found = [facts_of(folder) for folder in runs]
             epochs = max((run.epochs for run in found), default=0)
             if "{epochs}" in given["setting"] and not epochs:

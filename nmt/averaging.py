@@ -123,7 +123,7 @@ def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Ten
         _check_alike(first, stored)
         for name, tensor in stored.model.items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-                raise DataError(f"{path}: {name} contains NaN or infinity; leave this checkpoint out")
+                raise DataError(f"{path}: {name} contains NaN or infinity; omit this checkpoint")
             wide = tensor.to(torch.float64) if tensor.is_floating_point() else tensor
             if name not in sums:
                 sums[name] = wide
@@ -131,8 +131,8 @@ def running_mean(paths: Sequence[Path]) -> tuple[StoredCheckpoint, dict[str, Ten
                 sums[name] += wide
             elif not torch.equal(sums[name], tensor):
                 raise DataError(
-                    f"{path}: the integers of {name} differ from the other checkpoints' and have no mean; leave this "
-                    f"checkpoint out"
+                    f"{path}: the integers of {name} differ from the other checkpoints' and have no mean; omit this "
+                    f"checkpoint"
                 )
         count(1)
     assert first is not None and stored is not None
@@ -246,7 +246,7 @@ def _check_vocabularies(paths: Sequence[Path]) -> None:
     digests = {path: LanguagePair.load(folder).digest() for folder, path in first_of.items()}
     for path, digest in digests.items():
         if digest != digests[paths[0]]:
-            raise DataError(f"{path} and {paths[0]} have different vocabularies and cannot be averaged; leave one out")
+            raise DataError(f"{path} and {paths[0]} have different vocabularies and cannot be averaged; omit one")
 
 
 def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
@@ -255,12 +255,12 @@ def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
     if others:
         listed = "; ".join(f"model.{option}: {change}" for option, change in others.items())
         raise DataError(
-            f"{other.path} and {first.path} have different architectures ({listed}) and cannot be averaged; leave one out"
+            f"{other.path} and {first.path} have different architectures ({listed}) and cannot be averaged; omit one"
         )
     bases = [AdapterBase.of(stored.info.made, str(stored.path)) for stored in (first, other)]
     if bases[0] != bases[1]:
         raise DataError(
-            f"{other.path} and {first.path} do not have the same base model and cannot be averaged; leave one out"
+            f"{other.path} and {first.path} do not have the same base model and cannot be averaged; omit one"
         )
     shapes = {name: tensor.shape for name, tensor in first.model.items()}
     for name in sorted(shapes.keys() | other.model.keys()):

@@ -71,9 +71,7 @@ def model(architecture: Any, tokenizer: LanguagePair, /, *, seed: int = 1, **opt
     _require_tokenizer(tokenizer)
     if isinstance(architecture, (str, Path)) and ("/" in str(architecture) or Path(architecture).is_dir()):
         if options:
-            raise UsageError(
-                f"nmt.model: the model in {architecture} has its own options; leave {', '.join(options)} out"
-            )
+            raise UsageError(f"nmt.model: the model in {architecture} has its own options; omit {', '.join(options)}")
         load_plugins()
         loaded = load_model(architecture, "cpu")
         _require_equal_vocabularies(architecture, loaded.pair, tokenizer)
@@ -83,7 +81,7 @@ def model(architecture: Any, tokenizer: LanguagePair, /, *, seed: int = 1, **opt
         seed_torch(seed)
         built = build_model(config.model, tokenizer.sizes)
     if built.ignored:
-        raise UsageError(f"{without_effect(built.ignored)}; leave it out, or choose another architecture")
+        raise UsageError(f"{without_effect(built.ignored)}; omit it, or choose another architecture")
     return built
 
 

@@ -60,7 +60,7 @@ def _parsed(text: str, form: InputFormat, where: str, references: bool) -> Line:
     if references and line != Line(line.text, reference=line.reference):
         raise DataError(
             f"{where}: --score-reference reads only a sentence and its reference; delete the other fields, or "
-            "leave out the flag"
+            "omit the flag"
         )
     if references and bool(line.text.strip()) != bool(line.reference.strip()):
         raise DataError(f"{where} should have both a sentence and its reference")

@@ -183,7 +183,7 @@ class InputTranslation:
         split = corpus.split(config.gen_subset)
         if config.score_reference and split.targets is None:
             raise UsageError(
-                f"split '{config.gen_subset}' of {folder} has no references to score; leave out --score-reference"
+                f"split '{config.gen_subset}' of {folder} has no references to score; omit --score-reference"
             )
         numbers, _ = self.chunks.own(range(done, len(split)), done)
         to_score = self.world.main and split.targets is not None and len(split) > 0 and not config.score_reference
@@ -227,9 +227,7 @@ class InputTranslation:
             for translation in self.chunks.merged(self.choose(translations(progress)), progress):
                 best = translation.hypotheses[0]
                 if config.aligns and translation.source_pieces and best.attention is None:
-                    raise UsageError(
-                        f"the model in {config.path} has no attention to print; leave out --print-alignment"
-                    )
+                    raise UsageError(f"the model in {config.path} has no attention to print; omit --print-alignment")
                 if not best.finished and not config.score_reference:
                     cut_off.append(translation.number + 1)
                 reference = reference_of(translation.number) if reference_of is not None else None

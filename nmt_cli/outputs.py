@@ -47,7 +47,7 @@ def check_output(config: GenerateConfig) -> None:
     if output.suffix == ".zst":
         raise UsageError(f"--output {output}: output cannot be compressed as .zst; end the name in .gz or .xz")
     if config.output == "-":
-        raise UsageError("--output - is not a file name; leave it out to write to standard output")
+        raise UsageError("--output - is not a file name; omit it to write to standard output")
     if config.resume_output and (output.suffix in (".gz", ".xz") or _is_stream(output)):
         raise UsageError(f"--resume-output needs a plain output file, not {output}; compress it afterwards")
     check_file(output, config, ("input", "shortlist", "unk_dictionary"))

@@ -174,7 +174,7 @@ def main() -> None:
     if arguments.lines < 1:
         parser.error(f"--lines must be at least 1, not {arguments.lines}")
     if arguments.draw is not None and not arguments.draw.strip():
-        parser.error("--draw is empty; leave it out for the first sentence of the file")
+        parser.error("--draw is empty; omit it for the first sentence of the file")
     try:
         sources, translations = (
             [line or "" for line in islice(Reading().lines(path), arguments.lines)]

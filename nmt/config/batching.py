@@ -50,8 +50,8 @@ class BatchingConfig(ShortRepr):
         budgets = (self.max_source_tokens, self.max_target_tokens)
         if self.max_tokens == AUTO and budgets != (None, None):
             raise UsageError(
-                "batching.max_tokens=auto finds one number for both sides; leave --max-source-tokens and "
-                "--max-target-tokens out, or give --max-tokens a number"
+                "batching.max_tokens=auto finds one number for both sides; omit --max-source-tokens and "
+                "--max-target-tokens, or give --max-tokens a number"
             )
         if (self.max_tokens, *budgets, self.batch_size) == (None, None, None, None):
             raise UsageError("set batching.max_tokens (--max-tokens) or batching.batch_size (--batch-size)")
@@ -62,7 +62,7 @@ class BatchingConfig(ShortRepr):
         refuse(
             (
                 budget is not None and self.update_freq != 1,
-                f"batching.tokens_per_update={budget} sets the number of micro-batches per update; leave out --update-freq "
+                f"batching.tokens_per_update={budget} sets the number of micro-batches per update; omit --update-freq "
                 f"{self.update_freq}, or set batching.tokens_per_update=null",
             ),
             (

@@ -45,7 +45,7 @@ def require_threads(section_name: str, threads: int | None) -> None:
     require_positive(section_name, threads=threads)
     if threads is not None and threads > MOST_THREADS:
         key = _key(section_name, "threads")
-        raise UsageError(f"{key}={threads} is more than {MOST_THREADS}; leave it out for one per core (--threads)")
+        raise UsageError(f"{key}={threads} is more than {MOST_THREADS}; omit it for one per core (--threads)")
 
 
 def require_at_most(section_name: str, limit: float, **values: float | None) -> None:

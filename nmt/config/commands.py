@@ -132,12 +132,12 @@ class GenerateConfig(
 
     def _not_for_scoring(self) -> Refusals:
         """Options that do not apply to scoring references."""
-        yield self.shortlist is not None, "--score-reference uses the full vocabulary; leave out --shortlist"
-        yield self.replace_unk, "--score-reference does not change the scored text; leave out --replace-unk"
+        yield self.shortlist is not None, "--score-reference uses the full vocabulary; omit --shortlist"
+        yield self.replace_unk, "--score-reference does not change the scored text; omit --replace-unk"
         for name, field in not_for_scoring(self.search).items():
             flag_name = keyword_of(field).replace("_", "-")
             set_by_user = getattr(self.search, name) != default_of(field)
-            yield set_by_user, f"--score-reference does not use --{flag_name}; leave it out"
+            yield set_by_user, f"--score-reference does not use --{flag_name}; omit it"
 
     def for_typed_lines(self) -> GenerateConfig:
         """Return these options for lines typed at a terminal: each is answered before the next, and no bar disturbs
@@ -181,7 +181,7 @@ class ScoreConfig(ScoredTextConfig):
             (
                 self.sentence
                 and (self.confidence or self.paired is not PairedTest.none or self.split_by is not None or self.signs),
-                "--sentence prints scores of single lines; leave out --confidence, --paired, --split-by and --signs",
+                "--sentence prints scores of single lines; omit --confidence, --paired, --split-by and --signs",
             ),
             (
                 self.paired is not PairedTest.none and len(self.sys) < 2,

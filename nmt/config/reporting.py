@@ -57,6 +57,6 @@ class ReportConfig(WatchOptions, ProgressOption):
         if self.profile is not None:
             Span.parse(self.profile, "report.profile")
         if self.wandb_project is not None and not self.wandb_project.strip():
-            raise UsageError("report.wandb_project is empty; name a project with --wandb-project, or leave it out")
+            raise UsageError("report.wandb_project is empty; name a project with --wandb-project, or omit it")
         if self.mlflow is not None and not self.mlflow.strip():
-            raise UsageError("report.mlflow is empty; name an experiment with --mlflow, or leave it out")
+            raise UsageError("report.mlflow is empty; name an experiment with --mlflow, or omit it")

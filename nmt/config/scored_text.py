@@ -52,7 +52,7 @@ class ScoredTextConfig(PluginOption, ReadingOptions, CommandConfig):
         super().__post_init__()
         require_positive("", resamples=self.resamples)
         twice = next((name for name in self.sys if self.sys.count(name) > 1), "")
-        refuse((twice, f"--sys names {twice} twice; leave one out"))
+        refuse((twice, f"--sys names {twice} twice; omit one"))
 
     @property
     def instead_of_standard_input(self) -> str | None:

@@ -291,7 +291,7 @@ class CheckpointConfig(ShortRepr):
         require_positive("checkpoint", max_failed_saves=self.max_failed_saves)
         require_positive("checkpoint", max_unsaved_minutes=self.max_unsaved_minutes)
         if self.fallback_dir is not None and not self.fallback_dir.strip():
-            raise UsageError("checkpoint.fallback_dir is empty; name a folder with --fallback-dir, or leave it out")
+            raise UsageError("checkpoint.fallback_dir is empty; name a folder with --fallback-dir, or omit it")
         require_positive("checkpoint", save_interval_minutes=self.save_interval_minutes)
         require_positive("checkpoint", keep_interval_updates=self.keep_interval_updates, keep_best=self.keep_best)
         require_positive("checkpoint", keep_training_states=self.keep_training_states)

@@ -88,7 +88,7 @@ class TranslationOptions(DirectionOptions, BatchOptions):
         """Options that have no effect without another one, or together with it."""
         yield (
             self.score_reference and (self.nbest > 1 or self.chooses),
-            "--score-reference scores one translation per line; leave out --nbest, --mbr and --rerank",
+            "--score-reference scores one translation per line; omit --nbest, --mbr and --rerank",
         )
         yield (
             self.unk_dictionary is not None and not self.replace_unk,

@@ -129,7 +129,7 @@ class VisualizeConfig(
             ),
             (
                 self.runs and self.threads is not None,
-                f"--threads {self.threads} is for pictures of a model, not for training curves; leave it out",
+                f"--threads {self.threads} is for pictures of a model, not for training curves; omit it",
             ),
             (
                 self.watch and not self.runs,
@@ -146,7 +146,7 @@ class VisualizeConfig(
             ),
             (
                 self.translations is not None and (tables or self.runs),
-                f"--translations {self.translations} is for pictures of attention only; leave it out",
+                f"--translations {self.translations} is for pictures of attention only; omit it",
             ),
         )
 

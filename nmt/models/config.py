@@ -50,7 +50,7 @@ def shares_embeddings(option_value: bool | None, joint: bool) -> bool:
     if option_value and not joint:
         raise UsageError(
             "model.share_all_embeddings needs one vocabulary for both languages; preprocess with --joined-dictionary, "
-            "or leave it out"
+            "or omit it"
         )
     return joint if option_value is None else option_value
 

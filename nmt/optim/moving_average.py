@@ -29,7 +29,7 @@ class MovingAverage(torch.optim.Optimizer):
     def __init__(self, rule: torch.optim.Optimizer, decay: float) -> None:
         if isinstance(rule, SupportsModes):
             raise UsageError(
-                f"training.ema_decay={decay}, but this optimizer averages weights itself; leave --ema-decay out"
+                f"training.ema_decay={decay}, but this optimizer averages weights itself; omit --ema-decay"
             )
         super().__init__(rule.param_groups, rule.defaults)
         self.param_groups, self.state = rule.param_groups, rule.state  # shared, not copied

@@ -91,7 +91,7 @@ def _require_same_options(config: PreprocessConfig, first: Corpus) -> None:
     for name in set_now.keys() - {*_DIFFERENT, "merge"}:
         if set_now[name] not in (default.get(name), of_shards.get(name)) and not name.startswith("tokenizer"):
             raise UsageError(
-                f"--merge does not change the shards, which were made with {name}={of_shards.get(name)}; leave out "
+                f"--merge does not change the shards, which were made with {name}={of_shards.get(name)}; omit "
                 f"{name}={set_now[name]}, or make the shards again with it"
             )
 

@@ -148,7 +148,7 @@ def _without_effect_on_a_merge(config: PreprocessConfig) -> Refusals:
     """Options about text, which a merge does not read."""
     for name in ("trainpref", "validpref", "testpref", "tsv", "jsonl", "keep_dropped", "tag", "tag_side", "pairs"):
         flag = f"--{name.replace('_', '-')}"
-        yield getattr(config, name) not in (None, []), f"--merge joins shards and reads no text; leave {flag} out"
+        yield getattr(config, name) not in (None, []), f"--merge joins shards and reads no text; omit {flag}"
     yield config.shard is not None, "--shard and --merge exclude each other: shards are made first, then joined"
 
 
@@ -203,7 +203,7 @@ def _contradictions(config: PreprocessConfig) -> Refusals:
         )
     yield (
         config.moses and config.bpe is Segmentation.none,
-        "--moses needs --bpe subword_nmt or fastbpe; give one of them, or leave out --moses",
+        "--moses needs --bpe subword_nmt or fastbpe; give one of them, or omit --moses",
     )
     yield (
         config.shard is not None and not (config.trainpref or config.tsv or config.jsonl),

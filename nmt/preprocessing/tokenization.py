@@ -157,7 +157,7 @@ def _existing(config: PreprocessConfig, name: str | None, side: int) -> Tokenize
     pair = LanguagePair.load(folder)
     if config.joined_dictionary and pair.source.vocabulary != pair.target.vocabulary:
         raise UsageError(
-            f"{name} holds two vocabularies, but --joined-dictionary needs one for both languages; leave out one of "
+            f"{name} holds two vocabularies, but --joined-dictionary needs one for both languages; omit one of "
             f"the two options"
         )
     language = (config.source_lang, config.target_lang)[side]

@@ -74,7 +74,7 @@ def train(
         load_plugins(training.get("user_dir"))
         config = from_keywords(TrainConfig, training, "train", folders=preset_folders())
     if config.dry_run:
-        raise UsageError("dry_run=true does not train; call nmt.training.assemble.dry_run, or leave it out")
+        raise UsageError("dry_run=true does not train; call nmt.training.assemble.dry_run, or omit it")
     if not isinstance(data, TrainConfig):
         config = dataclasses.replace(config, data=_corpora(data, config, text))
     from nmt.training.assemble import train as run  # imports torch; wrong options and data are refused before
@@ -101,7 +101,7 @@ def _corpora(data: Any, config: TrainConfig, text: dict[str, Any]) -> list[str]:
     paths = paths_in(data) if is_paths(data) else []
     folders = [path for path in paths if Path(path).is_dir()]
     if folders and text:
-        raise UsageError(f"train: {[*text][0]}= needs text, but {folders[0]} is a corpus folder; leave it out")
+        raise UsageError(f"train: {[*text][0]}= needs text, but {folders[0]} is a corpus folder; omit it")
     if folders and len(folders) < len(paths):
         raise UsageError(f"data names both corpus folders ({folders[0]}) and text; make a corpus of the text first")
     if folders:

@@ -146,7 +146,7 @@ def refuse_file_of_another(config_class: type, path: Path, tree: Mapping[str, An
     advice = f"use it with {its}, or give the output of {here} --cfg job"
     if owner == "train" and command in _FLAG_OF_RUN:
         run = path.parent if path.name == CONFIG else "RUN"
-        advice = f"to use the model of the run, leave out --config and give {_FLAG_OF_RUN[command]} {run}"
+        advice = f"to use the model of the run, omit --config and give {_FLAG_OF_RUN[command]} {run}"
     raise UsageError(f"{path} is a configuration of {its}, not of {here}; {advice}")
 
 

@@ -64,7 +64,7 @@ FOREIGN: dict[str, ForeignFlag] = {
         "translation is the only task",
         takes_value=True,
         words={"translation": ()},
-        advice="translation is the only task; leave it out",
+        advice="translation is the only task; omit it",
     ),
     "--eval-bleu": _of_validation(words={"": ("--valid-metrics=bleu",)}),
     "--eval-bleu-args": _of_validation(takes_value=True, words=_search),
@@ -74,7 +74,7 @@ FOREIGN: dict[str, ForeignFlag] = {
         "tokens are joined into words if the corpus has recorded their marks",
         optional=frozenset({*_JOINED, "letter", "_EOW", "none"}),
         words=dict.fromkeys(("", *_JOINED), ()),
-        advice="the corpus records how tokens are joined; leave it out (nmt-preprocess --pieces sets it)",
+        advice="the corpus records how tokens are joined; omit it (nmt-preprocess --pieces sets it)",
     ),
     "--eval-bleu-print-samples": _of_validation(
         "each validation shows translations in the log (--valid-samples N: how many)"
@@ -99,7 +99,7 @@ FOREIGN: dict[str, ForeignFlag] = {
         "torchrun starts the processes, and torch's DDP connects them",
         takes_value=True,
         words=dict.fromkeys(("c10d", "pytorch_ddp", "no_c10d", "legacy_ddp"), ()),
-        advice="torchrun starts the processes; leave it out, or use --distributed-strategy fsdp for fully_sharded",
+        advice="torchrun starts the processes; omit it, or use --distributed-strategy fsdp for fully_sharded",
     ),
 }
 
@@ -167,25 +167,25 @@ ALIASES: dict[str, tuple[str, ...]] = {
 # Flags of fairseq that have no counterpart, with what to do instead.
 ADVICE: dict[str, str] = {
     "--scoring": "use nmt-score --metrics bleu,chrf,ter, or --valid-metrics while training",
-    "--eval-tokenized-bleu": "use --valid-tokenize none if the corpus was made from tokenized text; for other text leave it "
-    "out: sacreBLEU's 13a is the default",
-    "--load-alignments": "--criterion guided_alignment uses the alignments in the corpus; leave it out",
-    "--sentence-avg": "the criterion divides gradients by target tokens or by sentences; leave it out",
+    "--eval-tokenized-bleu": "use --valid-tokenize none if the corpus was made from tokenized text; for other text omit it: "
+    "sacreBLEU's 13a is the default",
+    "--load-alignments": "--criterion guided_alignment uses the alignments in the corpus; omit it",
+    "--sentence-avg": "the criterion divides gradients by target tokens or by sentences; omit it",
     **dict.fromkeys(
         ("--min-lr", "--stop-min-lr"), "use --max-update, --max-epoch, --stop-time-hours or --patience to end training"
     ),
     **dict.fromkeys(("--nwordssrc", "--nwordstgt"), "use --vocab-size"),
-    "--dataset-impl": "corpora have only one format; leave it out",
+    "--dataset-impl": "corpora have only one format; omit it",
     **dict.fromkeys(("--shell-completion", "-sc"), "nmt completion install adds completion to your shell"),
     "--padding-factor": "use --vocab-multiple with tokenizer=words or tokenizer=char, else a suitable --vocab-size",
     "--max-source-positions": "use model.max_positions=N with model.positions=learned; sinusoids have no limit",
     "--max-target-positions": "use model.max_positions=N with model.positions=learned; sinusoids have no limit",
-    **dict.fromkeys(("--left-pad-source", "--left-pad-target"), "padding has no effect on translations; leave it out"),
-    "--required-batch-size-multiple": "--max-tokens sets the batch size; leave it out",
-    **dict.fromkeys(("--batch-size-valid", "--max-tokens-valid"), "validation chooses its batch size; leave it out"),
+    **dict.fromkeys(("--left-pad-source", "--left-pad-target"), "padding has no effect on translations; omit it"),
+    "--required-batch-size-multiple": "--max-tokens sets the batch size; omit it",
+    **dict.fromkeys(("--batch-size-valid", "--max-tokens-valid"), "validation chooses its batch size; omit it"),
     "--upsample-primary": "use --sampling-weights, one weight per corpus folder",
     "--sampling-method": "use --sampling-temperature T, or --sampling-weights",
-    "--find-unused-parameters": "all parameters are used; leave it out",
+    "--find-unused-parameters": "all parameters are used; omit it",
     "--report-accuracy": "use --valid-metrics exact for whole sentences",
     **dict.fromkeys(("--num-shards", "--shard-id"), "start processes with torchrun; they share the lines"),
     "--sacrebleu": "nmt-score prints sacreBLEU's scores with their signature",
@@ -193,7 +193,7 @@ ADVICE: dict[str, str] = {
     "--tensorboard-logdir": "use --tensorboard; the events go to the run folder",
     **dict.fromkeys(
         ("--resume", "--continue", "--resume-from-checkpoint", "--load-checkpoint", "--restore-file"),
-        "the same command resumes from the last checkpoint of --save-dir; leave it out",
+        "the same command resumes from the last checkpoint of --save-dir; omit it",
     ),
     **dict.fromkeys(
         ("--gpus", "--num-gpus"), "torchrun starts one process per GPU: torchrun --nproc-per-node N -m nmt_cli.train"
@@ -205,14 +205,14 @@ ADVICE: dict[str, str] = {
     "--distributed-init-method": "start the processes with torchrun, whose --rdzv-endpoint is their address",
     "--layernorm-embedding": "use model.embedding_norm=true",
     "--quiet": "standard output holds translations only; --progress none silences the display",
-    "--model-overrides": "the checkpoint defines the model; leave it out",
+    "--model-overrides": "the checkpoint defines the model; omit it",
     "--no-save-optimizer-state": "use --keep-training-states N, the number of last checkpoints with the state",
     "--store-ema": "use --ema-decay 0.999; checkpoints then store the average",
     "--write-checkpoints-asynchronously": "this is the default; --no-async-checkpoints turns it off",
     **dict.fromkeys(("--thresholdsrc", "--thresholdtgt"), "use --min-count with tokenizer=words or tokenizer=char"),
     "--constraints": "use --input-format tsv (phrases after tabs) or jsonl",
     "--prefix-size": "give each line a prefix with --input-format jsonl",
-    "--unkpen": "unknown tokens have no penalty; leave it out, or forbid them with --forbid-unk",
+    "--unkpen": "unknown tokens have no penalty; omit it, or forbid them with --forbid-unk",
     "--encoder-embed-path": "use --source-embeddings FILE",
     "--decoder-embed-path": "use --target-embeddings FILE",
     **{
@@ -238,16 +238,16 @@ VALUES |= {("--symmetrize", rule.value.replace("_", "-")): rule.name for rule in
 ALIASES_OF_SCORING = {"-s": ("--sys",), "-r": ("--ref",)}
 
 # Advice for flags of one command that users give to others.
-_LANGUAGES = "corpora and models record their languages; leave it out"
-_RAW = "give text in the form that nmt-preprocess read; the tokenizer of the model splits it: leave it out"
-_PIECES = "only nmt-generate and nmt-score have it; validation joins tokens as the corpus records: leave it out"
+_LANGUAGES = "corpora and models record their languages; omit it"
+_RAW = "give text in the form that nmt-preprocess read; the tokenizer of the model splits it: omit it"
+_PIECES = "only nmt-generate and nmt-score have it; validation joins tokens as the corpus records: omit it"
 ADVICE_ELSEWHERE = {
     **dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES),
     **dict.fromkeys(("--remove-bpe", "--post-process"), _PIECES),
     **dict.fromkeys(("--encoder-layers-to-keep", "--decoder-layers-to-keep"), "nmt-export has it, for trained models"),
-    "--seed": "only sampling is random; use --sampling-seed for it, or leave it out",
+    "--seed": "only sampling is random; use --sampling-seed for it, or omit it",
 }
-_ELSEWHERE = dict.fromkeys(FOREIGN, "this command does not use it; leave it out")
+_ELSEWHERE = dict.fromkeys(FOREIGN, "this command does not use it; omit it")
 
 
 def grammar_of(config_class: type) -> Grammar:

@@ -436,14 +436,14 @@ PAIRS: dict[str, Any] = {"input_format": InputFormat.tsv, "format": OutputFormat
     [
         ({}, "--score-reference needs references: give a corpus folder, or --input-format tsv or jsonl"),
         ({"input_format": InputFormat.tsv}, "--format text shows no scores; add --format jsonl or fairseq"),
-        ({"nbest": 2}, "leave out --nbest, --mbr and --rerank"),
-        ({**PAIRS, "shortlist": "x"}, "--score-reference uses the full vocabulary; leave out --shortlist"),
-        ({**PAIRS, "search": BeamConfig(coverage_penalty=1.0)}, "does not use --coverage-penalty; leave it out"),
+        ({"nbest": 2}, "omit --nbest, --mbr and --rerank"),
+        ({**PAIRS, "shortlist": "x"}, "--score-reference uses the full vocabulary; omit --shortlist"),
+        ({**PAIRS, "search": BeamConfig(coverage_penalty=1.0)}, "does not use --coverage-penalty; omit it"),
         ({**PAIRS, "search": BeamConfig(repetition_penalty=2.0)}, "does not use --repetition-penalty"),
         ({**PAIRS, "search": BeamConfig(no_repeat_ngram=2)}, "does not use --no-repeat-ngram-size"),
         ({**PAIRS, "search": BeamConfig(forbid_unknown=True)}, "does not use --forbid-unk"),
         ({**PAIRS, "search": BeamConfig(min_len=3)}, "does not use --min-len"),
-        ({**PAIRS, "replace_unk": True}, "does not change the scored text; leave out --replace-unk"),
+        ({**PAIRS, "replace_unk": True}, "does not change the scored text; omit --replace-unk"),
     ],
 )
 def test_scoring_without_references_or_with_several_translations_is_refused(
@@ -461,7 +461,7 @@ def test_scoring_without_references_or_with_several_translations_is_refused(
         ({"replace_unk": True, "unk_dictionary": "no/dictionary"}, "no/dictionary"),
         ({"gen_subset": "valid"}, "--gen-subset valid is a split of a corpus folder; name the folder too"),
         ({"output": "x.zst"}, "output cannot be compressed as .zst; end the name in .gz or .xz"),
-        ({"output": "-"}, "--output - is not a file name; leave it out to write to standard output"),
+        ({"output": "-"}, "--output - is not a file name; omit it to write to standard output"),
     ],
 )
 def test_what_no_search_can_do_is_refused_before_a_model_is_looked_for(

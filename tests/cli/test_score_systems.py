@@ -179,7 +179,7 @@ def test_parts_of_a_text_are_scored_as_texts_of_their_own(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (["--sys", "a", "b", "a"], 2, "--sys names a twice; leave one out"),
+        (["--sys", "a", "b", "a"], 2, "--sys names a twice; omit one"),
         (
             ["--sys", "a", "--paired", "bootstrap"],
             2,
@@ -374,7 +374,7 @@ def test_signs_in_other_formats(troubled: Path) -> None:
     latex = score(troubled, *asked, "--format", "latex")
     assert r"copies of the source & 1 (25.0 \%) \\" in latex and latex.count("\\begin{tabular}") == 2
     message = score(troubled, *asked, "--sentence", status=2)
-    assert "leave out --confidence, --paired, --split-by and --signs" in message
+    assert "omit --confidence, --paired, --split-by and --signs" in message
 
 
 FAKE_COMET = """#!{python}

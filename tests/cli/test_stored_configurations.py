@@ -122,4 +122,4 @@ def test_references_are_scored_without_what_scoring_takes_no_account_of(tmp_path
     line = ["--path", model, "--input", "pairs", "--input-format", "tsv", "--format", "jsonl", "--score-reference"]
     assert "beam, lenpen=0\n" in start("generate", *line, cwd=tmp_path).stderr
     done = start("generate", *line, "--coverage-penalty", "0.2", cwd=tmp_path, status=2)
-    assert "--score-reference does not use --coverage-penalty; leave it out" in done.stderr
+    assert "--score-reference does not use --coverage-penalty; omit it" in done.stderr

@@ -64,7 +64,7 @@ def test_every_command_that_computes_takes_a_number_of_threads() -> None:
 def test_more_threads_than_any_processor_has_cores_for_are_refused(command: str) -> None:
     done = run_copy(command, "--threads", "4097")
     assert done.returncode == 2
-    assert "threads=4097 is more than 4096; leave it out for one per core (--threads)" in done.stderr.decode()
+    assert "threads=4097 is more than 4096; omit it for one per core (--threads)" in done.stderr.decode()
 
 
 @pytest.mark.parametrize(

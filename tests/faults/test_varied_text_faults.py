@@ -168,4 +168,4 @@ def test_alignments_and_varied_text_exclude_each_other(make_corpus: Any, corpus:
     assert done.returncode == 0, done.stderr
     guided = ("--criterion", "guided_alignment", "--bpe-dropout", "0.1", *UNVALIDATED)
     said = nmt_train(tmp_path / "aligned", tmp_path / "run", *guided, status=2)
-    assert "word alignments, which exist only for the stored tokens; leave out --bpe-dropout" in said.splitlines()[-1]
+    assert "word alignments, which exist only for the stored tokens; omit --bpe-dropout" in said.splitlines()[-1]

@@ -262,7 +262,7 @@ def test_mistakes_are_refused_in_one_line(
 
 def test_a_trained_model_keeps_its_options_and_its_tokenizer(pair: LanguagePair, tmp_path: Path) -> None:
     folder = nmt.save(nmt.model(SIZES, pair), pair, tmp_path / "m")
-    with pytest.raises(NMTError, match="has its own options; leave dropout out"):
+    with pytest.raises(NMTError, match="has its own options; omit dropout"):
         nmt.model(folder, pair, dropout=0.5)
     with pytest.raises(NMTError, match="different vocabularies"):
         nmt.model(folder, OTHER)

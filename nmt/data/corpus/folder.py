@@ -264,7 +264,7 @@ def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) ->
         if second.pair.is_reverse_of(first.pair) and None in (first.pair.languages, second.pair.languages):
             raise DataError(
                 f"{first.folder} goes from {first.pair.source_lang} to {first.pair.target_lang}, {second.folder} in "
-                f"the opposite direction; leave one of them out, or make each with a language tag (--tag)"
+                f"the opposite direction; omit one of them, or make each with a language tag (--tag)"
             )
     for corpus in corpora[1:]:
         if corpus.pair.digest() != corpora[0].pair.digest():

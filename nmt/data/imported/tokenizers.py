@@ -43,7 +43,7 @@ def stored_pair(folder: Path, options: ImportConfig) -> LanguagePair:
 def tokenizer_of(options: ImportConfig | PreprocessConfig, pieces: Sequence[str], *, target: bool = False) -> Tokenizer:
     """Return the tokenizer of ``--bpe`` and its file; ``target``: that of the targets, which may have another file."""
     if options.moses and options.bpe not in (Segmentation.subword_nmt, Segmentation.fastbpe):
-        raise UsageError(f"--moses is for --bpe subword_nmt or fastbpe, not {options.bpe.value}; leave it out")
+        raise UsageError(f"--moses is for --bpe subword_nmt or fastbpe, not {options.bpe.value}; omit it")
     if options.bpe is Segmentation.none:
         if options.bpe_model is not None:
             raise UsageError(f"give the kind of {options.bpe_model}: --bpe sentencepiece, subword_nmt or fastbpe")

@@ -88,7 +88,7 @@ class Tokenizer(ABC):
     def _cannot(self, option: str, kind: str, example: str) -> UsageError:
         has = f"the corpus has tokenizer={tokenizers.name_of(type(self.config))}"
         return UsageError(
-            f"{option} needs tokens of {kind}, but {has}; leave it out, or make the corpus with tokenizer={example}"
+            f"{option} needs tokens of {kind}, but {has}; omit it, or make the corpus with tokenizer={example}"
         )
 
     @abstractmethod

@@ -156,7 +156,7 @@ class BpeCodes(Tokenizer):
         if self._end_apart:
             raise UsageError(
                 "variation.bpe_dropout (--bpe-dropout) does not support merge operations of version 0.1, which treat the "
-                "end of a word as a separate symbol; leave it out"
+                "end of a word as a separate symbol; omit it"
             )
         spelled = [self._spelled(piece) for piece in self.vocabulary.pieces]
         texts = {text for pair in self._ranks for text in (*pair, "".join(pair))}.union(*spelled)

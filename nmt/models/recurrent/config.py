@@ -168,7 +168,7 @@ def _conflicts(config: LSTMConfig) -> Refusals:
     )
     yield (
         not attends and config.attention_window is not None,
-        f"attention_window={config.attention_window} needs attention; choose model.attention, or leave it out",
+        f"attention_window={config.attention_window} needs attention; choose model.attention, or omit it",
     )
     yield (
         first_residual and (config.embedding_size != size or encoder_size != size),

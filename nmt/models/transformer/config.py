@@ -235,7 +235,7 @@ class TransformerConfig(ShortRepr):
         yield (
             not attends and self.decoder_neighbourhood is not None,
             f"model.decoder_neighbourhood={self.decoder_neighbourhood} and {decoder}: the option restricts "
-            f"self-attention, but this decoder has none; leave model.decoder_neighbourhood out",
+            f"self-attention, but this decoder has none; omit model.decoder_neighbourhood",
         )
         local = next(other_than({"encoder_neighbourhood": (None,), "decoder_neighbourhood": (None,)}, self), None)
         yield (
@@ -251,8 +251,8 @@ class TransformerConfig(ShortRepr):
         changed = next(other_than(_OF_SINUSOIDS, self), None)
         yield (
             changed and not sinusoidal,
-            f"{positions} and {changed}: the option changes sinusoidal positions; use model.positions=sinusoidal, or leave "
-            f"it out",
+            f"{positions} and {changed}: the option changes sinusoidal positions; use model.positions=sinusoidal, or omit "
+            f"it",
         )
         yield (
             universal and learned,

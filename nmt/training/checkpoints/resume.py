@@ -168,7 +168,7 @@ def origin(options: CheckpointConfig, point: ResumePoint) -> str | None:
     named, stored = options.finetune_from_model, point.stored.config["checkpoint"].get("finetune_from_model")
     if named is not None and (stored is None or Path(named).resolve() != Path(stored).resolve()):
         raise UsageError(
-            f"the run in {point.stored.path.parent} did not start from {named}; leave out --finetune-from-model to resume "
+            f"the run in {point.stored.path.parent} did not start from {named}; omit --finetune-from-model to resume "
             f"it, or choose another --save-dir"
         )
     return None if stored is None else str(stored)

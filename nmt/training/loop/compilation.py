@@ -42,7 +42,7 @@ def compile_step(step: Step, what: Compilation, batch: Batch, arithmetic: Arithm
     if arithmetic.device.type == "cpu":
         logger.warning(
             "on a CPU, compiled layers were slower, and a compiled step was not measured "
-            f"({DOCUMENTATION}/explanation/speed/); leave --compile out"
+            f"({DOCUMENTATION}/explanation/speed/); omit --compile"
         )
     graphs, there = _Graphs(), batch.to(arithmetic.device)
     try:

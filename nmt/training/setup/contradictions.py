@@ -65,7 +65,7 @@ def _rates(config: TrainConfig, max_update: int | None) -> Refusals:
     )
     yield (
         optimizer.schedule_free and ema_decay is not None,
-        f"training.ema_decay={ema_decay}, but this optimizer averages weights itself; leave --ema-decay out",
+        f"training.ema_decay={ema_decay}, but this optimizer averages weights itself; omit --ema-decay",
     )
 
 
@@ -111,7 +111,7 @@ def _rest(config: TrainConfig, longest: tuple[int, int] | None) -> Refusals:
     criterion, scheduler = config.criterion or CriterionConfig(), config.scheduler or SchedulerConfig()
     yield (
         criterion.needs_alignments and config.variation.is_on,
-        "this criterion needs word alignments, which exist only for the stored tokens; leave out --bpe-dropout, "
+        "this criterion needs word alignments, which exist only for the stored tokens; omit --bpe-dropout, "
         "--unigram-alpha and --augment, or choose another --criterion",
     )
     yield (

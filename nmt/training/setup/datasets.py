@@ -179,7 +179,7 @@ def _mixture(config: TrainConfig, datasets: Datasets, mix: Mix) -> Mixture | Non
     for folder, size, weight in zip(datasets.folders, sizes, weights):
         if weight and not size:
             raise UsageError(
-                f"{folder} has no training pairs but weight {weight:g}; leave this corpus out, or set its weight to 0"
+                f"{folder} has no training pairs but weight {weight:g}; omit this corpus, or set its weight to 0"
             )
     return Mixture.of_weights(sizes, weights)
 

@@ -15,9 +15,7 @@ def build_scorers(options: ValidationConfig) -> dict[str, Scorer]:
     built = {name: scorers.build(scorers.config_class(name)(), text) for name in options.metrics}
     for name, scorer in built.items():
         if isinstance(scorer, Learned):
-            raise UsageError(
-                f"validation.metrics={name} needs the sources, which only nmt-score provides; leave it out"
-            )
+            raise UsageError(f"validation.metrics={name} needs the sources, which only nmt-score provides; omit it")
     return built
 
 

@@ -75,9 +75,7 @@ def check_ignored(model: EncoderDecoder, *, resumes: bool) -> None:
     message = without_effect(model.ignored)
     if not resumes:
         what = "it" if len(model.ignored) == 1 else "them"
-        raise UsageError(
-            f"{message}; leave {what} out (if a preset sets it: give the default), or choose another --arch"
-        )
+        raise UsageError(f"{message}; omit {what} (if a preset sets it: give the default), or choose another --arch")
     logger.warning(message)
 
 
@@ -95,7 +93,7 @@ def save_memory(config: TrainConfig, model: EncoderDecoder) -> None:
     if config.training.checkpoint_activations and not recompute_layers(model):
         raise UsageError(
             "training.checkpoint_activations=true saves nothing: this model has no stack of layers that each run once "
-            "in a pass; leave --checkpoint-activations out"
+            "in a pass; omit --checkpoint-activations"
         )
 
 
@@ -285,7 +283,7 @@ def mapped_state(
     if not axes:
         raise UsageError(
             f"the vocabulary of {path} cannot be mapped: this {models.name_of(type(config))} has no parameters for single "
-            f"tokens, or others that depend on the vocabulary; leave out --finetune-map-vocabulary"
+            f"tokens, or others that depend on the vocabulary; omit --finetune-map-vocabulary"
         )
     rows: dict[str, tuple[Tensor, Tensor]] = {}
     for side in ("source", "target"):

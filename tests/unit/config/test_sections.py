@@ -87,7 +87,7 @@ def test_a_side_without_a_limit_of_its_own_has_that_of_both() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"max_tokens": "auto", "max_source_tokens": 9}, "auto finds one number for both sides; leave --max-source"),
+        ({"max_tokens": "auto", "max_source_tokens": 9}, "auto finds one number for both sides; omit --max-source"),
         ({"max_tokens": None}, "set batching.max_tokens"),
         ({"max_padding": 1.0}, "batching.max_padding=1.0 must be at least 0 and less than 1"),
         ({"max_padding": -0.1}, "batching.max_padding=-0.1 must be at least 0"),
@@ -144,5 +144,5 @@ def test_a_mixture_that_is_none_is_refused_in_one_line(options: dict[str, Any], 
 
 def test_more_threads_than_any_processor_has_cores_for_are_refused() -> None:
     assert DeviceConfig(threads=4096).threads == 4096
-    with pytest.raises(UsageError, match=r"^device.threads=4097 is more than 4096; leave it out for one per core"):
+    with pytest.raises(UsageError, match=r"^device.threads=4097 is more than 4096; omit it for one per core"):
         DeviceConfig(threads=4097)

@@ -153,7 +153,7 @@ def test_both_directions_are_trained_together_only_with_tags(text: Text) -> None
     untagged, _ = text.make(tokenizer=BPE, **turned, destdir=f"{text.folder}/untagged")
     assert len(open_corpora([one.folder, other.folder])) == 2
     with pytest.raises(
-        DataError, match=r"in the opposite direction; leave one .* make each with a language tag \(--tag\)"
+        DataError, match=r"in the opposite direction; omit one .* make each with a language tag \(--tag\)"
     ):
         open_corpora([one.folder, untagged.folder])
 

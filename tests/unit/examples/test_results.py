@@ -169,7 +169,7 @@ def test_a_picture_is_kept_with_its_result(tmp_path: Path) -> None:
         (["--picture", "images/x.svg", "--drawn", "nowhere.svg"], "nowhere.svg is missing"),
         (["--drawn", "nowhere.svg"], "--drawn FILE needs a name"),
         (["--ours", "1", "--score", "score.json"], "--score also sets --ours; give only one of them"),
-        (["--ours", "nan"], "--ours nan is not a number; leave it out if nothing was run"),
+        (["--ours", "nan"], "--ours nan is not a number; omit it if nothing was run"),
         (["--setting", "{epochs} epochs"], "--setting has {epochs}, but no --run gives their number"),
     ],
 )

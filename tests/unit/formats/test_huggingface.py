@@ -232,7 +232,7 @@ def test_text_with_the_token_of_a_language_is_cut_as_there(tmp_path: Path) -> No
         given = theirs(line).input_ids
         ids = ours.source.encode([line])[0].tolist()
         assert [symbols[number] for number in given] == [*(ours.source.vocabulary.pieces[one] for one in ids), "</s>"]
-        if UNK not in ids:  # they leave it out
+        if UNK not in ids:  # they omit it
             assert ours.source.decode(ids) == theirs.decode(given, skip_special_tokens=True)
 
 

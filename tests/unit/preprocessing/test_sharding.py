@@ -136,9 +136,9 @@ def test_each_shard_keeps_what_it_drops_with_the_numbers_of_the_whole_text(text:
 
 def test_options_beside_a_merge_that_change_nothing_are_refused(text: Text) -> None:
     folder = shards(text, 2)
-    with pytest.raises(UsageError, match="which were made with only_source=False; leave out only_source=True, or make"):
+    with pytest.raises(UsageError, match="which were made with only_source=False; omit only_source=True, or make"):
         preprocess(PreprocessConfig(merge=folder, destdir=f"{text.folder}/joined", only_source=True))
-    with pytest.raises(UsageError, match=r"made with filters.max_length=5; leave out filters.max_length=7"):
+    with pytest.raises(UsageError, match=r"made with filters.max_length=5; omit filters.max_length=7"):
         preprocess(PreprocessConfig(merge=folder, filters=FilterConfig(max_length=7)))
 
 
@@ -162,7 +162,7 @@ def test_a_shard_needs_given_vocabularies(text: Text) -> None:
         text.make(shard="1/2", tgtdict=None)
     with pytest.raises(UsageError, match="--shard and --merge exclude each other"):
         text.make(shard="1/2", merge="shards", trainpref=None, validpref=None)
-    with pytest.raises(UsageError, match="--merge joins shards and reads no text; leave --trainpref out"):
+    with pytest.raises(UsageError, match="--merge joins shards and reads no text; omit --trainpref"):
         text.make(merge="shards", validpref=None)
     with pytest.raises(
         UsageError, match=r"shard=1/999 is empty: the training text has (\d+) pairs; use at most \1 shards"
@@ -247,7 +247,7 @@ def test_a_folder_of_shards_names_their_vocabularies(text: Text) -> None:
 
 
 def test_a_tag_is_of_shards_and_not_of_their_merge(text: Text) -> None:
-    with pytest.raises(UsageError, match="--merge joins shards and reads no text; leave --tag out"):
+    with pytest.raises(UsageError, match="--merge joins shards and reads no text; omit --tag"):
         text.make(merge=shards(text, 2), trainpref=None, validpref=None, tag="de", destdir=f"{text.folder}/joined")
 
 

@@ -405,7 +405,7 @@ def test_a_model_without_layers_to_run_again_is_refused(tiny_run: MakeConfig) ->
         model=models.config_class("memory_network")().shrink(),
         training=TrainingConfig(max_update=5, checkpoint_activations=True),
     )
-    with pytest.raises(UsageError, match="no stack of layers.*leave --checkpoint-activations out"):
+    with pytest.raises(UsageError, match="no stack of layers.*omit --checkpoint-activations"):
         train(config)
 
 
@@ -439,7 +439,7 @@ def test_a_run_that_goes_on_takes_no_other_model_to_begin_with(tiny_run: MakeCon
     train(config)
     config.training.max_update = 2
     config.checkpoint.finetune_from_model = str(tmp_path / "another")
-    with pytest.raises(UsageError, match=r"did not start from .*another; leave out --finetune-from-model to resume it"):
+    with pytest.raises(UsageError, match=r"did not start from .*another; omit --finetune-from-model to resume it"):
         train(config)
     assert read_config(Path(config.checkpoint.save_dir))["checkpoint"]["finetune_from_model"] is None
 

@@ -158,7 +158,7 @@ def test_a_run_that_is_stopped_resumes_exactly(tmp_path: Path, run: tuple[TrainC
 def test_scores_of_references_are_the_loss_of_their_direction(
     run: tuple[TrainConfig, TrainingResult], corpus: Path, direction: str
 ) -> None:
-    """The trained loss, and the scores of a translation, leave out the token that translations start with."""
+    """The trained loss, and the scores of a translation, omit the token that translations start with."""
     translator = Translator.load(run[1].folder, device="cpu")
     one = Corpus.open(corpus / direction)
     split, config = (

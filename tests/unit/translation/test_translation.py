@@ -611,7 +611,7 @@ def test_an_empty_translation_is_never_the_best_one_and_an_empty_line_stays_empt
     ("options", "complaint"),
     [
         ({"rerank": "x", "mbr": MbrMetric.chrf}, "--mbr and --rerank exclude each other: each sorts the hypotheses"),
-        ({"rerank": "x", "score_reference": True}, "leave out --nbest, --mbr and --rerank"),
+        ({"rerank": "x", "score_reference": True}, "omit --nbest, --mbr and --rerank"),
         ({"rerank": "x", "rerank_weight": -1.0}, "rerank_weight=-1.0"),
         ({"rerank_weight": 3.0}, "--rerank-weight 3 is for --rerank"),
         ({"choose_among": 0}, "choose_among=0"),

@@ -59,7 +59,7 @@ GRAMMAR = Grammar(
     names=frozenset({"data", "path", "metrics", "overwrite", "seed", "model", "search", "device"}),
     bare="data",
     aliases={"--cpu": ("--device", "cpu"), "-a": ("--arch",)},
-    advice={"--task": "leave it out"},
+    advice={"--task": "omit it"},
     keys=lambda: {"--d-model": "model.d_model", "--model.d-model": "model.d_model"},
 )
 
@@ -218,7 +218,7 @@ REFUSED: list[tuple[str, list[str], str]] = [
     ("underscores", ["--be_am", "4"], "unknown flag --be_am (did you mean '--beam'?)"),
     ("nothing like it", ["--zzzz"], "unknown flag --zzzz; --help all lists them"),
     ("a letter", ["-x"], "unknown flag -x; --help all lists them"),
-    ("a flag of fairseq", ["--task", "translation"], "--task is not a flag here: leave it out"),
+    ("a flag of fairseq", ["--task", "translation"], "--task is not a flag here: omit it"),
     ("--no- for what is off", ["--no-overwrite"], "unknown flag --no-overwrite (did you mean '--overwrite'?)"),
     ("a value that Hydra does not know", ["--cfg", "jobb"], "--cfg jobb: choose one of job, hydra, all"),
     ("a pickle", ["--experimental-rerun", "x.pickle"], "unknown flag --experimental-rerun; --help all lists them"),
@@ -328,7 +328,7 @@ def test_hydras_flags_and_their_choices_are_the_ones_we_know() -> None:
         (TrainConfig, ["-s", "de"], "corpora and models record their languages"),
         (TrainConfig, ["--source-lang", "de"], "corpora and models record their languages"),
         (GenerateConfig, ["--quiet"], "--progress none"),
-        (GenerateConfig, ["--unkpen", "1"], "leave it out"),
+        (GenerateConfig, ["--unkpen", "1"], "omit it"),
     ],
 )
 def test_flags_of_fairseq_without_counterpart_are_answered_with_advice(

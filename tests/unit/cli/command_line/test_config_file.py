@@ -228,8 +228,8 @@ def test_what_is_wrong_with_a_file_is_said_of_the_file(
 @pytest.mark.parametrize(
     ("command", "advice"),
     [
-        ("generate", "to use the model of the run, leave out --config and give --path {folder}"),
-        ("average_checkpoints", "to use the model of the run, leave out --config and give --inputs {folder}"),
+        ("generate", "to use the model of the run, omit --config and give --path {folder}"),
+        ("average_checkpoints", "to use the model of the run, omit --config and give --inputs {folder}"),
         ("preprocess", "use it with nmt-train, or give the output of nmt-preprocess --cfg job"),
         ("score", "use it with nmt-train, or give the output of nmt-score --cfg job"),
         ("shortlist", "use it with nmt-train, or give the output of nmt-shortlist --cfg job"),
@@ -247,7 +247,7 @@ def test_the_file_of_a_training_run_is_known_as_such_by_other_commands(
 
 def test_a_training_file_under_another_name_does_not_tell_where_the_run_is(run_file: str, tmp_path: Path) -> None:
     file = write(tmp_path / "mine.yaml", Path(run_file).read_text())
-    with pytest.raises(UsageError, match="leave out --config and give --path RUN$"):
+    with pytest.raises(UsageError, match="omit --config and give --path RUN$"):
         composition("generate", "--config", file)
 
 

@@ -87,19 +87,19 @@ def test_a_flag_of_ours_that_follows_wins() -> None:
 
 
 REFUSED: list[tuple[list[str], str]] = [
-    (["--task", "translation_lev"], "--task translation_lev: translation is the only task; leave it out"),
+    (["--task", "translation_lev"], "--task translation_lev: translation is the only task; omit it"),
     (["--eval-bleu=yes"], "--eval-bleu takes no value"),
     *(
         (
             ["--eval-bleu-remove-bpe", value],
             f"--eval-bleu-remove-bpe {value}: the corpus records how tokens are joined; {it}",
         )
-        for it in ["leave it out (nmt-preprocess --pieces sets it)"]
+        for it in ["omit it (nmt-preprocess --pieces sets it)"]
         for value in ["none", "letter", "_EOW"]
     ),
     (
         ["--eval-bleu-remove-bpe=foo"],
-        "--eval-bleu-remove-bpe foo: the corpus records how tokens are joined; leave it out "
+        "--eval-bleu-remove-bpe foo: the corpus records how tokens are joined; omit it "
         "(nmt-preprocess --pieces sets it)",
     ),
     (["--eval-bleu-detok"], "--eval-bleu-detok needs a value"),
@@ -121,13 +121,13 @@ REFUSED: list[tuple[list[str], str]] = [
     ),
     (
         ["--ddp-backend", "fully_sharded"],
-        "--ddp-backend fully_sharded: torchrun starts the processes; leave it out, or use --distributed-strategy fsdp "
+        "--ddp-backend fully_sharded: torchrun starts the processes; omit it, or use --distributed-strategy fsdp "
         "for fully_sharded",
     ),
     (
         ["--eval-tokenized-bleu"],
         "--eval-tokenized-bleu is not a flag here: use --valid-tokenize none if the corpus was made from tokenized "
-        "text; for other text leave it out: sacreBLEU's 13a is the default",
+        "text; for other text omit it: sacreBLEU's 13a is the default",
     ),
     (
         ["--scoring", "bleu"],
@@ -145,7 +145,7 @@ def test_what_would_lose_its_meaning_is_refused_with_advice(argv: list[str], mes
 
 @pytest.mark.parametrize("command", [GenerateConfig, ScoreConfig])
 def test_a_command_that_validates_nothing_refuses_flags_of_validation(command: type) -> None:
-    with pytest.raises(UsageError, match="--eval-bleu is not a flag here: this command does not use it; leave it out"):
+    with pytest.raises(UsageError, match="--eval-bleu is not a flag here: this command does not use it; omit it"):
         read("--eval-bleu", command=command)
 
 

@@ -330,7 +330,7 @@ def test_corpora_of_both_directions_do_not_go_together_although_their_vocabulary
     one, back = of_languages(tmp_path, "one", ("en", "de")), of_languages(tmp_path, "back", ("de", "en"))
     assert Corpus.open(one).pair.digest() == Corpus.open(back).pair.digest()
     with pytest.raises(
-        DataError, match="from en to de, .*back in the opposite direction; leave one of them out, or make each"
+        DataError, match="from en to de, .*back in the opposite direction; omit one of them, or make each"
     ):
         open_corpora([one, back])
     with pytest.raises(DataError, match="in the opposite direction"):

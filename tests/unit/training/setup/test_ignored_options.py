@@ -25,7 +25,7 @@ def with_an_ignored_option() -> TransformerConfig:
 def test_a_run_with_an_option_that_its_model_ignores_does_not_begin(
     tiny_run: Callable[..., TrainConfig], tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="model.max_positions=33 has no effect in this model; leave it out .*--arch"):
+    with pytest.raises(UsageError, match="model.max_positions=33 has no effect in this model; omit it .*--arch"):
         train(tiny_run(model=with_an_ignored_option()))
     assert not checkpoints_in(tmp_path / "run")
 

@@ -38,7 +38,7 @@ def test_the_side_that_may_have_more_is_counted() -> None:
 
 
 def test_a_size_of_updates_excludes_a_number_of_batches() -> None:
-    with pytest.raises(UsageError, match="tokens_per_update=25000 sets the number .* leave out --update-freq 4"):
+    with pytest.raises(UsageError, match="tokens_per_update=25000 sets the number .* omit --update-freq 4"):
         BatchingConfig(tokens_per_update=25_000, update_freq=4)
 
 

@@ -183,5 +183,5 @@ def test_a_model_whose_parameters_belong_to_no_piece_is_refused(
     model = NeuralTuringMachineConfig(symbols=SymbolKind.binary).shrink()
     train(configured(copy_corpus, "first", model=model))
     data = corpus(tmp_path / "new", "abcdefxy", "abcdefxy", joined=True)
-    with pytest.raises(UsageError, match="cannot be mapped: .*; leave out --finetune-map-vocabulary"):
+    with pytest.raises(UsageError, match="cannot be mapped: .*; omit --finetune-map-vocabulary"):
         train(configured(data, "tuned", start="first", model=model))
