@@ -7,7 +7,6 @@ import functools
 import hashlib
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from nmt.native import library as native
 from nmt.native.library import FOLDER, PROCESSORS, library, processor
+from tests.sharing import one_at_a_time
 
 LIBRARY = library()
 needs_library = pytest.mark.skipif(LIBRARY is None, reason="the C part was not built: no C compiler")
@@ -32,10 +32,10 @@ def written_out() -> ctypes.CDLL | None:
     given = [*OPTIONS, *(path.read_text() for path in (*sources, *sorted(FOLDER.glob("*.h")), INSTRUCTIONS))]
     name = hashlib.sha256("".join(given).encode()).hexdigest()[:16]
     path = BUILD / f"every_processor_{name}.so"
-    if not path.exists():  # ten seconds, once for all processes that test
-        BUILD.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
-            made = Path(folder) / "library.so"
+    BUILD.mkdir(exist_ok=True)
+    with one_at_a_time(path.with_suffix(".lock")):
+        if not path.exists():  # ten seconds, once for all processes that test
+            made = path.with_suffix(".partial")
             command = ["gcc", *OPTIONS, '-DNMT_SOURCES="tests"', "-include", INSTRUCTIONS, "-o", made, *sources]
             done = subprocess.run([*command, "-lm", "-lpthread"], capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
