@@ -5,7 +5,7 @@
 #     NMT_DATA=FOLDER examples/monolingual/run.sh [OUTPUT, default runs/monolingual]
 #
 # METHODS="pairs tagged" runs some methods, SEEDS="1 2" some seeds, UPDATES=100 trains each model for 100 updates; the
-# default is 1,000. Run it again to resume an interrupted run. Scores are in OUTPUT/*/scores/, those of the pairs in
+# default is 600. Run it again to resume an interrupted run. Scores are in OUTPUT/*/scores/, those of the pairs in
 # OUTPUT/pairs-*/*.json.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -13,7 +13,7 @@ text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/monolingual}
 methods=${METHODS:-pairs tagged sampled noised iterated denoising}
 seeds=${SEEDS:-1}
-updates=${UPDATES:-1000}
+updates=${UPDATES:-600}
 python=${PYTHON:-python}
 . "$here/../needs.sh"
 needs "$text"/{train,val,test_2016_flickr,test_2017_flickr}.{en,de}.gz

@@ -6,15 +6,15 @@
 #
 #     NMT_DATA=FOLDER examples/multilingual/run_many.sh [OUTPUT, default runs/many]
 #
-# Run it again to resume an interrupted run. UPDATES=100 trains 100 updates for each direction; the default is 1,984,
-# eight epochs. SIDES="source both" trains some of the models of all directions, DIRECTIONS="en-de fr-en" some of the
+# Run it again to resume an interrupted run. UPDATES=100 trains 100 updates for each direction; the default is 992,
+# four epochs. SIDES="source both" trains some of the models of all directions, DIRECTIONS="en-de fr-en" some of the
 # models of one direction. OUTPUT/results.json has the results.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 text=${NMT_DATA:?set NMT_DATA to the folder that holds multi30k/}/multi30k
 output=${1:-runs/many}
 python=${PYTHON:-python}
-updates=${UPDATES:-1984}
+updates=${UPDATES:-992}
 trained="en-de en-fr de-en fr-en"
 zero_shot="de-fr fr-de"
 sides=${SIDES:-source target both}
