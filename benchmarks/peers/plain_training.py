@@ -11,15 +11,22 @@ from torch import Tensor
 
 from nmt.criterions import cross_entropy
 from nmt.layers import dropout
+from nmt.layers.linear_cross_entropy import smoothed_cross_entropy
 from nmt.models.transformer import attention_kernels
 from nmt_cli.train import main
 
 
 def all_scores_at_once(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, label_smoothing: float, product_type: object
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    label_smoothing: float,
+    product_type: object,
+    weights: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     assert product_type is None
-    return cross_entropy.smoothed_cross_entropy(F.linear(hidden, weight, bias), targets, label_smoothing)
+    return smoothed_cross_entropy(F.linear(hidden, weight, bias), targets, label_smoothing, weights)
 
 
 if __name__ == "__main__":
