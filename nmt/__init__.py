@@ -1,10 +1,10 @@
 """nmt: neural machine translation, from raw text to a self-contained model folder and translations.
 
-``nmt.load`` gives a ``Translator`` of a trained model, ``attention`` what a model attended to, ``align`` which words of a
-translation belong to which of its source, ``score`` the scores of translations. ``preprocess``, ``train``,
-``average_checkpoints``, ``import_model``, ``export`` and ``compare`` do what the commands do (docs/how-to/python.md). See
-``nmt.interface`` for the seam that models share. ``tokenizer``, ``model``, ``criterion``, ``batches`` and ``save`` are the
-parts of a training loop of your own (docs/how-to/own-loop.md).
+``nmt.load`` returns a ``Translator`` of a trained model, ``attention`` attention weights, ``align`` word alignments, and
+``score`` the scores of translations. ``preprocess``, ``train``, ``average_checkpoints``, ``import_model``, ``export`` and
+``compare`` do the same as the commands (docs/how-to/python.md). ``Callback`` and ``Stop`` follow and stop a run
+(docs/how-to/callbacks.md). ``tokenizer``, ``model``, ``criterion``, ``batches`` and ``save`` are for your own training loop
+(docs/how-to/own-loop.md). ``nmt.interface`` defines the methods of a model.
 """
 
 from __future__ import annotations

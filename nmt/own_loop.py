@@ -1,6 +1,6 @@
-"""The parts of a user's own training loop: tokenizer, model, criterion, batches, and the model folder at its end.
+"""Functions for a user's own training loop: tokenizer, model, criterion, batches, and the model folder at its end.
 
-They are those of nmt-train: the same names, options and defaults, the same weights for a seed, the same batches of an epoch.
+They agree with nmt-train in names, options and defaults, in the weights of a seed, and in the batches of an epoch.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def model(architecture: Any, tokenizer: LanguagePair, /, *, seed: int = 1, **opt
 
     ``architecture``: the name of a preset or of a model, or the dataclass of its options. ``options`` change them: flags
     with underscores, or keys without ``model.``, such as ``dropout=0.1, d_model=64``. ``seed``: nmt-train with this seed
-    begins with the same weights. Or ``architecture`` is the folder of a trained model, which keeps its options.
+    begins with the same weights. Or ``architecture`` is the folder of a trained model, and ``options`` are refused.
     """
     _require_tokenizer(tokenizer)
     if isinstance(architecture, (str, Path)) and ("/" in str(architecture) or Path(architecture).is_dir()):
@@ -106,16 +106,16 @@ def batches(
 ) -> Batches:
     """Return the batches of one epoch.
 
-    ``data``: a corpus folder with this ``split``, or sentence pairs as ``nmt.preprocess`` takes them, which ``tokenizer``
-    cuts at each call. ``epoch``: its number, from 1, which gives the order of nmt-train with this ``seed``; None: a fixed
-    order, short sentences first. ``options``: ``max_tokens``, ``batch_size``, ``max_padding``, ``skip_long`` and the other
-    options of batches in nmt-train.
+    ``data``: a corpus folder with this ``split``, or sentence pairs in a form of ``nmt.preprocess``, which are tokenized at
+    each call. ``epoch``: its number, from 1; the order is that of nmt-train with this ``seed``. None: a fixed order, short
+    sentences first. ``options``: ``max_tokens``, ``batch_size``, ``max_padding``, ``skip_long`` and the other options of
+    batches in nmt-train.
     """
     require_positive("nmt.batches", epoch=epoch)
     config = _composed("batching", options).batching
     if config.max_tokens == AUTO or (config.update_freq, config.tokens_per_update) != (1, None):
         of_updates = "max_tokens=auto, update_freq and tokens_per_update"
-        raise UsageError(f"nmt.batches: {of_updates} are for the updates of nmt-train; set max_tokens")
+        raise UsageError(f"nmt.batches: {of_updates} are for the updates of nmt-train; omit them, or set max_tokens=N")
     lengths, read = _of_corpus(data, split, tokenizer) if isinstance(data, (str, Path)) else _of_text(data, tokenizer)
     plan: Sequence[Ints] = plan_batches(*lengths, config, seed, epoch or 1, shuffle=epoch is not None)
     if config.max_padding is not None:
@@ -142,14 +142,14 @@ class Batches:
 
 
 def save(model: EncoderDecoder, tokenizer: LanguagePair, folder: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a model folder, which ``nmt.load`` and every command accept, and return its path.
+    """Write a model folder, which ``nmt.load`` and the commands accept, and return its path.
 
-    The model comes from ``nmt.model``, a folder or a training run. The folder is written as a whole. ``overwrite``: it may
-    replace a model folder, but nothing else.
+    ``model``: from ``nmt.model`` or ``load_model``. The folder is written as a whole or not at all. ``overwrite``: replace a
+    model folder; other folders are refused.
     """
     if not isinstance(model, EncoderDecoder):
         raise UsageError(
-            f"nmt.save takes a model of nmt.model, not a {type(model).__name__}; if this wraps a model, give the model"
+            f"nmt.save takes a model of nmt.model, not a {type(model).__name__}; if this wraps a model, give the wrapped one"
         )
     _require_tokenizer(tokenizer)
     options, undescribed = options_of(model, tokenizer.sizes)
@@ -169,7 +169,7 @@ def save(model: EncoderDecoder, tokenizer: LanguagePair, folder: str | Path, *, 
 
 
 def _composed(section: str, options: Mapping[str, Any], choice: Any = None) -> TrainConfig:
-    """Return the options of nmt-train with ``options`` of a section, and the ``choice`` of its component.
+    """Return the options of nmt-train, with ``options`` of one section and the ``choice`` of its component.
 
     ``options``: flags with underscores, or keys without the section.
     """

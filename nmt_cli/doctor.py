@@ -1,4 +1,4 @@
-"""nmt-doctor: what is installed, what the devices are, and whether they compute what they should."""
+"""nmt-doctor: show versions and devices, and check that the devices compute correctly."""
 
 from __future__ import annotations
 

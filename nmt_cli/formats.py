@@ -4,7 +4,7 @@ text    one sentence a line
 tsv     the sentence, then phrases that its translation must contain; of one that begins with "!", must not contain;
         where references are scored: the sentence, then its reference
 jsonl   {"text": "...", "prefix": "...", "include": ["..."], "exclude": ["..."], "reference": "...", "min_length": 1,
-        "max_length": 9}, all but text optional
+        "max_length": 9, "source_lang": "en", "target_lang": "de"}, all but text optional
 
 Of translations it shows the text alone, fairseq's lines, or JSON lines. Deviations from fairseq's output: it comes in input
 order; D lines are detokenised text while H lines keep the pieces; S and T lines show the text as it was given, but where D

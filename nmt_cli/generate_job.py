@@ -120,9 +120,10 @@ def _direction(config: GenerateConfig, pair: LanguagePair) -> Direction | None:
             raise
         return None
     if pair.languages is not None and len(pair.languages.tokens) > 1 and not chosen and not config.data:
+        source = f"from {direction.source_lang} " if direction.source_lang else ""
         logger.info(
-            f"translating from {direction.source_lang} to {direction.target_lang}; choose another direction with "
-            f"--source-lang and --target-lang: {listed([*pair.languages.tokens], STORED)}"
+            f"translating {source}to {direction.target_lang}; choose another direction with --source-lang and "
+            f"--target-lang: {listed([*pair.languages.tokens], STORED)}"
         )
     return direction
 

@@ -125,7 +125,7 @@ class DeviceOption(CommonOptions):
 
 @dataclass(kw_only=True)
 class DirectionOptions(CommonOptions):
-    """The direction of a model that has several."""
+    """The direction of a multilingual model."""
 
     source_lang: str | None = flag(None, help="Source language; null: that of the model's default direction")
     target_lang: str | None = flag(None, help="Target language; null: that of the model's default direction")
@@ -146,7 +146,7 @@ class EngineOptions(CommonOptions):
 
     dtype: NumberFormat | None = flag(
         None,
-        help="Data type of the weights: float32, bfloat16, float16 or int8 (CPU only); null: derived from --precision",
+        help="Data type of the weights: float32, bfloat16, float16 or int8 (CPU only); null: from --precision, or as packed",
     )
     engine: str = flag(
         "auto",

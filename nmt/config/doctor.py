@@ -17,6 +17,6 @@ class DoctorConfig(OverwriteOption, ThreadsOption, CommandConfig):
     command: ClassVar[str] = "doctor"
     full: bool = flag(
         False,
-        help="Run all checks of each device, and disable failed fast paths in later runs; about one minute on a CPU",
+        help="Run all checks of each device, and avoid failed methods in later runs; about one minute on a CPU",
     )
     output: str | None = flag(None, help="JSON file for versions, devices and results; null: none")

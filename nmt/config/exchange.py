@@ -32,8 +32,8 @@ class ImportConfig(ProgressOption, PluginOption, OverwriteOption, CutTextOptions
     output: str = flag(
         "", help="Model folder to write; for data of fairseq: corpus folder; empty: NAME of hf://OWNER/NAME"
     )
-    source_lang: str = flag("", help="Source language, such as en")
-    target_lang: str = flag("", help="Target language, such as de")
+    source_lang: str = flag("", help="Source language, such as en; of a multilingual model: of its default direction")
+    target_lang: str = flag("", help="Target language, such as de, as for --source-lang")
     srcdict: str | None = flag(
         None,
         help="Source vocabulary file: dict.en.txt (fairseq), vocab.spm or vocab.yml (Marian); null: from "
@@ -42,11 +42,11 @@ class ImportConfig(ProgressOption, PluginOption, OverwriteOption, CutTextOptions
     tgtdict: str | None = flag(None, help="Target vocabulary file; null: --srcdict, or from the folder at --path")
     languages: list[str] = flag(
         [],
-        help="Languages of a multilingual model whose tokens the vocabulary keeps, such as eng_Latn,deu_Latn; empty: all",
+        help="Languages of a multilingual model whose language tokens are kept, such as eng_Latn,deu_Latn; empty: all",
     )
     vocabulary_text: list[str] = flag(
         [],
-        help="Text files, plain or packed; the vocabulary keeps the tokens that this text needs; empty: all",
+        help="Text files, plain or compressed, whose tokens the vocabulary keeps; empty: all tokens are kept",
     )
     vocabulary_min_count: int = flag(
         1,
@@ -83,7 +83,7 @@ class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
     """nmt-export: convert a model for another toolkit, and compare the result with the original."""
 
     command: ClassVar[str] = "export"
-    path: str = flag("", help="Run folder or checkpoint to export")
+    path: str = flag("", help="Run folder, checkpoint or model folder to export")
     format: str = flag(
         "",
         help="Format of the exported model: ctranslate2, huggingface, native (model folder of nmt with packed weights) or "

@@ -21,8 +21,8 @@ def _assigned(config_class: type, name: str, part: str, where: str) -> tuple[str
     key, equals, value = (piece.strip() for piece in part.partition("="))
     names = [field.name for field in dataclasses.fields(config_class)]
     if not equals or key not in names:
-        listed = f"it has {', '.join(names)}" if names else "it has none"
-        raise UsageError(f"{where}: {name} has no option '{key}'{did_you_mean(key, names)}; {listed}")
+        listed = f"has no option '{key}'{did_you_mean(key, names)}; it has {', '.join(names) or 'none'}"
+        raise UsageError(f"{where}: {name} {f'needs a value: {key}=VALUE' if key in names else listed}")
     kind = alternatives(typing.get_type_hints(config_class)[key])[0]
     try:
         return key, {"true": True, "false": False}[value] if kind is bool else kind(value)

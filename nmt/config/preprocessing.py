@@ -126,7 +126,7 @@ class PreprocessConfig(
         None, help="Subword marks of text that is already segmented: none, subword_nmt or sentencepiece; null: detected"
     )
     tag: str | None = flag(
-        None, help="Target language tag for a multilingual model: de stands for the token <2de>; null: none"
+        None, help="Target language of a corpus with language tokens: de stands for the token <2de>; null: no tokens"
     )
     tag_side: Sides | None = flag(
         None,

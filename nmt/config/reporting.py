@@ -31,7 +31,7 @@ class Span:
 
 @dataclass
 class ReportConfig(WatchOptions, ProgressOption):
-    """What is shown and recorded while training."""
+    """The display and the records of training."""
 
     log_interval: int = flag(50, help="Log interval in updates")
     tensorboard: bool = flag(False, help="Write TensorBoard events to the run folder")
@@ -39,7 +39,7 @@ class ReportConfig(WatchOptions, ProgressOption):
     wandb_project: str | None = flag(None, help="Weights & Biases project for the figures; null: none")
     mlflow: str | None = flag(None, help="MLflow experiment for the figures; null: none")
     callbacks: list[str] = flag(
-        [], help="Callbacks of plugins that receive the events of the run, as NAME or NAME:OPTION=VALUE"
+        [], help="Callbacks of plugins that receive the events of the run, comma-separated: NAME or NAME:OPTION=VALUE"
     )
     count_flops: bool = flag(
         True, help="Count the floating-point operations of training on a few sentences at the start"

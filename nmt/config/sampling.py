@@ -46,7 +46,7 @@ class CorpusSamplingConfig(ShortRepr):
 
     weights: list[float] = option(
         [],
-        help="Sampling weight of each corpus, such as 3,1,1; empty: from --sampling-temperature, else every pair once",
+        help="Sampling weight of each corpus or direction, such as 3,1; empty: --sampling-temperature, or every pair once",
         flag="--sampling-weights",
     )
     temperature: float | None = option(

@@ -124,8 +124,8 @@ class LanguagePair:
         known = LanguageTokens(tags_of(self.source.vocabulary))
         code = known.code(tag)
         if code is None:
-            there_are = f"there are: {listed([*known.tokens], STORED)}" if known.tokens else "it has no tags"
-            raise UsageError(f"the source vocabulary has no token for the tag {tag!r}; {there_are}")
+            tokens = f"tokens for {listed([*known.tokens], STORED)}" if known.tokens else "no language tokens"
+            raise UsageError(f"the source vocabulary has no token for the language {tag!r}; it has {tokens}")
         own = {self.target_lang: known.tokens[code]} if self.target_lang else {}
         return replace(self, languages=LanguageTokens({**known.tokens, **own}))
 
@@ -167,12 +167,9 @@ class LanguagePair:
         """Return the code of a language of the model. ``side``: "from" or "to", for messages."""
         if not name or name == default:
             return default
-        code = self.language_tokens.code(name)
-        if code is None and not self.language_tokens.tokens:
+        if not self.language_tokens.tokens:
             raise UsageError(f"the model translates from {self.source_lang} to {self.target_lang}, not {side} {name}")
-        if code is None:
-            raise self.language_tokens.refusal(name)
-        return code
+        return self.language_tokens.known(name)
 
     def _require(self, *codes: str | None) -> None:
         """Refuse a direction without languages that the model reads."""

@@ -77,6 +77,13 @@ class LanguageTokens:
             return name
         return next((code for code, token in self.tokens.items() if token == name), None)
 
+    def known(self, name: str) -> str:
+        """Return the code of a language that is named by its code or its token, or empty. Refuse one that is missing."""
+        code = self.code(name) if name else ""
+        if code is None:
+            raise self.refusal(name)
+        return code
+
     def refusal(self, name: str, place: str = STORED) -> UsageError:
         """Return the error for a language that the model lacks. ``place``: see ``listed``."""
         codes = [*self.tokens]

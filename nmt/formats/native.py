@@ -30,10 +30,10 @@ class Native(Format):
 
     def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
         if processor() is None:
-            raise UsageError("--format native needs the C part of nmt, which was not built here or is switched off")
+            raise UsageError("--format native needs nmt's C part (not built or off); install nmt with a C compiler")
         if options.quantization.value not in NumberFormat.__members__:
             raise UsageError(
-                f"--quantization {options.quantization.value}: the native engine has {', '.join(NumberFormat.__members__)}"
+                f"--quantization {options.quantization.value} is not for native; use {', '.join(NumberFormat.__members__)}"
             )
         if missing := unsupported_in_c(configuration(model.weights, model.pair.sizes)):
             raise UsageError(f"the native engine does not support {missing}; export to another format")

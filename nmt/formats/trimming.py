@@ -149,5 +149,5 @@ def _report(facts: Mapping[str, Sequence[int]]) -> None:
     logger.info("size in float32: %s MB, before %s MB", *(f"{_MEGABYTES * n:,.1f}" for n in facts["parameters"][::-1]))
     if "text_tokens" not in facts:
         logger.warning(
-            "only tokens that name languages were dropped; --vocabulary-text FILES drops those of other text"
+            "only language tokens were dropped; with --vocabulary-text FILES, only the tokens of these files are kept"
         )

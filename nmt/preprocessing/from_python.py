@@ -66,7 +66,7 @@ def preprocess(
     """Make the corpus folder ``destdir`` of sentence pairs, and return the report, whose ``folder`` is the corpus.
 
     ``data``: pairs of strings, rows with named columns (a data set or data frame), or text files. Or a ``PreprocessConfig``.
-    ``valid``: validation data in one of these forms; None: hold out ``valid_share`` of ``data`` (None: 5 %, at most 1,000
+    ``valid``: validation data in one of these forms; None: hold out ``valid_share`` of ``data`` (None: 5%, at most 1,000
     pairs). ``source_lang``, ``target_lang``: the languages, also the columns of the data or the suffixes of its files.
     ``tokenizer``: a preset, its options, a ``LanguagePair``, or a corpus or run folder with existing tokenizers.
     ``options``: further options of nmt-preprocess, such as ``vocab_size`` and ``joined_dictionary``.
@@ -77,7 +77,7 @@ def preprocess(
         preparation = Preparation.of(data, valid, valid_share, tokenizer, options, "preprocess")
         return preparation.make(Path(preparation.config.destdir))
     if valid is not None or valid_share is not None:
-        raise UsageError("preprocess holds out validation data only of data=; give it, or name files with validpref=")
+        raise UsageError("preprocess: valid= and valid_share= need pairs or text in data=; give it, or use validpref=")
     options |= {} if tokenizer is None else {"tokenizer": tokenizer}
     config = with_default_components(configured(PreprocessConfig, data, options, "preprocess"))
     with show_splits(config.progress) as show:

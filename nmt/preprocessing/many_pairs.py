@@ -58,12 +58,12 @@ def refusals_of_pairs(config: PreprocessConfig) -> Refusals:
         flag = f"--{name.replace('_', '-')}"
         yield (
             getattr(config, name),
-            f"--pairs and {flag} exclude each other; make a corpus for each direction with --tag instead",
+            f"--pairs excludes {flag}; omit it, or make a corpus for each direction with --tag",
         )
     filters = config.filters
     yield (
         filters.source_script or filters.target_script,
-        "--pairs excludes --source-script and --target-script, whose sides differ from direction to direction",
+        "--pairs excludes --source-script and --target-script; omit them, or make a corpus for each direction with --tag",
     )
     texts = itertools.chain.from_iterable(map(names_of, (config.trainpref, config.validpref, config.testpref)))
     for text in texts:

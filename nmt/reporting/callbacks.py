@@ -60,7 +60,7 @@ class Callback:
     """Receive the events of a run. Override the methods that you need; each may return metrics, ``Stop`` or None."""
 
     def on_start(self, event: RunEvent) -> Returned:
-        """Receive the start of the run, or its start again after ``event.update`` updates."""
+        """Receive the start of the run, or its resume after ``event.update`` updates."""
 
     def on_update(self, event: RunEvent) -> Returned:
         """Receive an update that was applied, with its own loss, gradient norm and learning rate."""
@@ -119,9 +119,9 @@ class FigureSink(Callback):
 
 
 def stored_id(path: Path, place: Mapping[str, str], new: Callable[[], str]) -> str:
-    """Return the id of a run at another tracker, from a file of the run folder, or of a ``new`` run, which is stored.
+    """Return the id of a run at a tracker: that in the file ``path``, or else that of a ``new`` run, which is then stored.
 
-    ``place``: where the run is, such as its project. A run that moves there is a new one.
+    ``place``: its project or experiment. If the file has another one, the run is a new one there.
     """
     stored = read_json(path) if path.is_file() else None
     if isinstance(stored, dict) and isinstance(stored.get("id"), str) and stored == {**place, "id": stored["id"]}:

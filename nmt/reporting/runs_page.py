@@ -14,11 +14,10 @@ from typing import Any
 from nmt.errors import MissingInputError
 from nmt.pages.charts import render, thinned
 from nmt.pages.names import short_names
-from nmt.reporting.run_record import LOSSES, Event
+from nmt.reporting.run_record import Event
 from nmt.storage.sweep_records import read_records
 
 LOG = "log.jsonl"
-_LOWER_IS_BETTER = (*LOSSES, "ter")  # the metrics of plugins count as scores: higher is better
 _MOST_EVENTS, _FEWEST_EVENTS = 1000, 100  # of training, in a file; the former is divided by the number of runs
 _MOST_VALIDATIONS = 30  # whose translations a file holds
 _UNUSED = ("environment", "model", "data", "path")  # fields of events that the script does not read
@@ -118,7 +117,7 @@ def page_data(
     events = [events_for_script(thinned_events(log, most)) for log in logs] or [[] for _ in runs]
     entries = [{**run.facts(), "events": part} for run, part in zip(runs, events)]
     settings = {"live": False, "number": None, "over": "updates", "smoothing": 0.0, **facts}
-    return {"title": title, "single": single, "lower": _LOWER_IS_BETTER, "runs": entries, **settings}
+    return {"title": title, "single": single, "runs": entries, **settings}
 
 
 def runs_page(data: Mapping[str, Any], template: str = "runs.html", **values: Any) -> str:

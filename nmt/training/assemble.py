@@ -368,11 +368,17 @@ def _run(
     setup: RunSetup, trainer: Trainer, profiler: Profiler | None, cost: Cost | None, point: ResumePoint | None
 ) -> None:
     state, reporter = trainer.state, trainer.reporter
+
+    def begin() -> None:
+        facts = describe_run(setup.config, setup.datasets, trainer.learner.step.model, setup.device)
+        facts["lower_is_better"] = [name for name, scorer in setup.scorers.items() if not scorer.higher_is_better]
+        reporter.start(state.update, facts, cost, state.seconds, state.skipped, state.epoch)
+
     if trainer.complete:
         logger.info("%s holds a finished run: %s; raise the limit to train longer", setup.folder, trainer.ending())
         # its log may not have ended, if a process died between checkpoint and log
         if setup.world.main and RunRecord.read(setup.folder).last("end").get("update") != state.update:
-            reporter.start(state.update, None, cost, skipped=state.skipped)
+            begin()
             reporter.end(ending=trainer.ending() or "", **state.totals())
             reporter.close()
         trainer.require_callbacks()
@@ -383,8 +389,7 @@ def _run(
         logger.info(
             f"resumed after update {state.update} of {setup.folder}, from {point.stored.path}: next is {following}"
         )
-    description = describe_run(setup.config, setup.datasets, trainer.learner.step.model, setup.device)
-    reporter.start(state.update, description, cost, state.seconds, state.skipped, state.epoch)
+    begin()
     try:
         ending = trainer.run()
         reporter.end(ending=ending, **state.totals())

@@ -1,4 +1,4 @@
-"""``nmt.train``: train from Python, on data of the program or on corpus folders."""
+"""``nmt.train``: train from Python, on sentence pairs, text files or corpus folders."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def train(
     valid_share: float | None = None,
     **options: Any,
 ) -> TrainingResult:
-    """Train a model; the same call resumes an interrupted run. Without an option, the default of nmt-train applies.
+    """Train a model; the same call resumes an interrupted run. Omitted options have the defaults of nmt-train.
 
-    ``data``: sentence pairs (a list, data set or data frame), text files, or corpus folders. Pairs and text become a corpus
-    in the run folder, as ``nmt.preprocess`` makes it with ``valid``, ``valid_share``, ``source_lang``, ``target_lang``,
-    ``tokenizer`` and further options of nmt-preprocess. Or ``data`` is a ``TrainConfig`` with all options.
+    ``data``: sentence pairs (a list, data set or data frame), text files, or corpus folders. Or a ``TrainConfig`` with all
+    options. Pairs and text become a corpus in the run folder; ``valid``, ``valid_share``, ``source_lang``, ``target_lang``,
+    ``tokenizer`` and further options of nmt-preprocess have the same effect as in ``nmt.preprocess``.
     ``model``: a preset, such as ``"transformer_tiny"``, or the options of a model. ``save_dir``: the run folder.
-    ``lr``: the peak learning rate. ``max_update``, ``max_epoch``: the end of training.
-    ``callbacks``: objects that receive the events of the run (``nmt.Callback``), or names.
+    ``lr``: the peak learning rate. ``max_update``, ``max_epoch``: the limits of training.
+    ``callbacks``: objects that receive the events of the run (``nmt.Callback``), or texts ``"NAME:OPTION=VALUE"``.
     ``options``: further options of nmt-train, named like its flags.
     """
     named = {"model": model, "save_dir": save_dir, "lr": lr, "max_update": max_update, "max_epoch": max_epoch}
@@ -74,7 +74,7 @@ def train(
         load_plugins(training.get("user_dir"))
         config = from_keywords(TrainConfig, training, "train", folders=preset_folders())
     if config.dry_run:
-        raise UsageError("dry_run=true does not train; call nmt.training.assemble.dry_run, or omit it")
+        raise UsageError("dry_run=true does not train; omit it, or call nmt.training.assemble.dry_run(config)")
     if not isinstance(data, TrainConfig):
         config = dataclasses.replace(config, data=_corpora(data, config, text))
     from nmt.training.assemble import train as run  # imports torch; wrong options and data are refused before
@@ -101,14 +101,14 @@ def _corpora(data: Any, config: TrainConfig, text: dict[str, Any]) -> list[str]:
     paths = paths_in(data) if is_paths(data) else []
     folders = [path for path in paths if Path(path).is_dir()]
     if folders and text:
-        raise UsageError(f"train: {[*text][0]}= needs text, but {folders[0]} is a corpus folder; omit it")
+        raise UsageError(f"train: {[*text][0]}= needs text, but {folders[0]} is a corpus folder; omit {[*text][0]}")
     if folders and len(folders) < len(paths):
-        raise UsageError(f"data names both corpus folders ({folders[0]}) and text; make a corpus of the text first")
+        raise UsageError(f"data has both a corpus folder ({folders[0]}) and text; make a corpus of the text first")
     if folders:
         return folders
     if has_ranks():
         raise UsageError(
-            "several processes cannot train on data in memory; make a corpus with nmt.preprocess, and name it"
+            "several processes cannot prepare pairs or text; make a corpus with nmt.preprocess, and give its folder"
         )
     from nmt.training.checkpoints.store import fallback_folder
 

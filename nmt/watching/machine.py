@@ -21,9 +21,9 @@ _QUESTION = ("nvidia-smi", "--query-gpu=index,utilization.gpu,memory.used", "--f
 
 
 def process_of(folder: Path) -> tuple[str | None, int]:
-    """Return state and number of the process that trains in a run folder.
+    """Return state and process id of the training in a run folder.
 
-    State: alive, gone (it ended without a word) or None: it has ended, or belongs to another machine.
+    State: "alive"; "gone": it was killed before it recorded its end; None: it has ended, or runs on another machine.
     """
     with contextlib.suppress(NMTError, OSError):
         status = read_mapping(folder / NAME)
@@ -34,8 +34,8 @@ def process_of(folder: Path) -> tuple[str | None, int]:
 
 
 def usage(process: int) -> dict[str, Any]:
-    """Return what a process and its children use: seconds of CPU until ``time``, resident memory in MB, and number, use in %
-    and memory in MB of each GPU."""
+    """Return the use of a process and its children: seconds of CPU until ``time``, resident memory in MB; for each GPU its
+    number, use in % and memory in MB."""
     facts = [fact for fact in map(_facts, [process, *_children(process)]) if fact is not None]
     now, seconds, memory = time.monotonic(), sum(seconds for seconds, _ in facts), sum(memory for _, memory in facts)
     gpus = _gpus(int(now / _BETWEEN_QUESTIONS))

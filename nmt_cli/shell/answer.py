@@ -1,4 +1,4 @@
-"""What completes the last word of a line. Shells run this text without the packages of nmt, whose import takes too long.
+"""Complete the last word of a line. Shells run this text without the packages of nmt, whose import takes too long.
 
 Arguments: the words up to the cursor. Standard input: the tables of ``nmt_cli/shell/completion.py``. Output: ``files`` if
 paths complete the word too, else ``words``; then a line for each word, with its meaning after a tab.

@@ -53,7 +53,7 @@ def complete(words: Sequence[str]) -> None:
         _install(words[1] if words[1:] else Path(os.environ.get("SHELL", "")).name)
     else:
         hint = did_you_mean(words[0], ["install", *PLACES]) if words else ""
-        raise UsageError(f"nmt completion {' '.join(words)}: give install [SHELL], or one of {', '.join(PLACES)}{hint}")
+        raise UsageError(f"{' '.join(['nmt completion', *words])}: give install [SHELL] or {', '.join(PLACES)}{hint}")
 
 
 def _install(shell: str) -> None:

@@ -23,7 +23,7 @@ WIDTH = 72  # columns; man indents by 7
 def write_manual(words: Sequence[str]) -> None:
     """Run ``nmt man WORDS``: write all pages."""
     if words[:1] != ["install"] or len(words) > 2:
-        raise UsageError(f"nmt man {' '.join(words)}: give install [FOLDER]; then man nmt-train shows a page")
+        raise UsageError(f"{' '.join(['nmt man', *words])}: give install [FOLDER]; then man nmt-train shows a page")
     load_plugins()
     folder = Path(words[1] if words[1:] else f"{sys.prefix}/share/man", "man1").expanduser()
     folder.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def write_manual(words: Sequence[str]) -> None:
 
 
 def manual_page(name: str, purpose: str, text: str, others: Iterable[str]) -> str:
-    """Return a page in the language of man. ``others``: pages to see also."""
+    """Return a page in man's format. ``others``: pages to see also."""
     marked = with_styles(text, lambda part, style: part if style == "note" else f"\0B{part}\0R")
     lines = [
         f'.TH "{name.upper()}" 1 "" "nmt {nmt.__version__}" nmt',

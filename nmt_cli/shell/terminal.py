@@ -1,4 +1,4 @@
-"""What a terminal adds to text: colors, and a pager for long pages. Pipes and files get the plain text."""
+"""Colors on terminals, and a pager for long pages. Pipes and files get the plain text."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def test_a_file_of_another_program_is_not_replaced(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "give install [SHELL], or one of bash, zsh, fish"),
+        ([], "nmt completion: give install [SHELL] or bash, zsh, fish"),
         (["instal"], "did you mean 'install'?"),
         (["install", "tcsh"], "completion is for bash, zsh, fish, not for 'tcsh'"),
         (["install"], "completion is for bash, zsh, fish, not for 'nushell'"),

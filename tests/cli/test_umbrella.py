@@ -70,7 +70,7 @@ def test_completion_and_man_have_their_own_help(word: str, tmp_path: Path) -> No
         (["man", "train"], "nmt man train: give install [FOLDER]; then man nmt-train shows a page"),
         (
             ["completion", "bsh"],
-            "nmt completion bsh: give install [SHELL], or one of bash, zsh, fish (did you mean 'bash'?)",
+            "nmt completion bsh: give install [SHELL] or bash, zsh, fish (did you mean 'bash'?)",
         ),
     ],
 )

@@ -34,7 +34,7 @@ nmt-average-checkpoints --inputs runs/de-en --num-epoch-checkpoints 10 --output 
 nmt-average-checkpoints --inputs runs/x/checkpoint-0003-00000282 runs/x/checkpoint-0004-00000300 --output runs/x/mean
 
 generate: --path --input --output --format --beam --nbest --lenpen --max-tokens --workers --device
-# a file
+# the translation of a file
 nmt-generate --path runs/de-en --input news.de --output news.en
 # an ensemble of two runs, three hypotheses of each line
 nmt-generate --path runs/x:runs/y --beam 10 --nbest 3

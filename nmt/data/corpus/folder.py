@@ -264,7 +264,7 @@ def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) ->
         if second.pair.is_reverse_of(first.pair) and None in (first.pair.languages, second.pair.languages):
             raise DataError(
                 f"{first.folder} goes from {first.pair.source_lang} to {first.pair.target_lang}, {second.folder} in "
-                f"the opposite direction; omit one of them, or make each with a language tag (--tag)"
+                f"the opposite direction; omit one of them, or make each with a language token (--tag)"
             )
     for corpus in corpora[1:]:
         if corpus.pair.digest() != corpora[0].pair.digest():
@@ -306,6 +306,6 @@ def _directions(manifest: Any) -> list[str]:
 
 def _several(folder: Path, names: Sequence[str]) -> DataError:
     return DataError(
-        f"{folder} has the directions {', '.join(names)}; choose one with --source-lang and --target-lang, or name its "
-        f"folder, such as {folder / names[0]}"
+        f"{folder} has the directions {', '.join(names)}; name the folder of one, such as {folder / names[0]} (in "
+        "nmt-generate also with --source-lang and --target-lang)"
     )

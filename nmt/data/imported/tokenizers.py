@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nmt.config.choices import Segmentation
@@ -34,10 +35,12 @@ def require_languages(source: str, target: str) -> None:
 
 
 def stored_pair(folder: Path, options: ImportConfig) -> LanguagePair:
-    """Load the tokenizers that nmt-export stored in a folder. The options may rename the languages."""
+    """Load the tokenizers that nmt-export stored in a folder. The options may name other languages."""
     pair = LanguagePair.load(folder)
-    languages = options.source_lang or pair.source_lang, options.target_lang or pair.target_lang
-    return LanguagePair(*languages, pair.source, pair.target, pair.shared)
+    tokens = pair.languages
+    chosen = zip((options.source_lang, options.target_lang), (pair.source_lang, pair.target_lang))
+    names = [own if name in ("", own) else name if tokens is None else tokens.known(name) for name, own in chosen]
+    return replace(pair, source_lang=names[0], target_lang=names[1])
 
 
 def tokenizer_of(options: ImportConfig | PreprocessConfig, pieces: Sequence[str], *, target: bool = False) -> Tokenizer:

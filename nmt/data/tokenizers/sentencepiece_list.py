@@ -36,7 +36,7 @@ class SentencePieceListConfig(ShortRepr):
         False, help="Read a known language token such as >>deu<< at the beginning of a line as one token"
     )
     hide_others: bool = option(
-        False, help="Omit tokens that the sentencepiece model lacks from text: language tokens of multilingual models"
+        False, help="Omit from text the tokens that the sentencepiece model lacks, such as language tokens"
     )
 
 

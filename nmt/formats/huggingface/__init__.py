@@ -1,4 +1,4 @@
-"""Models of Hugging Face's transformers: reads and writes Marian, Pegasus, M2M100, NLLB and mBART-50, reads FSMT.
+"""Models of Hugging Face's transformers: reads and writes Marian, Pegasus, M2M100, NLLB and mBART-50, reads FSMT and T5.
 
 Marian (OPUS-MT) has norms after each sublayer, Pegasus before it; both have sinusoids in halves. FSMT is fairseq's
 Transformer with two vocabularies. M2M100, NLLB and mBART-50 have tokens of many languages.

@@ -72,7 +72,7 @@ class MultilingualTokenizer:
         tokens = {code: token for token in symbols[len(first) :] if (code := _code(token))}
         if not tokens:
             raise DataError(
-                f"{folder}: the files of the tokenizer list no languages; copy tokenizer.json into the folder"
+                f"{folder}: the files of the tokenizer list no languages; copy tokenizer.json of the original model into it"
             )
         return cls(folder, options, model, symbols, LanguageTokens(tokens, SourceToken.source, target=True))
 
@@ -85,15 +85,9 @@ class MultilingualTokenizer:
             token = self.symbols[forced] if type(forced) is int and 0 <= forced < len(self.symbols) else None
             own = [None, token]
         stored = [self.languages.code(str(name)) or "" for name in own]
-        chosen = [self._code_of(name) for name in (options.source_lang, options.target_lang)]
+        chosen = [self.languages.known(name) for name in (options.source_lang, options.target_lang)]
         source, target = (code or default for code, default in zip(chosen, stored))
         return LanguagePair(source, target, tokenizer, tokenizer, True, self.languages).checked()
-
-    def _code_of(self, name: str) -> str:
-        code = self.languages.code(name) if name else ""
-        if code is None:
-            raise self.languages.refusal(name)
-        return code
 
 
 def require_rows(folder: Path, weights: TransformerWeights, tokens: int, fillers: int = _MOST_FILLERS) -> None:
@@ -163,10 +157,9 @@ def _in_order(folder: Path, first: list[str], ids: Mapping[str, int], listed: Se
                 f"{folder}: the id {number} is that of {by_id[number]!r} and {token!r}; take all files of the tokenizer "
                 "from the same model"
             )
-    if sorted(by_id) != list(range(len(by_id))):
-        raise DataError(
-            f"{folder}: the tokenizer has no token with an id below {max(by_id)}; its ids must have no gaps"
-        )
+    missing = next((number for number in range(len(by_id)) if number not in by_id), None)
+    if missing is not None:
+        raise DataError(f"{folder}: no token has the id {missing}; take all files of the tokenizer from the same model")
     known = {*by_id.values()}
     return [*(by_id[number] for number in range(len(by_id))), *(token for token in listed if token not in known)]
 

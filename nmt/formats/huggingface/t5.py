@@ -108,10 +108,7 @@ class T5Folder:
             require_languages(source, target)
             return LanguagePair(source, target, tokenizer, tokenizer, True)
         languages = LanguageTokens(tokens, SourceToken.target, target=False)
-        code = languages.code(target) if target else ""
-        if code is None:
-            raise languages.refusal(target)
-        return LanguagePair(source, code, tokenizer, tokenizer, True, languages).checked()
+        return LanguagePair(source, languages.known(target), tokenizer, tokenizer, True, languages).checked()
 
 
 class _T5Reader(LayoutReader):

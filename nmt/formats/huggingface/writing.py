@@ -80,7 +80,8 @@ def _complaints(weights: TransformerWeights, kind: str) -> Iterator[tuple[bool, 
     source, first, positions = weights.source, weights.source.layers[0], weights.source.positions
     orders = {stack.norm_first for stack in (source, weights.target)}
     shared = source.embedding is weights.target.embedding is weights.output.weight
-    of_mbart, has_norm, others = kind == "mbart", source.embedding_norm is not None, "but the model has others"
+    of_mbart, has_norm = kind == "mbart", source.embedding_norm is not None
+    others = "but the model has others; export it to ctranslate2"
     is_known = isinstance(positions, np.ndarray if of_mbart else Sinusoids)
     place_kind = "learned" if of_mbart else "sinusoidal"
     *formula, known = _SINUSOIDS.get(kind, (Wavelengths.paper, 0, "the paper's sinusoids from position 0 on"))
@@ -90,17 +91,17 @@ def _complaints(weights: TransformerWeights, kind: str) -> Iterator[tuple[bool, 
     if not of_mbart:
         norms = "no norm of the embeddings, but the model has one (model.embedding_norm)"
     yield weights.is_recurrent, "have self-attention in the decoder, but the model has SSRUs; export it to safetensors"
-    yield not is_known, f"have {place_kind} positions, {others}; export it to ctranslate2"
-    yield own != formula or base != _BASE, f"have {known}, {others}; export it to ctranslate2"
+    yield not is_known, f"have {place_kind} positions, {others}"
+    yield own != formula or base != _BASE, f"have {known}, {others}"
     yield has_norm is not of_mbart, f"have {norms}; export it to ctranslate2"
-    yield len(orders) > 1, "have one order of norms for encoder and decoder, but the model has two"
-    yield kind in MULTILINGUAL and orders == {False}, "have norms before each sublayer, but the model has them after it"
+    yield len(orders) > 1, "have one order of norms on both sides, but the model has two; export it to ctranslate2"
+    yield kind in MULTILINGUAL and orders == {False}, "have norms before sublayers, not after; export it to ctranslate2"
     norm, feed, size = first.self_norm, first.feed_forward, unusual_head_size(weights)
     unusual = norm.bias is None or norm.epsilon != EPSILON
-    yield unusual, f"have layer normalization with an epsilon of {EPSILON:g}, but the model has another norm"
+    yield unusual, f"have layer norm with epsilon {EPSILON:g}, but the model has another norm; export it to ctranslate2"
     gated = feed.gate is not None or feed.activation not in _ACTIVATIONS
     yield gated, f"have feed-forward networks with relu, gelu or swish and without gates, {others}"
-    yield size is not None, f"have heads of size d_model / num_heads, but the model's have size {size}"
+    yield size is not None, f"have heads of size d_model / num_heads, not {size}; export it to safetensors"
     several = "share all embeddings if norms precede each sublayer, but the model has several; export it to ctranslate2"
     yield kind != "marian" and not shared, several
     biased = kind == "m2m_100" and weights.output.bias is not None

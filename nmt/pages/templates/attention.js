@@ -3,7 +3,6 @@ const LEAST = 8;  // of 255: fainter lines are not drawn while no word is chosen
 const FEW = 6;  // words named when one is pointed at
 const NAMES = {encoder: "Source words attend to source words", decoder: "Target words attend to earlier target words",
   cross: "Target words attend to source words"};
-const SHORT = {encoder: "encoder", decoder: "decoder", cross: "decoder to source"};
 const sentences = JSON.parse(find("data").textContent);
 const night = matchMedia("(prefers-color-scheme: dark)");
 const canvas = find("lines");
@@ -31,7 +30,7 @@ function choose() {
   now.layer = Math.min(now.layer, map.layers - 1);
   now.heads = new Set([...now.heads].filter((head) => head < map.heads));
   if (!now.heads.size) now.heads = new Set(Array.from({length: map.heads}, (_, head) => head));
-  fill(find("kind"), kinds.map((kind) => [kind, SHORT[kind]]), now.kind);
+  fill(find("kind"), kinds.map((kind) => [kind, kind]), now.kind);
   fill(find("layer"), Array.from({length: map.layers}, (_, layer) => [layer, layer + 1]), now.layer);
   find("sentence").value = now.sentence;
   find("source").textContent = one.source;

@@ -52,9 +52,10 @@ function names(run, kind) {
 const metricOf = (name) => name.split(".").pop();  // of a figure of one direction, such as en-de.bleu
 const scores = (run) => names(run, "valid").filter((name) => !LOSSES.includes(metricOf(name)));
 
-function best(run, name, lower) {
-  const values = curve(run, "valid", name).map((point) => point[1]);
-  return values.length ? (lower.includes(metricOf(name)) ? Math.min : Math.max)(...values) : null;
+function best(run, name) {
+  const values = curve(run, "valid", name).map((point) => point[1]), metric = metricOf(name);
+  const lower = of(run, "start").at(-1)?.lower_is_better ?? ["ter"];  // earlier versions did not record it
+  return values.length ? ([...LOSSES, ...lower].includes(metric) ? Math.min : Math.max)(...values) : null;
 }
 
 // Running means m_i = share m_(i-1) + (1 - share) x_i, divided by the sum of their weights (m_0 is 0).
@@ -125,7 +126,7 @@ function timeLeft(run) {
   return Math.max(0, each * (all - now.update) - (run.process === "alive" ? run.age : 0));
 }
 
-// What became of a run, as a class and words.
+// The status of a run, as a class and words.
 function state(run) {
   const end = closing(run);
   if (end?.event === "end") return ["done", `finished: ${end.ending ?? ""}`];
@@ -169,8 +170,8 @@ function stalled(run) {
   const seconds = [...new Set(of(run, "start", "train", "valid").map((event) => event.seconds).filter(finite))].slice(-21);
   const usual = most(seconds.slice(1), (time) => time - seconds[seconds.indexOf(time) - 1]);
   if (run.process !== "alive" || !usual || run.age < Math.max(STALL, SLOWER * usual)) return null;
-  return `stalled: no event for ${Math.floor(run.age / 60)} min, usually at most ${Math.ceil(usual)} s; a reader waits for `
-    + "its disk, or a long validation runs";
+  return `stalled: no event for ${Math.floor(run.age / 60)} min, usually at most ${Math.ceil(usual)} s; perhaps a reader `
+    + "waits for its disk, or a long validation runs";
 }
 
 function reading(run) {

@@ -137,7 +137,7 @@ function drawPlots() {
 function drawRuns() {
   const options = varying(runs), metrics = [...new Set(runs.flatMap((run) => names(run, "valid")))];
   const each = (value) => runs.map((run, number) => value(run, number));
-  const bests = metrics.map((name) => [`best ${name}`, each((run) => best(run, name, data.lower))]);
+  const bests = metrics.map((name) => [`best ${name}`, each((run) => best(run, name))]);
   const lasts = metrics.map((name) => [`last ${name}`, each((run) => latest(curve(run, "valid", name)))]);
   const whole = [["update", "update"], ["target tokens", "tokens"], ["time", "seconds"], ["tokens/s", "speed"]];
   renew(find("legend"), each((run, number) => [run.name, view.hidden.has(number)]), ([name, hidden], number) => {

@@ -98,7 +98,7 @@ def test_a_pair_is_stored_with_its_tag(text: Text) -> None:
     assert LanguagePair.load(folder).languages == loaded.languages
     lacking = {"tokens": {"xx": "<2xx>"}, "source": "target", "target": False}
     for key, value, message in [
-        ("tag", "xx", "the source vocabulary has no token for the tag 'xx'; there are: fr"),
+        ("tag", "xx", "the source vocabulary has no token for the language 'xx'; it has tokens for fr"),
         ("languages", lacking, "the vocabulary lacks the language token '<2xx>'"),
         ("languages", {**lacking, "source": "both"}, "'both' is not a valid SourceToken"),
         ("languages", ["xx"], "languages must have the keys tokens, source and target"),
@@ -121,10 +121,11 @@ def test_given_vocabularies_keep_their_tags_and_others_are_refused(text: Text) -
     ]
     assert other.split("train").source(0)[0] == other.pair.source.vocabulary.id("<2fr>")
     with pytest.raises(
-        UsageError, match=r"no token for the tag 'es'; there are: .*--user-defined-symbols '<2es>' \(--tag es\)"
+        UsageError,
+        match=r"no token for the language 'es'; it has tokens for .*--user-defined-symbols '<2es>' \(--tag es\)",
     ):
         text.make(**given, tag="es", destdir=f"{text.folder}/es")
-    with pytest.raises(UsageError, match="it has no tags; a learned vocabulary"):
+    with pytest.raises(UsageError, match="it has no language tokens; a learned vocabulary"):
         text.make(tokenizer=WordsConfig(), tag="de", destdir=f"{text.folder}/words")
     with pytest.raises(UsageError, match="--tag 'a b' must be one word"):
         text.make(tokenizer=BPE, tag="a b")
@@ -153,7 +154,7 @@ def test_both_directions_are_trained_together_only_with_tags(text: Text) -> None
     untagged, _ = text.make(tokenizer=BPE, **turned, destdir=f"{text.folder}/untagged")
     assert len(open_corpora([one.folder, other.folder])) == 2
     with pytest.raises(
-        DataError, match=r"in the opposite direction; omit one .* make each with a language tag \(--tag\)"
+        DataError, match=r"in the opposite direction; omit one .* make each with a language token \(--tag\)"
     ):
         open_corpora([one.folder, untagged.folder])
 

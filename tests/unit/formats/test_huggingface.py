@@ -101,9 +101,9 @@ def test_an_export_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
         ({"embedding_norm": True}, "no norm of the embeddings"),
         ({"feed_forward": FeedForwardKind.gelu_tanh}, "with relu, gelu or swish and without gates"),
         ({"decoder_norm": NormOrder.pre}, "one order of norms"),
-        ({"norm_epsilon": 1e-6}, "an epsilon of 1e-05"),
-        ({"d_k": 5}, "the model's have size 5"),
-        ({"d_v": 6}, "the model's have size 6"),
+        ({"norm_epsilon": 1e-6}, "layer norm with epsilon 1e-05"),
+        ({"d_k": 5}, "num_heads, not 5; export it to safetensors"),
+        ({"d_v": 6}, "num_heads, not 6; export it to safetensors"),
         (
             {"norm": NormOrder.pre, "share_decoder_embeddings": False, "share_all_embeddings": False},
             "Pegasus share all",

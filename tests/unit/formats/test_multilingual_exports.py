@@ -129,6 +129,25 @@ def test_fewer_languages_come_back(folders: Folders, tmp_path: Path) -> None:
     assert not (tmp_path / "refused").exists()
 
 
+@pytest.mark.parametrize("kind", ["ctranslate2", "safetensors"])
+def test_languages_come_back_from_other_formats(kind: str, tmp_path: Path) -> None:
+    if kind == "ctranslate2":
+        pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nmt-toolkit[ctranslate2]")
+    languages = LanguageTokens({"en": "p1", "de": "p2"}, SourceToken.source, target=True)
+    run = store(tmp_path / "run", replace(PAIR, source_lang="", target_lang="", languages=languages))
+    exported(run, tmp_path / "there", kind)
+
+    def back(name: str, **options: str) -> tuple[Any, ...]:
+        (found,) = import_model(ImportConfig(kind, str(tmp_path / "there"), str(tmp_path / name), **options))
+        pair = load_model(found, "cpu").pair
+        return pair.languages, pair.source_lang, pair.target_lang
+
+    assert back("one") == (languages, "", "")
+    assert back("two", source_lang="p2", target_lang="en") == (languages, "de", "en")
+    with pytest.raises(UsageError, match="the model has no language 'fr'; it has en, de"):
+        back("three", source_lang="fr")
+
+
 LIKE_M2M100: dict[str, Any] = {"norm": NormOrder.pre, "attention_bias": True}
 
 

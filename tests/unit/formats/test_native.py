@@ -158,7 +158,7 @@ def test_what_the_engine_lacks_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the native engine does not support model.norm_kind=rms_norm"):
         exported(run, tmp_path / "there")
     with pytest.raises(
-        UsageError, match="--quantization int16: the native engine has float32, bfloat16, float16, int8"
+        UsageError, match="--quantization int16 is not for native; use float32, bfloat16, float16, int8"
     ):
         exported(run, tmp_path / "there", "int16")
     with pytest.raises(UsageError, match="--quantization int8 is only for ctranslate2 and native"):

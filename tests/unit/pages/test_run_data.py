@@ -225,13 +225,21 @@ def test_options_in_which_runs_differ_and_their_order() -> None:
     assert orders == [[[2, 3, 0, 1], [0, 3, 2, 1]], [[1, 0, 2, 3], [0, 1, 2, 3]]]
 
 
-def test_the_best_score_is_the_highest_and_the_best_loss_the_lowest() -> None:
-    data = run(valid(10, 3.0, bleu=20.0), valid(20, 4.0, bleu=30.0), valid(30, 5.0, bleu=25.0))
-    assert evaluate('["bleu", "loss", "ter"].map((name) => best(data, name, ["loss"]))', FILE, data=data) == [
-        30,
-        3,
-        None,
-    ]
+@pytest.mark.parametrize(
+    ("recorded", "metric", "best"),
+    [
+        ({"lower_is_better": ["aer"]}, "aer", 20),
+        ({"lower_is_better": []}, "bleu", 30),
+        ({}, "ter", 20),
+        ({}, "bleu", 30),
+    ],
+)
+def test_the_best_score_is_the_highest_or_as_recorded_the_lowest_and_the_best_loss_the_lowest(
+    recorded: dict[str, Any], metric: str, best: float
+) -> None:
+    events = [valid(update, loss, **{metric: score}) for update, loss, score in ((10, 3.0, 20.0), (20, 4.0, 30.0))]
+    data = run(START | recorded, *events)
+    assert evaluate(f'["{metric}", "loss", "x"].map((name) => best(data, name))', FILE, data=data) == [best, 3, None]
 
 
 def test_a_logarithmic_axis_has_powers_and_its_places_can_be_read_back() -> None:

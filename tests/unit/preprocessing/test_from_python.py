@@ -126,7 +126,7 @@ def test_a_python_shell_sees_the_lines_and_a_program_does_not(
         ({"data": PAIRS, "pairs": ["de-en"]}, "preprocess has no option 'pairs'"),
         ({"data": PAIRS, "vocab_siz": 3}, r"preprocess has no option 'vocab_siz' \(did you mean 'vocab_size'\?\)"),
         ({"data": "text/train"}, "is not a corpus folder, and text needs source_lang= and target_lang="),
-        ({"valid": PAIRS}, "preprocess holds out validation data only of data="),
+        ({"valid": PAIRS}, "preprocess: valid= and valid_share= need pairs or text in data="),
         ({"data": PAIRS[:1]}, "data has a single pair"),
         ({"data": PAIRS, "valid": [("a", 3)]}, r"valid\[0\]: field 'target' holds 3, which is not text"),
     ],

@@ -225,6 +225,7 @@ REFUSED: Mapping[str, tuple[Any, str]] = {
         "limit:valu=1",
         "'limit:valu=1': limit has no option 'valu' (did you mean 'value'?); it has value, quiet",
     ),
+    "no value": ("limit:value", "'limit:value': limit needs a value: value=VALUE"),
     "value": ("limit:value=high", "value=high must be of type float"),
     "class": (Seen, "is not a callback; give an instance of it"),
     "object": (3, "callbacks: 3 is not a callback; derive its class from nmt.Callback"),

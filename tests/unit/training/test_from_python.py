@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import sys
@@ -152,6 +153,26 @@ def test_callbacks_and_threads(tmp_path: Path) -> None:
     assert results[0].ending == "stopped by Counter: enough"
 
 
+def test_an_end_that_a_killed_run_did_not_tell_is_told_after_a_start(tmp_path: Path) -> None:
+    run(tmp_path / "run", 2)
+    log = tmp_path / "run" / "log.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if '"event": "end"' not in line), encoding="utf-8")
+    told = []
+
+    class Events(nmt.Callback):
+        def on_start(self, event: Any) -> None:
+            told.append(event.name)
+
+        on_end = on_start
+
+    for _ in range(2):
+        run(tmp_path / "run", 2, callbacks=[Events()])
+    assert told == ["start", "end"]
+    start, end = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()][-2:]
+    assert start["seconds"] == end["seconds"] > 0 and start["lower_is_better"] == []
+
+
 def test_a_notebook_shows_updates_and_validations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,7 +194,7 @@ def test_a_notebook_shows_updates_and_validations(
         ({"data": PAIRS, "modle": "x"}, r"train has no option 'modle' \(did you mean 'model'\?\)"),
         ({"data": PAIRS, "vocab_siz": 3}, r"train has no option 'vocab_siz' \(did you mean 'vocab_size'\?\)"),
         ({"data": PAIRS, "tsv": "x"}, "train has no option 'tsv'"),
-        ({"data": [".", "text.tsv"]}, "data names both corpus folders"),
+        ({"data": [".", "text.tsv"]}, "data has both a corpus folder"),
         ({"data": ["."], "vocab_size": 3}, "vocab_size= needs text, but . is a corpus folder"),
         ({"data": TrainConfig(data=["x"]), "lr": 3}, "takes a dataclass of options or keyword arguments"),
         ({"data": TrainConfig(data=["x"]), "tokenizer": "bpe"}, "takes a dataclass of options or keyword arguments"),
@@ -193,7 +214,7 @@ def test_several_processes_need_a_corpus_folder(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(
-        UsageError, match="several processes cannot train on data in memory; make a corpus with nmt.prep"
+        UsageError, match="several processes cannot prepare pairs or text; make a corpus with nmt.preprocess"
     ):
         train(PAIRS)
 

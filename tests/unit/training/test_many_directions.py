@@ -121,7 +121,7 @@ def test_the_best_checkpoint_is_that_of_the_mean_or_of_a_named_direction(
 @pytest.mark.parametrize(
     ("metric", "message"),
     [
-        ("en-it.loss", r"en-it.loss: the run validates en-de, .*, zero-shot.fr-de \(--best-checkpoint-metric\)"),
+        ("en-it.loss", r"validates en-de, .*, zero-shot.fr-de; name one of these \(--best-checkpoint-metric\)"),
         ("de-fr.loss", "de-fr.loss: the run validates en-de, "),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_run_of_one_direction_keeps_its_names(tiny_run: MakeConfig, corpus: Pa
     train(config)
     assert {"loss", "nll", "ppl"} == {name for name in validations(config)[0] if name[-4:] in ("loss", "nll", "ppl")}
     config = tiny_run(data=[str(corpus / "en-de")], validation=ValidationConfig(best_metric="en-de.loss"))
-    with pytest.raises(UsageError, match="the run validates one direction, whose metric is loss"):
+    with pytest.raises(UsageError, match="the run validates one direction; name its metric loss"):
         train(config)
 
 
