@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -153,7 +154,9 @@ class LanguagePair:
         languages = self.language_tokens
         first = {SourceToken.source: source, SourceToken.target: target}.get(languages.source)
         if self.languages is not None:
-            self._require(first, target if languages.target else first)
+            needed = {"source_lang": source} if languages.source is SourceToken.source else {}
+            reads_target = languages.target or languages.source is SourceToken.target
+            self._require(needed | ({"target_lang": target} if reads_target else {}))
             if languages.source is SourceToken.source and source == target and not source_lang:
                 raise UsageError(
                     f"source and target language are both '{target}'; give source_lang (--source-lang) too"
@@ -171,13 +174,14 @@ class LanguagePair:
             raise UsageError(f"the model translates from {self.source_lang} to {self.target_lang}, not {side} {name}")
         return self.language_tokens.known(name)
 
-    def _require(self, *codes: str | None) -> None:
-        """Refuse a direction without languages that the model reads."""
+    def _require(self, needed: Mapping[str, str]) -> None:
+        """Refuse a direction without languages that the model reads. ``needed``: their codes by option."""
         tokens = self.language_tokens.tokens
-        if not all(code is None or code in tokens for code in codes):
+        if missing := [option for option, code in needed.items() if code not in tokens]:
+            flags = ", ".join(f"--{option.replace('_', '-')}" for option in missing)
             raise NoDirection(
-                f"the model translates between {len(tokens)} languages: give source_lang and target_lang (--source-lang, "
-                f"--target-lang); it has {listed([*tokens], STORED)}"
+                f"the model translates between {len(tokens)} languages: give {' and '.join(missing)} ({flags}); it has "
+                f"{listed([*tokens], STORED)}"
             )
 
     def digest(self) -> str:

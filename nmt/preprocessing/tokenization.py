@@ -94,7 +94,7 @@ def _pair(config: PreprocessConfig, training: TrainingText | None) -> LanguagePa
     if not unknown:
         return dataclasses.replace(pair, languages=dataclasses.replace(languages, trained=(), zero_shot=()))
     if config.tag is None and not config.pairs:
-        logger.info("the corpus has no language tokens: %s", languages.refusal(unknown[0]))
+        logger.warning("the corpus has no language tokens: %s", languages.refusal(unknown[0]))
     return pair
 
 

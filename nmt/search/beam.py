@@ -99,7 +99,7 @@ class BeamSearch:
                 candidates = candidates.emptied(ends & shrinks[lanes, None]).without_eos()
             chosen = candidates.first(width)
             history.append(lanes, chosen, scores.attention if batch.attention else None)
-            settled = np.all(finished.settled(lanes, chosen.totals.max(1)).reshape(-1, self.groups), axis=1)
+            settled = np.all(finished.settled(lanes, chosen.totals.max(1), length).reshape(-1, self.groups), axis=1)
             staying = _remaining(settled, freely=decoding.leave_freely)
             if len(staying) == 0:
                 break

@@ -41,6 +41,7 @@ class StopRule(Enum):
 
     first = "first"  # when patience * K hypotheses are finished, rounded and at least nbest (K: fairseq's rule)
     bound = "bound"  # when no unfinished hypothesis can still beat those that would be returned
+    estimate = "estimate"  # when K are finished, and none would be beaten if the others ended here (transformers' rule)
     all = "all"  # when no unfinished hypothesis is left, at the latest at the length limit
     shrink = "shrink"  # as ``all``, but each finished hypothesis takes a slot of the beam (Marian's rule)
 
@@ -118,8 +119,8 @@ class BeamConfig(CommonSearchConfig):
     )
     stop: StopRule = flag(
         StopRule.first,
-        help="Stopping rule: first (enough finished hypotheses), bound (no better one possible), all (all "
-        "at their end or the length limit), shrink (all, in a shrinking beam; Marian)",
+        help="Stopping rule: first (enough finished hypotheses), bound (no better one possible), estimate (no better one "
+        "likely; Hugging Face), all (all at their end or the length limit), shrink (all, in a shrinking beam; Marian)",
     )
     patience: float = option(
         1.0,

@@ -139,6 +139,7 @@ class Finished:
         self._width, self._shrinks, self._started = width, shrinks, started
         self._needed_by_first = max(nbest, math.floor(min(width * config.patience, _MANY) + 0.5))
         self._nbest = nbest
+        self._kept = max(nbest, width) if config.stop is StopRule.estimate else nbest
         self._limits = limits.tolist()
         self._endings: list[list[Ending]] = [[] for _ in self._limits]
         self._to_beat = np.full(len(limits), -_INFINITY, dtype=np.float32)  # [B]
@@ -174,16 +175,19 @@ class Finished:
             return _INFINITY if len(endings) == self._needed_by_first else -_INFINITY
         endings.append(ending)
         endings.sort(key=lambda ending: -ending.score)
-        del endings[self._nbest :]
-        decided = self._config.stop is StopRule.bound and len(endings) == self._nbest
+        del endings[self._kept :]
+        decided = self._config.stop in (StopRule.bound, StopRule.estimate) and len(endings) == self._kept
         return endings[-1].score if decided else -_INFINITY
 
-    def settled(self, sentences: Ints, largest: Floats) -> Flags:
+    def settled(self, sentences: Ints, largest: Floats, length: int) -> Flags:
         """[b] True where the search ends, by its stop rule or because no hypothesis is left. ``largest`` [b]: the largest
-        log-probability of an unfinished hypothesis; -inf if none is unfinished."""
+        log-probability of an unfinished hypothesis; -inf if none is unfinished. ``length``: its tokens."""
         # A log-probability only falls, the penalty only grows and coverage adds nothing: no score can become better.
+        penalty: Any = self._longest_penalty[sentences]
+        if self._config.stop is StopRule.estimate:
+            penalty = self._config.length_penalty(float(length + self._started), self._config.lenpen)
         with np.errstate(invalid="ignore"):
-            reachable = largest / self._longest_penalty[sentences]
+            reachable = largest / penalty
         settled: Flags = (largest == -_INFINITY) | (reachable <= self._to_beat[sentences])
         return settled
 

@@ -370,8 +370,7 @@ def _run(
     state, reporter = trainer.state, trainer.reporter
 
     def begin() -> None:
-        facts = describe_run(setup.config, setup.datasets, trainer.learner.step.model, setup.device)
-        facts["lower_is_better"] = [name for name, scorer in setup.scorers.items() if not scorer.higher_is_better]
+        facts = describe_run(setup.config, setup.datasets, trainer.learner.step.model, setup.device, setup.scorers)
         reporter.start(state.update, facts, cost, state.seconds, state.skipped, state.epoch)
 
     if trainer.complete:
@@ -385,10 +384,8 @@ def _run(
         trainer.require_learned()
         return
     if point is not None:
-        following = f"micro-batch {state.position.batch + 1} of epoch {state.position.epoch}"
-        logger.info(
-            f"resumed after update {state.update} of {setup.folder}, from {point.stored.path}: next is {following}"
-        )
+        batch = f"micro-batch {state.position.batch + 1} of epoch {state.position.epoch}"
+        logger.info(f"resumed after update {state.update} of {setup.folder}, from {point.stored.path}: next is {batch}")
     begin()
     try:
         ending = trainer.run()

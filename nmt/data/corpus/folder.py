@@ -272,10 +272,11 @@ def open_corpora(folders: Sequence[str | Path], verify: Verify = Verify.fast) ->
                 f"{corpus.folder} and {corpora[0].folder} have different vocabularies; preprocess one with the "
                 f"tokenizer of the other: --srcdict {corpora[0].folder} --tgtdict {corpora[0].folder}"
             )
-        if corpus.started != corpora[0].started:
+        both = [languages for languages in (corpora[0].pair.languages, corpus.pair.languages) if languages is not None]
+        if corpus.started != corpora[0].started or len({(known.source, known.target) for known in both}) > 1:
             raise DataError(
-                f"only one of {corpora[0].folder} and {corpus.folder} has language tokens before its targets; make both "
-                f"with the same --tag-side"
+                f"{corpora[0].folder} and {corpus.folder} have language tokens in different places; make both with the same "
+                f"--tag-side"
             )
     return corpora
 

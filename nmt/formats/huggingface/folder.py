@@ -125,6 +125,10 @@ class HuggingFaceFolder:
         return dict(config) | (more if isinstance(more, dict) else {})
 
 
+# The option of ``generate`` for each stop rule; its default is False.
+EARLY_STOPPING = {StopRule.first: True, StopRule.bound: "never", StopRule.estimate: False}
+
+
 def _search(generation: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "beam_size": round(number_of(generation, "num_beams", default=0, highest=WIDEST_BEAM)) or _BEAM,
@@ -137,7 +141,8 @@ def _limits(generation: Mapping[str, Any], others: int) -> dict[str, Any]:
     """Return the options that end a search. ``others``: tokens of the limit there that are not text, such as eos."""
     longest = number_of(generation, "max_length", default=0, highest=MOST_PIECES) - others
     limit = {"max_len_a": 0.0, "max_len_b": longest} if longest >= 1 else {}
-    return limit | ({"stop": StopRule.bound} if generation.get("early_stopping") == "never" else {})
+    early = generation.get("early_stopping", False)
+    return limit | {"stop": next((stop for stop, value in EARLY_STOPPING.items() if value == early), StopRule.estimate)}
 
 
 def _require(config: Mapping[str, Any], path: Path) -> None:

@@ -17,6 +17,7 @@ from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 from nmt.errors import UsageError
 from nmt.formats import ComparedModel, PortableModel
 from nmt.formats.fairseq import EPSILON
+from nmt.formats.huggingface.folder import EARLY_STOPPING
 from nmt.formats.huggingface.multilingual import MULTILINGUAL
 from nmt.formats.huggingface.multilingual_writing import is_multilingual, write_multilingual_tokenizer
 from nmt.formats.huggingface.weights import tensors_of
@@ -25,7 +26,7 @@ from nmt.formats.residual_stream import ORIGINAL_LAYOUT, in_halves
 from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
 from nmt.models.transformer.weights import Activation, TransformerWeights
-from nmt.search.config import BeamConfig, LengthPenalty, StopRule
+from nmt.search.config import BeamConfig, LengthPenalty
 from nmt.storage.files import write_json
 from nmt.storage.tensor_file import write_numbers
 
@@ -166,7 +167,7 @@ def _generation(config: Mapping[str, Any], model: PortableModel, longest: int) -
         options["forced_bos_token_id"] = token  # ids after the special tokens are the same
     if model.search and not search.max_len_a:
         options["max_length"] = min(longest, round(search.max_len_b) + 3)  # eos and the two tokens before the text
-    return options | ({"early_stopping": "never"} if search.stop is StopRule.bound else {})
+    return options | {"early_stopping": EARLY_STOPPING.get(search.stop, "never")}
 
 
 def _write_tokenizer(model: PortableModel, folder: Path, longest: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -21,17 +21,21 @@ from nmt.data.corpus.folder import Split
 from nmt.data.corpus.lengths import Lengths, length_counts, percentile
 from nmt.devices.kinds import device_of
 from nmt.models import models
+from nmt.scoring import Scorer
 from nmt.threads import WAIT_VARIABLES, processor_name
 from nmt.training.checkpoints.fingerprint import changed_options
 from nmt.training.setup.datasets import Datasets, stages_of
 
 
-def describe_run(config: TrainConfig, datasets: Datasets, model: nn.Module, device: torch.device) -> dict[str, Any]:
+def describe_run(
+    config: TrainConfig, datasets: Datasets, model: nn.Module, device: torch.device, scorers: Mapping[str, Scorer]
+) -> dict[str, Any]:
     return {
         "environment": environment(device),
         "model": describe_model(model, models.name_of(type(config.model))),
         "data": describe_data(config, datasets),
         "changed_options": changed_options(config),
+        "lower_is_better": [name for name, scorer in scorers.items() if not scorer.higher_is_better],
     }
 
 

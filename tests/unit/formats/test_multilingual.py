@@ -111,8 +111,10 @@ def test_logits_are_those_of_transformers(both: Callable[[str], Both], kind: str
     torch.testing.assert_close(ours, theirs[:, torch.from_numpy(ids)], atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_translations_are_those_of_transformers(both: Callable[[str], Both], kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "early", "stop"), [*((kind, True, "first") for kind in KINDS), ("nllb", False, "estimate")]
+)
+def test_translations_are_those_of_transformers(both: Callable[[str], Both], kind: str, early: bool, stop: str) -> None:
     """With a beam of 4. Rows without a token are excluded there; here they do not exist."""
     one, lines, longest = both(kind), there.names(40), 60
     source, target = there.SOURCES[kind], there.TARGETS[kind]
@@ -127,7 +129,7 @@ def test_translations_are_those_of_transformers(both: Callable[[str], Both], kin
             num_beams=4,
             max_length=longest,
             min_new_tokens=2,
-            early_stopping=True,
+            early_stopping=early,
             bad_words_ids=[[number] for number in without],
         )
     pieces = {number: piece for piece, number in known.items()}
@@ -138,7 +140,14 @@ def test_translations_are_those_of_transformers(both: Callable[[str], Both], kin
         else None  # stopped at the limit, where nmt ends a translation with </s>
         for ids in written.tolist()
     ]
-    options = {"beam": 4, "length_penalty": "power", "lenpen": 1, "max_len_a": 0, "max_len_b": longest - 3}
+    options = {
+        "beam": 4,
+        "length_penalty": "power",
+        "lenpen": 1,
+        "max_len_a": 0,
+        "max_len_b": longest - 3,
+        "stop": stop,
+    }
     ours = Translator.load(one.here, device="cpu").translate(lines, source_lang=source, target_lang=target, **options)
     ended = [(line, other) for line, other in zip(ours, theirs) if other is not None]
     assert [line for line, _ in ended] == [other for _, other in ended]

@@ -33,7 +33,7 @@ some_phrases = st.lists(phrases, max_size=3).map(tuple)
     eos_bias=st.sampled_from([-2.0, 0.0, 3.0]),
     wanted=st.lists(some_phrases, min_size=1, max_size=3),
     beam=st.integers(1, 6),
-    stop=st.sampled_from(["first", "bound", "all", "shrink"]),
+    stop=st.sampled_from(["first", "bound", "estimate", "all", "shrink"]),
 )
 def test_translations_contain_every_phrase_as_often_as_wanted(seed, vocabulary, eos_bias, wanted, beam, stop):
     model, sources = ToyModel(seed, vocabulary, eos_bias), [(4, 5, EOS), (5, EOS), (6, 6, 4, EOS)][: len(wanted)]

@@ -35,8 +35,8 @@ def test_a_penalty_beyond_all_numbers_lets_a_search_end() -> None:
     sentences, nothing_left = np.array([0, 1]), np.full(2, -np.inf, dtype=np.float32)
     with np.errstate(over="ignore"):
         assert LengthPenalty.power(limits.astype(np.float32), 20.0)[0] == float("inf")
-    assert finished.settled(sentences, nothing_left).tolist() == [True, True]
-    assert finished.settled(sentences, np.full(2, -1.0, dtype=np.float32)).tolist() == [False, False]
+    assert finished.settled(sentences, nothing_left, length=1).tolist() == [True, True]
+    assert finished.settled(sentences, np.full(2, -1.0, dtype=np.float32), length=1).tolist() == [False, False]
 
 
 def test_an_exponent_that_no_score_survives_is_refused() -> None:

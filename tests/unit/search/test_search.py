@@ -37,7 +37,7 @@ some_settings = st.builds(
     a=st.sampled_from([0.0, 0.5, 1.0]),
     b=st.sampled_from([3, 4.5, 6]),
     min_len=st.integers(0, 3),
-    stop=st.sampled_from(["first", "bound", "all", "shrink"]),
+    stop=st.sampled_from(["first", "bound", "estimate", "all", "shrink"]),
     patience=st.sampled_from([0.4, 1.0, 1.5, 2.0]),
 )
 some_models = st.builds(

@@ -246,11 +246,23 @@ def slow_beam(
         alive = [one for one in continuations[: 2 * width] if one[0][-1] != EOS][:width]
         if not alive or (settings.stop == "first" and len(finished) >= enough):
             break
-        if settings.stop == "bound" and len(finished) >= settings.nbest:
-            worst = sorted((one.score for one in finished), reverse=True)[settings.nbest - 1]
-            if all(total / settings.penalty(n) <= worst for _, total, _ in alive for n in range(length + 1, limit + 1)):
-                break
+        if _none_is_better(finished, [total for _, total, _ in alive], length, limit, settings, settings.nbest, width):
+            break
     return _best(finished, settings.nbest)
+
+
+def _none_is_better(
+    finished: list[Found], totals: list[float], length: int, limit: int, settings: Settings, nbest: int, width: int
+) -> bool:
+    """Whether the rules "bound" and "estimate" end the search. ``totals``: of unfinished hypotheses."""
+    needed, lengths = (nbest, range(length + 1, limit + 1)) if settings.stop == "bound" else (width, [length])
+    if settings.stop not in ("bound", "estimate") or len(finished) < needed:
+        return False
+    worst = sorted((one.score for one in finished), reverse=True)[needed - 1]
+    reachable = [total / settings.penalty(n) for total in totals for n in lengths]
+    if settings.stop == "estimate":
+        told_apart([worst, max(reachable)])
+    return max(reachable) <= worst
 
 
 def occurrences(tokens: Sequence[int], phrase: tuple[int, ...]) -> int:
@@ -305,10 +317,8 @@ def slow_including(
         alive = [(tokens, every[tokens]) for tokens in row if tokens[-1] != EOS][:width]
         if not alive or (settings.stop == "first" and len(finished) >= enough):
             break
-        if settings.stop == "bound" and len(finished) >= settings.nbest:
-            worst = sorted((one.score for one in finished), reverse=True)[settings.nbest - 1]
-            if all(total / settings.penalty(n) <= worst for _, total in alive for n in range(length + 1, limit + 1)):
-                break
+        if _none_is_better(finished, [total for _, total in alive], length, limit, settings, settings.nbest, width):
+            break
     return _best(finished, settings.nbest)
 
 
@@ -362,20 +372,18 @@ def slow_diverse(
                     lane.finished.append(Found(tokens, own, total / settings.penalty(length), length < limit))
             lane.alive = [one for one in found[: 2 * width] if one[0][-1] != EOS][:width]
             chosen.update(tokens[-1] for tokens, _, _ in lane.alive)
-        if all(_settled(lane, length, limit, settings, enough, nbest) for lane in lanes):
+        if all(_settled(lane, length, limit, settings, enough, nbest, width) for lane in lanes):
             break
     every = [one for lane in lanes for one in _best(lane.finished, nbest)]
     distinct = {one.tokens: one for one in sorted(every, key=lambda one: one.score)}
     return _best(distinct.values(), settings.nbest)
 
 
-def _settled(lane: Lane, length: int, limit: int, settings: Settings, enough: int, nbest: int) -> bool:
+def _settled(lane: Lane, length: int, limit: int, settings: Settings, enough: int, nbest: int, width: int) -> bool:
     if not lane.alive or (settings.stop == "first" and len(lane.finished) >= enough):
         return True
-    if settings.stop != "bound" or len(lane.finished) < nbest:
-        return False
-    worst = sorted((one.score for one in lane.finished), reverse=True)[nbest - 1]
-    return all(total / settings.penalty(n) <= worst for _, total, _ in lane.alive for n in range(length + 1, limit + 1))
+    totals = [total for _, total, _ in lane.alive]
+    return _none_is_better(lane.finished, totals, length, limit, settings, nbest, width)
 
 
 def slow_greedy(

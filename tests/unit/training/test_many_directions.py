@@ -198,8 +198,13 @@ def test_corpora_of_single_directions_make_a_run_that_knows_all(
     known = LanguagePair.load(tmp_path / "run" / "tokenizer").languages
     assert known is not None and known.trained == ("en-de", "fr-en") and {*known.tokens} >= {"en", "de", "fr"}
     assert {"loss", "en-de.loss", "fr-en.loss"} <= validations(config)[0].keys()
-    with pytest.raises(DataError, match="only one of .* has language tokens before its targets; .* --tag-side"):
+    with pytest.raises(DataError, match="have language tokens in different places; .* --tag-side"):
         open_corpora([tmp_path / "en-de", corpus / "en-fr"])
+    for side in (Sides.target, Sides.both):
+        single |= {"destdir": f"{tmp_path}/{side.value}", "tag_side": side}
+        preprocess(options(text, pairs=[], zero_shot=[], **single))
+    with pytest.raises(DataError, match="have language tokens in different places; .* --tag-side"):
+        open_corpora([tmp_path / "target", tmp_path / "both"])
 
 
 def test_the_log_has_a_line_for_each_direction(

@@ -196,8 +196,8 @@ def test_each_part_of_a_long_line_has_both_tokens(nllb: Path) -> None:
             {},
             "the model translates between 3 languages: give source_lang and target_lang .*; it has deu_Latn, eng_Latn",
         ),
-        ({"target_lang": "deu_Latn"}, "the model translates between 3 languages"),
-        ({"source_lang": "deu_Latn"}, "the model translates between 3 languages"),
+        ({"target_lang": "deu_Latn"}, r"between 3 languages: give source_lang \(--source-lang\); it has deu_Latn"),
+        ({"source_lang": "deu_Latn"}, r"between 3 languages: give target_lang \(--target-lang\); it has deu_Latn"),
         (
             {"source_lang": "deu_Latn", "target_lang": "eng"},
             r"no language 'eng' \(did you mean eng_Latn\?\); it has deu_Latn, eng_Latn, fra_Latn",
