@@ -89,7 +89,8 @@ def test_a_death_between_the_last_checkpoint_and_what_names_it_is_made_good(
     assert train(tiny_run()) == first
     assert {name: (run / f"{name}.json").read_bytes() for name in pointers} == pointers
     again = (run / "log.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    assert again[:-1] == lines[:-1]
+    *before, start, _ = again
+    assert before == lines[:-1] and json.loads(start)["event"] == "start"
     ends = [json.loads(written[-1]) for written in (again, lines)]
     for end in ends:
         assert end.pop("times").keys() == set(ACTIVITIES)  # the checkpoint that it resumed from took time, too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import subprocess
@@ -117,7 +118,8 @@ def started(case: Case, folder: Path) -> subprocess.CompletedProcess[str]:
         (folder / "bin" / name).chmod(0o755)
     for name in (*(f"data/{name}" for name in MULTI30K), *TREES):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("a line\n", encoding="utf-8")
+        line = b"a line\n"
+        (folder / name).write_bytes(gzip.compress(line) if name.endswith(".gz") else line)
     (folder / "sentences.txt").write_text("a sentence\n", encoding="utf-8")
     environment = {
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
