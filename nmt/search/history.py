@@ -184,7 +184,7 @@ class Finished:
         log-probability of an unfinished hypothesis; -inf if none is unfinished. ``length``: its tokens."""
         # A log-probability only falls, the penalty only grows and coverage adds nothing: no score can become better.
         penalty: Any = self._longest_penalty[sentences]
-        if self._config.stop is StopRule.estimate:
+        if self._config.stop is StopRule.estimate:  # a longer hypothesis may still have a better score
             penalty = self._config.length_penalty(float(length + self._started), self._config.lenpen)
         with np.errstate(invalid="ignore"):
             reachable = largest / penalty

@@ -37,10 +37,14 @@ def require_languages(source: str, target: str) -> None:
 def stored_pair(folder: Path, options: ImportConfig) -> LanguagePair:
     """Load the tokenizers that nmt-export stored in a folder. The options may name other languages."""
     pair = LanguagePair.load(folder)
-    tokens = pair.languages
-    chosen = zip((options.source_lang, options.target_lang), (pair.source_lang, pair.target_lang))
-    names = [own if name in ("", own) else name if tokens is None else tokens.known(name) for name, own in chosen]
-    return replace(pair, source_lang=names[0], target_lang=names[1])
+
+    def language(option: str, stored: str) -> str:
+        if option in ("", stored):
+            return stored
+        return option if pair.languages is None else pair.languages.known(option)
+
+    source, target = language(options.source_lang, pair.source_lang), language(options.target_lang, pair.target_lang)
+    return replace(pair, source_lang=source, target_lang=target)
 
 
 def tokenizer_of(options: ImportConfig | PreprocessConfig, pieces: Sequence[str], *, target: bool = False) -> Tokenizer:

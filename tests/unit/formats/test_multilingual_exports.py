@@ -88,19 +88,27 @@ def test_tensors_and_tokenizers_come_back(folders: Folders, kind: str, tmp_path:
     assert load_model(tmp_path / "again", "cpu").pair.digest() == load_model(here, "cpu").pair.digest()
 
 
+@pytest.mark.parametrize(
+    ("early", "stop"), [({"early_stopping": "never"}, "bound"), ({"early_stopping": True}, "first"), ({}, "estimate")]
+)
 def test_a_default_direction_and_search_come_back(
-    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    early: dict[str, Any],
+    stop: str,
+    folders: Folders,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder, _, _ = folders("nllb")
     path = folder / "generation_config.json"
     before = path.read_text()
-    path.write_text(json.dumps({"max_length": 50, "num_beams": 3, "length_penalty": 0.5, "early_stopping": "never"}))
+    path.write_text(json.dumps({"max_length": 50, "num_beams": 3, "length_penalty": 0.5, **early}))
     here = imported(folder, tmp_path / "here", source_lang="eng_Latn", target_lang="fra_Latn")
     path.write_text(before)
     exported(here, tmp_path / "out")
     loaded, again = (load_model(path, "cpu") for path in (here, imported(tmp_path / "out", tmp_path / "again")))
     assert (again.pair.source_lang, again.pair.target_lang) == ("eng_Latn", "fra_Latn")
-    assert again.tree["search"] == loaded.tree["search"]
+    assert again.tree["search"] == loaded.tree["search"] and loaded.tree["search"]["stop"] == stop
     run_example(tmp_path / "out", monkeypatch)
     assert "fra_Latn" not in capsys.readouterr().out
 
