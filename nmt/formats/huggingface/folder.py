@@ -48,7 +48,7 @@ class HuggingFaceFolder:
         kind = str(config.get("model_type"))
         search = self._generation(config)
         if kind == "t5":
-            return T5Folder(self.path, config, self.options).model(_search(search) | _limits(search, 2))
+            return T5Folder(self.path, config, self.options).model(_search(search, 2))
         if kind not in NORM_FIRST:
             what = _MISSING.get(kind, f"nmt reads only {', '.join(NORM_FIRST)}, t5")
             raise DataError(f"{self.path} is a model of the type {unquoted(kind)}: {what}")
@@ -66,7 +66,7 @@ class HuggingFaceFolder:
         else:
             require_vocabulary_sizes(weights, (source, target), str(self.path))
             pair = self._pair(kind, config, orders)
-        options = _search(search) | (_limits(search, 3) if multilingual else {})
+        options = _search(search, 3 if multilingual else 2)
         return PortableModel(in_our_order(weights, source, target), pair, dropouts_of(config), options)
 
     def _symbols(self, kind: str, config: Mapping[str, Any]) -> list[list[str]]:
@@ -129,20 +129,16 @@ class HuggingFaceFolder:
 EARLY_STOPPING = {StopRule.first: True, StopRule.bound: "never", StopRule.estimate: False}
 
 
-def _search(generation: Mapping[str, Any]) -> dict[str, Any]:
+def _search(generation: Mapping[str, Any], others: int) -> dict[str, Any]:
+    """Return the search options. ``others``: tokens of the maximum length there that are not text, such as eos."""
+    longest = number_of(generation, "max_length", default=0, highest=MOST_PIECES) - others
+    early = generation.get("early_stopping", False)
     return {
         "beam_size": round(number_of(generation, "num_beams", default=0, highest=WIDEST_BEAM)) or _BEAM,
         "length_penalty": LengthPenalty.power,
         "lenpen": number_of(generation, "length_penalty", default=1.0, highest=_HIGHEST_PENALTY),
-    }
-
-
-def _limits(generation: Mapping[str, Any], others: int) -> dict[str, Any]:
-    """Return the options that end a search. ``others``: tokens of the limit there that are not text, such as eos."""
-    longest = number_of(generation, "max_length", default=0, highest=MOST_PIECES) - others
-    limit = {"max_len_a": 0.0, "max_len_b": longest} if longest >= 1 else {}
-    early = generation.get("early_stopping", False)
-    return limit | {"stop": next((stop for stop, value in EARLY_STOPPING.items() if value == early), StopRule.estimate)}
+        "stop": next((stop for stop, value in EARLY_STOPPING.items() if value == early), StopRule.estimate),
+    } | ({"max_len_a": 0.0, "max_len_b": longest} if longest >= 1 else {})
 
 
 def _require(config: Mapping[str, Any], path: Path) -> None:

@@ -159,15 +159,15 @@ def _generation(config: Mapping[str, Any], model: PortableModel, longest: int) -
         "num_beams": search.beam_size,
         "length_penalty": search.lenpen if search.length_penalty is LengthPenalty.power else 1.0,
         "max_length": longest,
+        "early_stopping": EARLY_STOPPING.get(search.stop, "never"),
     }
-    if config["model_type"] not in MULTILINGUAL:
-        return options
     if pair.languages is not None and pair.target_lang:
         token = pair.target.vocabulary.id(pair.languages.tokens[pair.target_lang])
         options["forced_bos_token_id"] = token  # ids after the special tokens are the same
     if model.search and not search.max_len_a:
-        options["max_length"] = min(longest, round(search.max_len_b) + 3)  # eos and the two tokens before the text
-    return options | {"early_stopping": EARLY_STOPPING.get(search.stop, "never")}
+        others = 3 if config["model_type"] in MULTILINGUAL else 2  # eos, and the tokens before the text
+        options["max_length"] = min(longest, round(search.max_len_b) + others)
+    return options
 
 
 def _write_tokenizer(model: PortableModel, folder: Path, longest: int) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.data.language_pair import LanguagePair
@@ -18,7 +20,8 @@ from nmt.formats.exporting import export_model
 from nmt.formats.importing import import_model
 from nmt.models.loading import load_model
 from nmt.models.transformer.config import DecoderKind, FeedForwardKind, NormOrder, PositionKind
-from tests.unit.formats.other_models import assert_same_scores, fsmt, marian, theirs
+from nmt.translation import Translator
+from tests.unit.formats.other_models import PIECES, assert_same_scores, fsmt, marian, theirs
 from tests.unit.formats.stored import store
 
 pytestmark = pytest.mark.slow
@@ -141,15 +144,52 @@ def test_models_of_other_kinds_are_refused_with_the_reason(tmp_path: Path) -> No
     refused("neither model.safetensors nor pytorch_model.bin, nor shards", MissingInputError)
 
 
-def test_a_search_is_taken_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [{}, {"early_stopping": True}, {"early_stopping": "never", "length_penalty": 0.3}])
+def test_an_imported_model_translates_as_there_without_options(tmp_path: Path, more: dict[str, Any]) -> None:
+    """Except for the tokens that transformers may write and nmt does not."""
+    model = marian(tmp_path / "made")
+    with torch.no_grad():  # so that translations differ, and some end before the limit
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1 and "positions" not in name:
+                parameter.normal_(0, 2.4 if name.endswith("encoder_attn.out_proj.weight") else 0.3)
+        model.final_logits_bias.zero_()[0, 0] = 3.0
+    there, options = tmp_path / "there", {"num_beams": 4, "max_length": 24, **more}
+    model.save_pretrained(there)
+    (there / "generation_config.json").write_text(json.dumps(options))
+    shutil.copy(tmp_path / "made" / "vocab.json", there)
+    ids = json.loads((there / "vocab.json").read_text())
+    lines = [[PIECES[(7 * row + 3 * column) % 30] for column in range(1 + row % 8)] for row in range(40)]
+    theirs = [
+        model.generate(
+            input_ids=torch.tensor([[*(ids[piece] for piece in line), ids["</s>"]]]),
+            bad_words_ids=[[ids["<unk>"]], [ids["<pad>"]]],
+            min_new_tokens=1,
+            **options,
+        )[0].tolist()
+        for line in lines
+    ]
+    found = imported(there, tmp_path / "here", source_lang="en", target_lang="de")
+    ours = Translator.load(found, device="cpu").translations([" ".join(line) for line in lines])
+    ended = [  # before the limit, where transformers gives </s> a probability of one
+        ([ids[piece] for piece in one.hypotheses[0].pieces], other[1:-1])
+        for one, other in zip(ours, theirs)
+        if len(other) < 24
+    ]
+    assert [own for own, _ in ended] == [other for _, other in ended]
+    assert len(ended) >= 20 and len(set(map(str, ended))) >= 4
+
+
+def test_a_search_comes_back(tmp_path: Path) -> None:
     marian(tmp_path / "there")
-    (tmp_path / "there" / "generation_config.json").write_text(json.dumps({"num_beams": 6, "length_penalty": 0.8}))
+    options = {"num_beams": 6, "length_penalty": 0.8, "max_length": 40, "early_stopping": "never"}
+    (tmp_path / "there" / "generation_config.json").write_text(json.dumps(options))
     found = imported(tmp_path / "there", tmp_path / "here", source_lang="en", target_lang="de")
     search = load_model(found, "cpu").tree["search"]
     assert (search["beam_size"], search["lenpen"], search["length_penalty"]) == (6, 0.8, "power")
+    assert (search["max_len_a"], search["max_len_b"], search["stop"]) == (0, 38, "bound")
     export_model(ExportConfig(path=str(found), format="huggingface", output=str(tmp_path / "back"), sentences=2))
     used = json.loads((tmp_path / "back" / "generation_config.json").read_text())
-    assert (used["num_beams"], used["length_penalty"]) == (6, 0.8)
+    assert used.items() >= options.items()
 
 
 def test_an_export_that_says_something_else_leaves_nothing_behind(
