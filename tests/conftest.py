@@ -38,6 +38,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Ten thousand tests and torch: looking through them for garbage takes a third of the time that collecting them takes.
 gc.disable()
+_modules_before = 0
 
 # By day the same examples each time, however slow the machine; by night more of them, and others each time.
 settings.register_profile(
@@ -57,9 +58,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """From here on garbage is looked for, but not among the tests."""
+    _look_only_for_later_garbage()
+    gc.enable()
+
+
+def pytest_runtest_teardown() -> None:
+    """Nor among modules that a test has imported: torch has some of a million objects."""
+    if len(sys.modules) > _modules_before + 100:
+        _look_only_for_later_garbage()
+
+
+def _look_only_for_later_garbage() -> None:
+    global _modules_before
     gc.collect()
     gc.freeze()
-    gc.enable()
+    _modules_before = len(sys.modules)
 
 
 @pytest.fixture(scope="session", autouse=True)

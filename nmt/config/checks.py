@@ -100,7 +100,7 @@ def choice_named(kind: type[Choice], option: str, choice: Choice | str) -> Choic
 def require_device(name: str) -> None:
     """Refuse a malformed device name, or an unknown kind. torch checks whether the device exists."""
     named = re.fullmatch(r"auto|cpu|mps|(?P<kind>[a-z][a-z0-9_]*)(:(0|[1-9]\d*))?", name)
-    if named is None or named["kind"] not in (None, "cuda", "xpu", _plugged_in()):
+    if named is None or (named["kind"] not in (None, "cuda", "xpu") and named["kind"] != _plugged_in()):
         raise UsageError(f"device.name={name} must be one of auto, cpu, cuda, cuda:N, mps, xpu, xpu:N (--device)")
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from nmt.config.exchange import ExportConfig, Quantization
 from nmt.data.text.lines import Reading
@@ -33,7 +32,7 @@ from nmt.search.validated_search import validated_search
 from nmt.storage import checkpoints
 from nmt.storage.adapted import ADAPTER
 from nmt.storage.checkpoints import CheckpointInfo
-from nmt.storage.files import check_destination, copy_folder, new_folder, write_manifest
+from nmt.storage.files import check_destination, copy_folder, new_folder, write_manifest, yaml_text
 from nmt.storage.lock import remove_leftovers_of
 from nmt.storage.run_folder import CONFIG, MODEL, tokenizer_folder
 from nmt.storage.tensor_file import write_numbers
@@ -150,7 +149,7 @@ def _rewrite(loaded: LoadedModel, model: PortableModel | None, folder: Path, con
         info = replace(info, scores={})  # those of all layers
     write_numbers(folder / MODEL, {name: loaded.arrays[original] for name, original in names.items()})
     _copy_description(loaded, folder)
-    (folder / CONFIG).write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    (folder / CONFIG).write_text(yaml_text(tree), encoding="utf-8")
     model_card.write(folder, replace(loaded, info=info), model, None, config)
     _write_manifest(folder, info)
     try:

@@ -12,8 +12,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import yaml
-
 import nmt
 from nmt import DISTRIBUTION
 from nmt.config.exchange import ExportConfig
@@ -33,6 +31,7 @@ from nmt.reporting.run_record import RunRecord
 from nmt.scoring import TextOptions, scorers
 from nmt.search.config import BeamConfig, LengthPenalty
 from nmt.storage.checkpoints import CARD, read_info
+from nmt.storage.files import yaml_text
 from nmt.storage.run_folder import resolve
 
 NAME, TEXT = CARD, "A sentence to translate."
@@ -64,11 +63,7 @@ def write(
         "Check": _check(export),
     }
     pair = loaded.pair
-    head = yaml.safe_dump(
-        _front(DISTRIBUTION if export is None else export[0].library, loaded, config.license),
-        sort_keys=False,
-        allow_unicode=True,
-    )
+    head = yaml_text(_front(DISTRIBUTION if export is None else export[0].library, loaded, config.license))
     ends = f"from {pair.source_lang} to {pair.target_lang}" if pair.source_lang else f"between {pair.called}"
     if pair.languages is not None and len(pair.languages.trained) > 1:
         ends = f"in {len(pair.languages.trained)} directions"

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from nmt.errors import MissingInputError
 from nmt.pages.names import short_names
 from nmt.pages.numbers import duration, scientific
 from nmt.reporting.run_record import RunRecord, flops_by_time, stretches, time_in_words
 from nmt.reporting.runs_page import ListedRun, page_data, runs_page
-from nmt.storage.files import atomic_write
+from nmt.storage.files import atomic_write, yaml_text
 
 NAME = "report.html"
 
@@ -49,7 +47,7 @@ def page_of_record(record: RunRecord, data: Mapping[str, Any]) -> str:
             ("target tokens", f"{record.tokens:,}"),
             *((key, scientific(value)) for key, value in _operations(record)),
         ],
-        options=yaml.safe_dump(dict(record.config), sort_keys=False, allow_unicode=True),
+        options=yaml_text(dict(record.config)),
     )
 
 

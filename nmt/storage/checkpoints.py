@@ -20,8 +20,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from nmt.errors import DataError, UsageError
 from nmt.storage.files import (
     MANIFEST,
@@ -32,6 +30,7 @@ from nmt.storage.files import (
     replace_manifest,
     write_json,
     write_manifest,
+    yaml_text,
 )
 from nmt.storage.reading import read_json
 from nmt.storage.run_folder import CONFIG, MODEL, read_config, refuse_file
@@ -108,8 +107,7 @@ def write_checkpoint(
             model(folder / MODEL)
         else:
             write_tensors(folder / MODEL, model)
-        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        (folder / CONFIG).write_text(text, encoding="utf-8")
+        (folder / CONFIG).write_text(yaml_text(dict(config)), encoding="utf-8")
         if training is not None:
             write_tensors(folder / _TENSORS, training.tensors)
             write_json(folder / _VALUES, dict(training.values))

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from nmt.config.composing.assignments import Assignment
 from nmt.config.composing.composition import Composition, unchecked
 from nmt.config.composing.presets import Base
@@ -22,6 +20,7 @@ from nmt.config.sections import CheckpointConfig
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError, closest
 from nmt.hub import checkpoint_at
 from nmt.search.validated_search import described, for_scoring, on_validated_search
+from nmt.storage.files import yaml_text
 from nmt.storage.reading import YAML_FAULTS, read_file, require_bounded_yaml, require_bounds
 from nmt.storage.run_folder import CONFIG, read_config, split_paths
 from nmt_cli.command_line.argv import CommandLine
@@ -166,4 +165,4 @@ def text_of(composition: Composition, package: str | None, *, resolve: bool) -> 
             tree = tree[key]
         if not isinstance(tree, (dict, list)):
             return f"{to_plain(tree)}\n"
-    return (f"# {comment}\n" if comment else "") + str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
+    return (f"# {comment}\n" if comment else "") + yaml_text(tree)

@@ -9,6 +9,8 @@ Hydra composes plain trees. Types, unknown keys and values are checked against o
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,23 @@ def compose_presets(
 
     Returns what each group is set to, and the values that presets and base state. ``search_path``: an override of Hydra's.
     """
+    if folders or search_path or base != Base():  # files may change
+        return _compose_presets(config_class, names, folders, base, search_path)
+    components = [tuple(registry_for(role).names()) for role in groups_of(config_class).values()]
+    return copy.deepcopy(_compose_own_presets(config_class, tuple(names.items()), tuple(components)))
+
+
+@functools.lru_cache(maxsize=1000)
+def _compose_own_presets(
+    config_class: type, names: tuple[tuple[str, str], ...], components: tuple[tuple[str, ...], ...]
+) -> tuple[Choices, dict[str, Any]]:
+    """Compose presets of this package alone. ``components`` are known now: a plugin may have added some."""
+    return _compose_presets(config_class, dict(names), (), Base(), ())
+
+
+def _compose_presets(
+    config_class: type, names: Mapping[str, str], folders: Sequence[Path], base: Base, search_path: Sequence[str]
+) -> tuple[Choices, dict[str, Any]]:
     overrides = [*search_path, *(f"{group}={quoted(name)}" for group, name in names.items())]
     with one_line(config_class, folders), _temporary_store():
         _publish(config_class, base, complete=False)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from torch import Tensor
 
 from nmt.config.sections import CheckpointConfig
@@ -33,7 +32,16 @@ from nmt.storage.checkpoints import (
     read_info,
     write_checkpoint,
 )
-from nmt.storage.files import MANIFEST, OtherFormat, Verify, atomic_write, copy_folder, new_folder, read_manifest
+from nmt.storage.files import (
+    MANIFEST,
+    OtherFormat,
+    Verify,
+    atomic_write,
+    copy_folder,
+    new_folder,
+    read_manifest,
+    yaml_text,
+)
 from nmt.training.checkpoints.retention import best_first, superfluous
 
 logger = logging.getLogger("nmt.training")
@@ -77,7 +85,7 @@ class CheckpointStore:
         if stale:
             self._require_own_tokenizer()
         with atomic_write(self.folder / "config.yaml") as file:
-            file.write(yaml.safe_dump(dict(self.config), sort_keys=False, allow_unicode=True).encode("utf-8"))
+            file.write(yaml_text(dict(self.config)).encode("utf-8"))
         if stale:
             with new_folder(own, overwrite=True) as folder:
                 copy_folder(self.tokenizer, folder)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from nmt.errors import DataError, MissingInputError, OutputError, StorageError
 from nmt.storage import files, reading
@@ -21,6 +22,7 @@ from nmt.storage.files import (
     replace_manifest,
     write_json,
     write_manifest,
+    yaml_text,
 )
 from nmt.storage.reading import read_json
 
@@ -345,10 +347,12 @@ def test_a_fault_of_the_disk_has_its_status_and_advice(
         raise OSError(number, os.strerror(number))
 
 
-def test_a_path_that_is_not_utf8_survives_json(tmp_path: Path) -> None:
+def test_a_path_that_is_not_utf8_survives_json_and_yaml(tmp_path: Path) -> None:
     path = os.fsdecode(b"/tmp/caf\xe9/\xc3\xa9")
     write_json(tmp_path / "facts.json", {"path": path})
     assert read_json(tmp_path / "facts.json") == {"path": path}
+    assert yaml.safe_load(yaml_text({"b": path, "a": "é 1 😀"})) == {"b": path, "a": "é 1 😀"}
+    assert yaml_text({"b": None, "a": ["é 1", 0.5]}) == "b: null\na:\n- é 1\n- 0.5\n"
 
 
 @pytest.mark.parametrize("name", ["folder", "folder/../folder", "link"])
