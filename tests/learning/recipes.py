@@ -40,7 +40,7 @@ CONVOLUTION = Recipe({"embedding_size": 64, "output_size": 64, "dropout": 0.0}, 
 BYTENET = Recipe(
     {"hidden_size": 64, "encoder_sets": 2, "decoder_sets": 1, "dropout": 0.0}, rate=0.003, updates=5000, pairs=MANY
 )
-TURING = Recipe({"controller_size": 64, "memory_slots": 16, "memory_width": 20}, rate=0.005, updates=800)
+TURING = Recipe({"controller_size": 64, "memory_slots": 16, "memory_width": 20}, rate=0.005, updates=7500, pairs=MANY)
 MEMORY = Recipe({"slot_size": 64, "embedding_size": 32, "hidden_size": 64}, rate=0.005, updates=600)
 NEURAL_GPU = Recipe(
     {"num_maps": 24, "height": 2, "width_b": 1.0, "embedding_size": 24, "dropout": 0.0},
@@ -104,9 +104,9 @@ RECIPES: dict[str, Recipe] = {
     "memory_network_tiny": MEMORY,
     "neural_gpu_tiny": NEURAL_GPU,
     "neural_gpu_wmt": NEURAL_GPU,
-    "ntm_copy_feedforward": TURING,
-    "ntm_copy_lstm": replace(TURING, updates=7500, pairs=MANY),
-    "ntm_tiny": replace(TURING, updates=7500, pairs=MANY),
+    "ntm_copy_feedforward": replace(TURING, updates=2000),
+    "ntm_copy_lstm": TURING,
+    "ntm_tiny": TURING,
     "transformer_aan": TRANSFORMER,
     "transformer_alibi": replace(TRANSFORMER, updates=1400),
     "transformer_base": TRANSFORMER,
