@@ -57,13 +57,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """From here on garbage is looked for, but not among the tests."""
+    """From here on, the collector looks for garbage, but not in the tests."""
     _look_only_for_later_garbage()
     gc.enable()
 
 
 def pytest_runtest_teardown() -> None:
-    """Nor among modules that a test has imported: torch has some of a million objects."""
+    """It does not look in modules either that a test has imported. Those of torch have a million objects."""
     if len(sys.modules) > _modules_before + 100:
         _look_only_for_later_garbage()
 

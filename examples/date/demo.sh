@@ -24,7 +24,7 @@ nmt-preprocess --source-lang src --target-lang tgt --trainpref "$folder/text/tra
     --validpref "$folder/text/valid" --testpref "$folder/text/test" \
     --destdir "$folder/corpus" --overwrite tokenizer=char
 
-say "3/5 Train a small Transformer for six epochs (a minute and a half on one core)"
+say "3/5 Train a small Transformer for six epochs (one to two minutes on one core)"
 nmt-train "$folder/corpus" recipe=dates --save-dir "$folder/run" --seed 1
 
 say "4/5 Translate 1,000 held-out dates with the native engine, and score them"

@@ -145,11 +145,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def yaml_text(tree: Any) -> str:
+    """Return YAML with keys in their order and characters unescaped, by libyaml if it can: it takes a fifth of the time."""
     options: Any = {"sort_keys": False, "allow_unicode": True}
-    try:
-        return str(yaml.dump(tree, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), **options))  # 5 times as fast
-    except UnicodeEncodeError:  # bytes of a path that are not UTF-8
-        return str(yaml.safe_dump(tree, **options))
+    with contextlib.suppress(UnicodeEncodeError):  # bytes of a path that are not UTF-8
+        text = str(yaml.dump(tree, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), **options))
+        if r"\U000" not in text:  # libyaml escapes characters beyond U+FFFF, such as emoji
+            return text
+    return str(yaml.safe_dump(tree, **options))
 
 
 def write_manifest(folder: Path, kind: str, version: int, **facts: Any) -> None:

@@ -44,7 +44,7 @@ OTHER_FLAGS = {  # of every command, in addition to its options
     "--info [SUBJECT]": "print how the configuration is composed",
     "--resolve": "with --cfg: resolve ${...}",
     "--package SECTION": "with --cfg: print this section only",
-    "--version": "versions of nmt, Python, torch and Hydra",
+    "--version": "versions of nmt, Python, torch and Hydra; whether the C part is in use",
 }
 SYNTAX = (
     "Every option has a key, and most have a flag. The key is the section, a dot and the flag's name with underscores "

@@ -62,15 +62,12 @@ def compose_presets(
     """
     if folders or search_path or base != Base():  # files may change
         return _compose_presets(config_class, names, folders, base, search_path)
-    components = [tuple(registry_for(role).names()) for role in groups_of(config_class).values()]
-    return copy.deepcopy(_compose_own_presets(config_class, tuple(names.items()), tuple(components)))
+    return copy.deepcopy(_compose_own_presets(config_class, tuple(names.items())))
 
 
 @functools.lru_cache(maxsize=1000)
-def _compose_own_presets(
-    config_class: type, names: tuple[tuple[str, str], ...], components: tuple[tuple[str, ...], ...]
-) -> tuple[Choices, dict[str, Any]]:
-    """Compose presets of this package alone. ``components`` are known now: a plugin may have added some."""
+def _compose_own_presets(config_class: type, names: tuple[tuple[str, str], ...]) -> tuple[Choices, dict[str, Any]]:
+    """Compose presets of this package alone. Hydra takes 20 ms each time, so a program composes them once."""
     return _compose_presets(config_class, dict(names), (), Base(), ())
 
 

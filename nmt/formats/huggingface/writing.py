@@ -161,11 +161,12 @@ def _generation(config: Mapping[str, Any], model: PortableModel, longest: int) -
         "max_length": longest,
         "early_stopping": EARLY_STOPPING.get(search.stop, "never"),
     }
-    if pair.languages is not None and pair.target_lang:
+    begins = pair.languages is not None and pair.languages.target  # each translation, with the token of its language
+    if pair.languages is not None and begins and pair.target_lang:
         token = pair.target.vocabulary.id(pair.languages.tokens[pair.target_lang])
         options["forced_bos_token_id"] = token  # ids after the special tokens are the same
     if model.search and not search.max_len_a:
-        others = 3 if config["model_type"] in MULTILINGUAL else 2  # eos, and the tokens before the text
+        others = 3 if begins else 2  # eos, and the tokens before the text
         options["max_length"] = min(longest, round(search.max_len_b) + others)
     return options
 

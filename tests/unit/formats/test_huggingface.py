@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.data.language_pair import LanguagePair
+from nmt.data.languages import LanguageTokens, SourceToken
 from nmt.data.tokenizers.sentencepiece import BpeConfig, SentencePieceBuilder
 from nmt.data.vocabulary import BOS, EOS, UNK
 from nmt.errors import DataError, MissingInputError, UsageError
@@ -22,7 +24,7 @@ from nmt.models.loading import load_model
 from nmt.models.transformer.config import DecoderKind, FeedForwardKind, NormOrder, PositionKind
 from nmt.translation import Translator
 from tests.unit.formats.other_models import PIECES, assert_same_scores, fsmt, marian, theirs
-from tests.unit.formats.stored import store
+from tests.unit.formats.stored import PAIR, store
 
 pytestmark = pytest.mark.slow
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: nmt-toolkit[huggingface]")
@@ -82,6 +84,23 @@ def test_a_model_comes_back_tensor_by_tensor(tmp_path: Path, options: dict[str, 
     for name, array in one.arrays.items():
         np.testing.assert_array_equal(other.arrays[name], array, err_msg=name)
     assert one.pair.digest() == other.pair.digest()
+
+
+@pytest.mark.parametrize(("first", "forced"), [(False, None), (True, "p2")])
+def test_translations_begin_with_a_language_only_if_the_model_wants_it(
+    tmp_path: Path, first: bool, forced: str | None
+) -> None:
+    """A Marian model with --tag-side source or both."""
+    languages = LanguageTokens({"en": "p1", "de": "p2"}, SourceToken.target, target=first)
+    before = store(tmp_path / "run", replace(PAIR, languages=languages))
+    compared = export_model(
+        ExportConfig(path=str(before), format="huggingface", output=str(tmp_path / "there"), sentences=8, longest=128)
+    )
+    assert compared.equal == compared.sentences == 8
+    used = json.loads((tmp_path / "there" / "generation_config.json").read_text())
+    ids = json.loads((tmp_path / "there" / "vocab.json").read_text())
+    assert json.loads((tmp_path / "there" / "config.json").read_text())["model_type"] == "marian"
+    assert used.get("forced_bos_token_id") == ids.get(forced)
 
 
 def test_an_export_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:

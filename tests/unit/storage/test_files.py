@@ -352,7 +352,8 @@ def test_a_path_that_is_not_utf8_survives_json_and_yaml(tmp_path: Path) -> None:
     write_json(tmp_path / "facts.json", {"path": path})
     assert read_json(tmp_path / "facts.json") == {"path": path}
     assert yaml.safe_load(yaml_text({"b": path, "a": "é 1 😀"})) == {"b": path, "a": "é 1 😀"}
-    assert yaml_text({"b": None, "a": ["é 1", 0.5]}) == "b: null\na:\n- é 1\n- 0.5\n"
+    for text in ("é 1", "😀", "𝒳 y"):
+        assert yaml_text({"b": None, "a": [text, 0.5]}) == f"b: null\na:\n- {text}\n- 0.5\n"
 
 
 @pytest.mark.parametrize("name", ["folder", "folder/../folder", "link"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hydra.core.config_store import ConfigStore
 import nmt
 from nmt.config.commands import AverageConfig
 from nmt.config.composing.assignments import read
-from nmt.config.composing.composition import check, compose, from_keywords, preset
+from nmt.config.composing.composition import check, chosen_presets, compose, from_keywords, preset
 from nmt.config.composing.hydra_bridge import HydraApplication
 from nmt.config.composing.presets import Base
 from nmt.config.preprocessing import PreprocessConfig
@@ -106,6 +107,14 @@ def test_a_primary_configuration_of_the_user_extends_ours(tmp_path: Path) -> Non
     composition = compose(TrainConfig, read(["model=lstm_tiny"]), [tmp_path], Base(primary="mine"))
     assert (composition.config.seed, composition.config.training.max_update) == (7, 9)
     assert (composition.choices["model"], composition.choices["optimizer"]) == ("lstm_tiny", "adam")
+
+
+def test_presets_are_composed_once_and_each_caller_has_its_own() -> None:
+    first = chosen_presets(TrainConfig, read(["model=lstm_tiny"]))
+    assert isinstance(first.tree, dict) and isinstance(first.choices, dict)
+    expected = copy.deepcopy(first)
+    first.tree["model"]["name"] = first.choices["model"] = "changed"
+    assert chosen_presets(TrainConfig, read(["model=lstm_tiny"])) == expected
 
 
 def test_a_job_of_hydra_composes_without_changing_what_hydra_has_stored() -> None:
