@@ -40,14 +40,14 @@ from nmt.models.transformer.mask import Mask
 
 WIDTH = 64
 KERNEL = 3
-NEIGHBOURHOOD = 16
+NEIGHBORHOOD = 16
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 FITTED_FROM = 1024
 COUNTED = (128, 256, 512)  # lengths at which operations and paths are counted; shorter ones use other kernels
 
 
 class Attention(nn.Module):
-    """Self-attention of one head, over everything or over a neighbourhood."""
+    """Self-attention of one head, over everything or over a neighborhood."""
 
     def __init__(self, attention: SelfAttention) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ KINDS = (
         "restricted self-attention",
         "r n d",
         1,
-        lambda: Attention(LocalSelfAttention(NEIGHBOURHOOD, _heads(), False, ScaledDotProduct(0.0))),
+        lambda: Attention(LocalSelfAttention(NEIGHBORHOOD, _heads(), False, ScaledDotProduct(0.0))),
         path="n / r",
     ),
 )

@@ -59,15 +59,15 @@ class DecoderState(RowTree):
 class StepOutput(ShortRepr):
     """The result of one decoding step of N hypotheses."""
 
-    scores: Tensor  # [N, V] logits, or log-probabilities if `normalised`
-    normalised: bool
+    scores: Tensor  # [N, V] logits, or log-probabilities if `normalized`
+    normalized: bool
     state: DecoderState
     attention: Tensor | None = None  # [N, S] on request; rows sum to 1 over the real source positions
 
     def log_probabilities(self) -> Tensor:
         """Return natural logarithms [N, V], in float32 or wider."""
         scores = self.scores.to(torch.promote_types(self.scores.dtype, torch.float32))
-        return scores if self.normalised else scores.log_softmax(1)
+        return scores if self.normalized else scores.log_softmax(1)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from nmt.data.vocabulary import Ids, Ints
 from nmt.devices import device_named
 from nmt.distributed.world import World
 from nmt.errors import DataError, MissingInputError, UsageError, quantity, shown
+from nmt.hub import checkpoint_at, is_hub_name
 from nmt.interface import EncoderDecoder
 from nmt.keywords import with_default_components
 from nmt.models.building import options_of
@@ -51,9 +52,10 @@ Sides = tuple[Lengths, Lengths]  # of sources and of targets
 
 
 def tokenizer(folder: str | Path) -> LanguagePair:
-    """Return the tokenizers of both languages of a corpus folder, run folder, model folder or checkpoint."""
+    """Return the tokenizers of both languages of a corpus folder, run folder, model folder or checkpoint, or of the hub."""
     load_plugins()
-    pair_folder = find_pair(Path(folder)) or find_pair(Path(folder).resolve().parent)  # of a checkpoint: its run folder
+    place = checkpoint_at(folder) if is_hub_name(str(folder)) else Path(folder)
+    pair_folder = find_pair(place) or find_pair(place.resolve().parent)  # of a checkpoint: its run folder
     if pair_folder is None:
         raise MissingInputError(
             f"{folder} holds no tokenizer (working directory: {Path.cwd()}); give a corpus, run or model folder"
@@ -106,9 +108,9 @@ def batches(
 ) -> Batches:
     """Return the batches of one epoch.
 
-    ``data``: a corpus folder with this ``split``, or sentence pairs in a form of ``nmt.preprocess``, which are tokenized at
-    each call. ``epoch``: its number, from 1; the order is that of nmt-train with this ``seed``. None: a fixed order, short
-    sentences first. ``options``: ``max_tokens``, ``batch_size``, ``max_padding``, ``skip_long`` and the other options of
+    ``data``: a corpus folder with this ``split``; or sentence pairs as a list, data set or data frame, which are tokenized
+    at each call. ``epoch``: its number, from 1; the order is that of nmt-train with this ``seed``. None: short sentences
+    first. ``options``: ``max_tokens``, ``batch_size``, ``max_padding``, ``skip_long`` and the other options of
     batches in nmt-train.
     """
     require_positive("nmt.batches", epoch=epoch)

@@ -38,9 +38,9 @@ def logs_are_hidden() -> bool:
 
 
 def announce(log: logging.Logger, line: str) -> None:
-    """Log a line, and show it in a notebook or Python shell that hides the log."""
+    """Log a line, and show it if a notebook or Python shell hides the log, or if nothing has configured ``logging``."""
     log.info("%s", line)
-    if logs_are_hidden():
+    if logs_are_hidden() or not logging.getLogger("nmt").hasHandlers():
         print(line, file=sys.stderr)
 
 

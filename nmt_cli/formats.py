@@ -7,7 +7,7 @@ jsonl   {"text": "...", "prefix": "...", "include": ["..."], "exclude": ["..."],
         "max_length": 9, "source_lang": "en", "target_lang": "de"}, all but text optional
 
 Of translations it shows the text alone, fairseq's lines, or JSON lines. Deviations from fairseq's output: it comes in input
-order; D lines are detokenised text while H lines keep the pieces; S and T lines show the text as it was given, but where D
+order; D lines are detokenized text while H lines keep the pieces; S and T lines show the text as it was given, but where D
 lines have text that was cut before joined to words, so have T lines; scores follow our length penalty (``--length-penalty
 power`` is fairseq's); the closing "Generate ... with beam=..." line goes to the log, because standard output carries
 results only.

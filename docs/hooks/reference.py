@@ -51,7 +51,7 @@ ROLES = {
     "tokenizer": "Tokenizers",
     "search": "Searches",
 }
-METHODS = ("load", "translate", "translations", "hypotheses", "options")  # of a Translator, for programs
+METHODS = ("load", "from_model", "translate", "translations", "hypotheses", "options")  # of a Translator, for programs
 VOCABULARY = 32_000  # tokens of the joint vocabulary that sizes of presets are counted with
 
 

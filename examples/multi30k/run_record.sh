@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Multi30k English-German, lower-cased and tokenized as in run_tokenised.sh: recipe=multi30k_record, three seeds.
+# Multi30k English-German, lower-cased and tokenized as in run_tokenized.sh: recipe=multi30k_record, three seeds.
 #
 #     NMT_DATA=FOLDER examples/multi30k/run_record.sh [OUTPUT, default runs/multi30k_record]
 #

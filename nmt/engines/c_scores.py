@@ -33,12 +33,12 @@ def summarise(scores: Floats, *, normalise: bool) -> tuple[Floats, Floats | None
 class CScores:
     """``Scores`` that lie in memory of the CPU."""
 
-    def __init__(self, scores: Floats, attention: Floats | None, *, normalised: bool) -> None:
-        """Scores [N, V]; ``normalised``: they are log-probabilities."""
+    def __init__(self, scores: Floats, attention: Floats | None, *, normalized: bool) -> None:
+        """Scores [N, V]; ``normalized``: they are log-probabilities."""
         self._scores, self._ranked = scores, scores
-        self._normalised = normalised
+        self._normalized = normalized
         self._maxima: Floats | None = None  # of the blocks of what is ranked
-        self._normaliser = np.zeros(len(scores), dtype=np.float32) if normalised else None  # [N] None: not computed yet
+        self._normaliser = np.zeros(len(scores), dtype=np.float32) if normalized else None  # [N] None: not computed yet
         self.attention = attention
 
     @property
@@ -79,7 +79,7 @@ class CScores:
         import torch
 
         scores = torch.from_numpy(self._scores)
-        return scores if self._normalised else scores.log_softmax(1)
+        return scores if self._normalized else scores.log_softmax(1)
 
 
 def flags_of(banned: Sequence[int]) -> bytes:

@@ -59,7 +59,7 @@ class EnsembleDecoding:
         with torch.inference_mode():
             weighted = [step.log_probabilities() + math.log(share) for step, share in zip(scores, self._shares)]
             mean = torch.stack(weighted).logsumexp(0)
-            return scores_of(mean, self._attention(scores, mean.device), normalised=True)
+            return scores_of(mean, self._attention(scores, mean.device), normalized=True)
 
     def follow(self, parents: Ints, staying: Ints) -> None:
         for member in self._members:

@@ -303,7 +303,7 @@ class Replayed:
         weights = output.attention
         if weights is not None:
             weights = state.at.select(weights, state.beam)[:, : memory.width].clone()
-        return StepOutput(state.at.select(output.scores, state.beam), output.normalised, after, weights)
+        return StepOutput(state.at.select(output.scores, state.beam), output.normalized, after, weights)
 
     def max_target_lengths(self, source_lengths: Tensor) -> Tensor | None:
         return self.model.max_target_lengths(source_lengths)

@@ -76,7 +76,7 @@ class ModelDecoding:
             output = self.model.step(ids, self.memory, self.state, attention)
             self.state = output.state
             weights = None if output.attention is None else output.attention.float()
-            return scores_of(output.scores, weights, normalised=output.normalised)
+            return scores_of(output.scores, weights, normalized=output.normalized)
 
     def follow(self, parents: Ints, staying: Ints) -> None:
         sentences, beam = parents.shape
@@ -98,12 +98,12 @@ def usual_tokens(device: str) -> int:
     return ON_A_CPU if device == "cpu" else ON_A_GPU
 
 
-def scores_of(scores: Tensor, attention: Tensor | None, *, normalised: bool) -> Scores:
+def scores_of(scores: Tensor, attention: Tensor | None, *, normalized: bool) -> Scores:
     """Return the scores [N, V] and the attention [N, S] of one step, ranked in C if they are on a CPU and C was built."""
     scores = scores.float().contiguous()
     if scores.device.type != "cpu" or library() is None:
-        return TorchScores(scores, attention, normalised=normalised)
-    return CScores(scores.numpy(), None if attention is None else attention.numpy(), normalised=normalised)
+        return TorchScores(scores, attention, normalized=normalized)
+    return CScores(scores.numpy(), None if attention is None else attention.numpy(), normalized=normalized)
 
 
 def teacher_forced_scores(

@@ -274,7 +274,7 @@ class NativeScores(CScores):
     """The scores of one step, and the maxima of their blocks, in memory of C."""
 
     def __init__(self, decoding: NativeDecoding, attention: Floats | None) -> None:
-        super().__init__(decoding.scores, attention, normalised=False)
+        super().__init__(decoding.scores, attention, normalized=False)
         self._normaliser = decoding.normaliser
         self._decoding = decoding
 

@@ -30,11 +30,11 @@ _INFINITY = float("inf")
 class TorchScores:
     """The scores of one step in torch, on the device of the model. What a search reads comes in one copy."""
 
-    def __init__(self, scores: Tensor, attention: Tensor | None, *, normalised: bool) -> None:
-        """Scores [N, V], attention [N, S]; ``normalised``: scores are log-probabilities."""
+    def __init__(self, scores: Tensor, attention: Tensor | None, *, normalized: bool) -> None:
+        """Scores [N, V], attention [N, S]; ``normalized``: scores are log-probabilities."""
         self._own, self._scores = scores, scores
         self._device = device_of(scores)
-        self._normalised = normalised
+        self._normalized = normalized
         self._attention = attention
 
     @cached_property
@@ -45,7 +45,7 @@ class TorchScores:
     @cached_property
     def normaliser(self) -> Tensor:
         """[N] the logarithm of the sum of the exponentials of each row."""
-        return self._own.new_zeros(len(self._own)) if self._normalised else _log_sums(self._own)
+        return self._own.new_zeros(len(self._own)) if self._normalized else _log_sums(self._own)
 
     @cached_property
     def _maxima(self) -> Tensor:
@@ -72,7 +72,7 @@ class TorchScores:
             return self._fetched(self._scores[first:end] - self.normaliser[first:end, None])
 
     def log_probabilities(self) -> Tensor:
-        return self._own if self._normalised else self._own.log_softmax(1)
+        return self._own if self._normalized else self._own.log_softmax(1)
 
     def best(self, totals: Floats, count: int, banned: Sequence[int]) -> Candidates:
         with torch.inference_mode():

@@ -6,7 +6,7 @@
 #include "native.h"
 
 typedef struct {
-    const float *weight, *bias; /* NULL: nothing is normalised */
+    const float *weight, *bias; /* NULL: nothing is normalized */
     float epsilon;
 } Norm;
 

@@ -29,12 +29,11 @@ def _nullable(config: type) -> Iterator[tuple[str, Any, Any]]:
     for field in dataclasses.fields(config):
         facts = field.metadata
         kind = FlagKind.switch if hints[field.name] is bool else facts["kind"]
-        yield field.name, hints[field.name] | None, option(None, help=facts["help"], flag=facts["flag"], kind=kind)
+        help = f"{facts['help']}; null: as in validation"
+        yield field.name, hints[field.name] | None, option(None, help=help, flag=facts["flag"], kind=kind)
 
 
-_NAME = option(
-    None, help="Search algorithm: beam, greedy or another; null: as in each model's validation", flag="--search"
-)
+_NAME = option(None, help="Search algorithm: beam, greedy or another; null: as in validation", flag="--search")
 _SearchOptions: Any = dataclasses.make_dataclass(
     "_SearchOptions", [("name", str | None, _NAME), *_nullable(BeamConfig)], namespace={"__module__": __name__}
 )
@@ -67,7 +66,7 @@ class ServeConfig(DeviceSection, PluginOption, EngineOptions, BatchOptions, Comm
         "--host is not loopback",
     )
     api_keys: str | None = flag(None, help="File with one API key per line, required in POST requests; null: no keys")
-    search: ServedSearch = section(ServedSearch, help="defaults for requests; null: as in each model's validation")
+    search: ServedSearch = section(ServedSearch, help="defaults for requests")
     buffer_size: int = flag(
         128, help="Maximum number of lines, of all requests, that a process takes at once and sorts by length"
     )

@@ -1,4 +1,4 @@
-"""The parameters of a low-rank adapter, and of its base model with the adapter (nmt.models.adapters)."""
+"""The parameters of a low-rank adapter, and of its base model with the adapter (nmt.layers.low_rank)."""
 
 from __future__ import annotations
 

@@ -74,7 +74,9 @@ def train(
         load_plugins(training.get("user_dir"))
         config = from_keywords(TrainConfig, training, "train", folders=preset_folders())
     if config.dry_run:
-        raise UsageError("dry_run=true does not train; omit it, or call nmt.training.assemble.dry_run(config)")
+        raise UsageError(
+            "dry_run=true does not train; omit it, or call dry_run(config) of the module nmt.training.assemble"
+        )
     if not isinstance(data, TrainConfig):
         config = dataclasses.replace(config, data=_corpora(data, config, text))
     from nmt.training.assemble import train as run  # imports torch; wrong options and data are refused before

@@ -218,7 +218,7 @@ def test_who_wants_pieces_scored_is_not_warned(tmp_path: Path) -> None:
     assert nmt_score("--sys", lines, "--ref", lines, "--no-remove-bpe").stderr == ""
 
 
-def test_warns_of_tokenised_hypotheses_unless_the_tokenizer_is_none(tmp_path: Path) -> None:
+def test_warns_of_tokenized_hypotheses_unless_the_tokenizer_is_none(tmp_path: Path) -> None:
     hypotheses = write(tmp_path / "h.txt", ["a man , in blue , plays .", "two dogs ."])
     arguments = ["--sys", hypotheses, "--ref", hypotheses]
     assert "look tokenized" in nmt_score(*arguments).stderr

@@ -242,7 +242,7 @@ def test_lines_without_letters_say_nothing_of_casing(tmp_path: Path) -> None:
 
 
 def test_warnings_name_the_system_or_the_references(tmp_path: Path) -> None:
-    texts = {"plain": "The cat, too.", "cut": "The c@@ at, too.", "tokenised": "The cat , too ."}
+    texts = {"plain": "The cat, too.", "cut": "The c@@ at, too.", "tokenized": "The cat , too ."}
     for name, line in texts.items():
         (tmp_path / name).write_text(f"{line}\n" * 3, encoding="utf-8")
     lines = run_copy("score", "plain", "cut", "--ref", "plain", cwd=tmp_path).stderr.decode().splitlines()
@@ -250,11 +250,11 @@ def test_warnings_name_the_system_or_the_references(tmp_path: Path) -> None:
     assert "the hypotheses of cut are in subword tokens, the references in words" in lines[0]
     lines = run_copy("score", "plain", "cut", "--ref", "cut", cwd=tmp_path).stderr.decode().splitlines()
     assert len(lines) == 2 and "the references are in subword tokens, the hypotheses of plain in words" in lines[0]
-    lines = run_copy("score", "plain", "--ref", "tokenised", cwd=tmp_path).stderr.decode().splitlines()
+    lines = run_copy("score", "plain", "--ref", "tokenized", cwd=tmp_path).stderr.decode().splitlines()
     assert len(lines) == 1 and " the references look tokenized (spaces around punctuation)" in lines[0]
-    asked = ("plain", "tokenised", "--ref", "tokenised")
+    asked = ("plain", "tokenized", "--ref", "tokenized")
     (line,) = run_copy("score", *asked, cwd=tmp_path).stderr.decode().splitlines()
-    assert " the hypotheses of tokenised, the references look tokenized" in line
+    assert " the hypotheses of tokenized, the references look tokenized" in line
 
 
 def test_scores_of_lines_have_their_numbers_in_the_files(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_what_was_dropped_in_training_is_no_part_of_the_architecture(run: Path) 
 
 def test_an_option_that_only_the_newer_of_two_checkpoints_knows_does_not_part_them_if_it_is_null(run: Path) -> None:
     save(run, 1)
-    save(run, 3, more={"neighbourhood": None})
+    save(run, 3, more={"neighborhood": None})
     assert torch.equal(read_checkpoint(average(run)).model["weight"], torch.full((2,), 2.0))
 
 

@@ -171,10 +171,10 @@ class TransformerConfig(ShortRepr):
     relative_distance: int = option(16, help="Maximum relative position; larger distances are clipped to it")
     position_buckets: int = option(32, help="Number of buckets of distances, for model.positions=buckets")
     bucket_distance: int = option(128, help="Distance in tokens from which all keys share the last bucket")
-    encoder_neighbourhood: int | None = option(
+    encoder_neighborhood: int | None = option(
         None, help="Number of positions on each side that the encoder's self-attention covers; null: all"
     )
-    decoder_neighbourhood: int | None = option(
+    decoder_neighborhood: int | None = option(
         None, help="Number of earlier positions that the decoder's self-attention covers; null: all"
     )
     decoder: DecoderKind = option(
@@ -233,11 +233,11 @@ class TransformerConfig(ShortRepr):
             f"model.positions=sinusoidal or learned",
         )
         yield (
-            not attends and self.decoder_neighbourhood is not None,
-            f"model.decoder_neighbourhood={self.decoder_neighbourhood} and {decoder}: the option restricts "
-            f"self-attention, but this decoder has none; omit model.decoder_neighbourhood",
+            not attends and self.decoder_neighborhood is not None,
+            f"model.decoder_neighborhood={self.decoder_neighborhood} and {decoder}: the option restricts "
+            f"self-attention, but this decoder has none; omit model.decoder_neighborhood",
         )
-        local = next(other_than({"encoder_neighbourhood": (None,), "decoder_neighbourhood": (None,)}, self), None)
+        local = next(other_than({"encoder_neighborhood": (None,), "decoder_neighborhood": (None,)}, self), None)
         yield (
             buckets and local,
             f"{positions} and {local}: attention to neighborhoods does not support buckets; use model.positions=alibi or "
@@ -283,7 +283,7 @@ class TransformerConfig(ShortRepr):
             small |= at_most(self, relative_distance=3)
         if self.positions is PositionKind.buckets:
             small |= at_most(self, position_buckets=8, bucket_distance=6)
-        small |= at_most(self, encoder_neighbourhood=2, decoder_neighbourhood=3)
+        small |= at_most(self, encoder_neighborhood=2, decoder_neighborhood=3)
         return replace(self, **small, d_model=16, d_ff=24, d_k=self.d_k and 6, d_v=self.d_v and 7)
 
     def head_sizes(self) -> HeadSizes:
@@ -317,8 +317,8 @@ WITHOUT_SELF_ATTENTION = {
     "positions": (PositionKind.sinusoidal, PositionKind.learned),
     "decoder": (DecoderKind.self_attention,),
     "layers": (LayerKind.separate,),
-    "encoder_neighbourhood": (None,),
-    "decoder_neighbourhood": (None,),
+    "encoder_neighborhood": (None,),
+    "decoder_neighborhood": (None,),
 }
 
 

@@ -182,7 +182,7 @@ def _self_attention(
 
 TARGET_ATTENTIONS: dict[DecoderKind, Callable[[Config], Autoregression]] = {
     DecoderKind.self_attention: lambda c: _self_attention(
-        c, CausalSelfAttention, LocalCausalSelfAttention, c.decoder_neighbourhood, False
+        c, CausalSelfAttention, LocalCausalSelfAttention, c.decoder_neighborhood, False
     ),
     DecoderKind.average_attention: lambda c: AverageAttention(c.d_model, c.d_ff, c.activation_dropout),
     DecoderKind.ssru: lambda c: SSRU(c.d_model),
@@ -194,7 +194,7 @@ def layer_parts(config: Config) -> LayerParts:
     source_order, target_order = config.norm_orders()
     return LayerParts(
         source_attention=lambda: _self_attention(
-            config, SelfAttention, LocalSelfAttention, config.encoder_neighbourhood, True
+            config, SelfAttention, LocalSelfAttention, config.encoder_neighborhood, True
         ),
         target_attention=lambda: TARGET_ATTENTIONS[config.decoder](config),
         cross_attention=lambda: CrossAttention(config.head_sizes(), config.attention_bias, scores(config)),

@@ -42,20 +42,20 @@ VARIANTS = (
     Subject(
         "transformer_local_relative",
         TransformerConfig(
-            positions=PositionKind.relative, encoder_neighbourhood=4, decoder_neighbourhood=4, attention_dropout=0.1
+            positions=PositionKind.relative, encoder_neighborhood=4, decoder_neighborhood=4, attention_dropout=0.1
         ).shrink(),
     ),
     Subject(
         "transformer_local_rotary",
-        TransformerConfig(positions=PositionKind.rotary, encoder_neighbourhood=4, decoder_neighbourhood=4).shrink(),
+        TransformerConfig(positions=PositionKind.rotary, encoder_neighborhood=4, decoder_neighborhood=4).shrink(),
     ),
     Subject(
         "transformer_local_alibi",
         TransformerConfig(
             positions=PositionKind.alibi,
             attention_score=ScoreKind.additive,
-            encoder_neighbourhood=4,
-            decoder_neighbourhood=4,
+            encoder_neighborhood=4,
+            decoder_neighborhood=4,
             d_k=8,
             d_v=64,
         ).shrink(),
@@ -97,7 +97,7 @@ VARIANTS = (
     Subject(
         "transformer_universal_rotary",
         TransformerConfig(
-            layers=LayerKind.universal, positions=PositionKind.rotary, decoder_neighbourhood=4, norm=NormOrder.pre
+            layers=LayerKind.universal, positions=PositionKind.rotary, decoder_neighborhood=4, norm=NormOrder.pre
         ).shrink(),
     ),
     Subject(

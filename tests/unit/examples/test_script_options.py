@@ -69,7 +69,7 @@ CASES = [
         ("--seed 2\n", "--max-epoch 3 ", "{epochs} epochs"),
         ("--seed 1\n",),
     ),
-    Case("multi30k/run_tokenised.sh", {"UPDATES": "7"}, ("--max-update 7 ",)),
+    Case("multi30k/run_tokenized.sh", {"UPDATES": "7"}, ("--max-update 7 ",)),
     Case(
         "monolingual/run.sh",
         {"METHODS": "pairs noised", "SEEDS": "2", "UPDATES": "7"},

@@ -68,8 +68,8 @@ INSTEAD_OF_NULL: dict[str, Any] = {
     "encoder_norm": NormOrder.pre,
     "decoder_norm": NormOrder.pre,
     "norm_epsilon": 0.1,
-    "encoder_neighbourhood": 1,
-    "decoder_neighbourhood": 2,
+    "encoder_neighborhood": 1,
+    "decoder_neighborhood": 2,
     "expert_size": 9,
     "encoder_size": 20,
     "residual_from": 2,
@@ -199,8 +199,8 @@ def test_positions_beside_an_own_self_attention_are_ignored(kind: PositionKind) 
 @pytest.mark.parametrize(
     "options",
     [
-        {"encoder_neighbourhood": 2},
-        {"decoder_neighbourhood": 2},
+        {"encoder_neighborhood": 2},
+        {"decoder_neighborhood": 2},
         {"decoder": DecoderKind.ssru},
         {"layers": LayerKind.universal},
     ],

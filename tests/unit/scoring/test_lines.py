@@ -17,12 +17,12 @@ def test_plain_text_has_no_piece_marks(line: str) -> None:
     assert lines_with_piece_marks([line]) == 0
 
 
-def test_tokenised_text_is_recognised() -> None:
+def test_tokenized_text_is_recognised() -> None:
     assert looks_tokenized(["a man , in blue , plays .", "two dogs ."])
 
 
 @pytest.mark.parametrize(
     "lines", [[], ["A man, in blue, plays.", "Two dogs."], ["costs .50", "3 . 5"] + ["text."] * 8], ids=len
 )
-def test_ordinary_text_is_not_called_tokenised(lines: list[str]) -> None:
+def test_ordinary_text_is_not_called_tokenized(lines: list[str]) -> None:
     assert not looks_tokenized(lines)

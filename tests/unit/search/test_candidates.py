@@ -28,8 +28,8 @@ def ranked_by(request):
         yield
 
 
-def best(scores, totals, count: int, *, eos_allowed: bool, normalised: bool = False):
-    step = scores_of(torch.as_tensor(scores), None, normalised=normalised)
+def best(scores, totals, count: int, *, eos_allowed: bool, normalized: bool = False):
+    step = scores_of(torch.as_tensor(scores), None, normalized=normalized)
     return step.best(np.asarray(totals, dtype=np.float32), count, BANNED if eos_allowed else (*BANNED, 3))
 
 
@@ -63,7 +63,7 @@ def test_candidates_are_those_of_a_full_sort_even_with_ties(
     scores = random.integers(0, levels, size=(batch * beam, vocabulary)).astype(np.float32)  # few levels: many ties
     scores[:, [0, 2, 3]] += 5000.0 * loud_banned  # what must not be chosen may still score best
     totals = -random.integers(0, levels, size=(batch, beam)).astype(np.float32)
-    found = best(scores.copy(), totals, 2 * beam, eos_allowed=eos_allowed, normalised=True)
+    found = best(scores.copy(), totals, 2 * beam, eos_allowed=eos_allowed, normalized=True)
     for row, expected in enumerate(by_sorting(scores, totals, 2 * beam, eos_allowed)):
         real = len(expected)
         assert found.totals[row, :real].tolist() == [one[0] for one in expected]
@@ -75,7 +75,7 @@ def test_candidates_are_those_of_a_full_sort_even_with_ties(
 @pytest.mark.parametrize("vocabulary", [5, 64, 100, 1000])
 def test_normaliser_is_the_log_sum_exp_of_each_row(vocabulary):
     scores = torch.randn(6, vocabulary, generator=torch.Generator().manual_seed(1)) * 50  # whose powers are no float32
-    step, zeroth = scores_of(scores, None, normalised=False), np.zeros(6, dtype=np.int64)
+    step, zeroth = scores_of(scores, None, normalized=False), np.zeros(6, dtype=np.int64)
     normaliser = scores[:, 0] - torch.from_numpy(step.log_probability(zeroth, np.arange(6)))
     torch.testing.assert_close(normaliser, scores.double().logsumexp(1).float(), rtol=1e-6, atol=1e-5)
 
@@ -102,7 +102,7 @@ def test_banned_tokens_that_score_best_hide_no_other_token():
 def test_what_is_no_number_or_forbidden_is_never_chosen():
     scores = torch.zeros(1, 70)
     scores[0, [5, 65]] = torch.tensor([-float("inf"), 1.0])
-    found = best(scores, np.zeros((1, 1)), 70, eos_allowed=True, normalised=True)
+    found = best(scores, np.zeros((1, 1)), 70, eos_allowed=True, normalized=True)
     real = found.tokens[found.totals > -np.inf].tolist()
     assert real == [65, *(token for token in range(70) if token not in (0, 2, 5, 65))]
 

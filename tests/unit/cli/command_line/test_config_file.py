@@ -100,6 +100,13 @@ def test_values_of_earlier_versions_are_replaced(stored: str, today: str, tmp_pa
     assert ConfigFile.read(str(file)).tree == {"training": {"max_update": 7, "compile": today}}
 
 
+def test_names_of_earlier_versions_are_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "old.yaml"
+    file.write_text("model: {name: transformer, encoder_neighbourhood: 3, dropout: 0.5, decoder_neighbourhood: null}\n")
+    model = {"name": "transformer", "encoder_neighborhood": 3, "dropout": 0.5, "decoder_neighborhood": None}
+    assert ConfigFile.read(str(file)).tree == {"model": model}
+
+
 def test_a_run_is_repeated_from_its_file(run_file: str) -> None:
     again = configuration("train", "--config", run_file)
     assert to_plain(again) == yaml.safe_load(Path(run_file).read_text())

@@ -106,7 +106,7 @@ def test_an_even_kernel_cannot_be_symmetric() -> None:
         same(4, 1)
 
 
-def test_normalised_weights_have_the_learned_lengths() -> None:
+def test_normalized_weights_have_the_learned_lengths() -> None:
     layer = NormalizedLinear(5, 3, std=0.1)
     with torch.no_grad():
         layer.length.copy_(torch.tensor([[1.0], [2.0], [0.5]]))
@@ -115,7 +115,7 @@ def test_normalised_weights_have_the_learned_lengths() -> None:
     torch.testing.assert_close(F.cosine_similarity(layer.weight, layer.direction), torch.ones(3))
 
 
-def test_normalised_weights_start_as_drawn() -> None:
+def test_normalized_weights_start_as_drawn() -> None:
     layer = NormalizedLinear(400, 300, std=0.07)
     torch.testing.assert_close(layer.weight, layer.direction)
     assert layer.weight.std().item() == pytest.approx(0.07, rel=0.02)

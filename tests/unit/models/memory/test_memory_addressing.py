@@ -74,7 +74,7 @@ def test_the_last_shift_moves_forward_and_around() -> None:
     assert shift_around(at_the_end, forward).tolist() == [[[1.0, 0.0, 0.0, 0.0]]]
 
 
-def test_sharpening_is_a_normalised_power() -> None:
+def test_sharpening_is_a_normalized_power() -> None:
     looked, gamma = weights(B, H, L), 1 + draw(B, H, 1, seed=5).abs()
     expected = by_head(lambda w, g: w**g / (w**g).sum(), looked, gamma)
     torch.testing.assert_close(sharpen(looked, gamma), expected, rtol=1e-5, atol=1e-6)

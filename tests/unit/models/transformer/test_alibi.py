@@ -95,7 +95,7 @@ def test_steps_equal_all_positions_at_once() -> None:
     assert_steps_equal_the_whole(CausalSelfAttention(SIZES, False, ALiBi(ScaledDotProduct(0.0), 3)), 6)
 
 
-def test_steps_of_a_neighbourhood_equal_all_positions_at_once() -> None:
+def test_steps_of_a_neighborhood_equal_all_positions_at_once() -> None:
     assert_steps_equal_the_whole(LocalCausalSelfAttention(4, SIZES, False, ALiBi(ScaledDotProduct(0.0), 3)), 6)
 
 

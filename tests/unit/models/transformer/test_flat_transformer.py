@@ -31,7 +31,7 @@ WITHOUT_PADDING: dict[str, dict[str, Any]] = {
     "transformer_base_v3": {},
     "transformer_rotary": {},
     "transformer_universal": {},
-    "transformer_local": {"encoder_neighbourhood": 2, "decoder_neighbourhood": 1},
+    "transformer_local": {"encoder_neighborhood": 2, "decoder_neighborhood": 1},
     "transformer_deep_shallow": {},
 }
 WITH_PADDING: dict[str, dict[str, Any]] = {

@@ -125,7 +125,7 @@ def test_what_stands_at_padding_does_not_matter(kind: ConvolutionKind) -> None:
     torch.testing.assert_close(module(padded, module.padding_mask(bias))[:, :4], alone)
 
 
-def test_dropout_spares_weights_or_drops_them_from_the_normalised_kernel() -> None:
+def test_dropout_spares_weights_or_drops_them_from_the_normalized_kernel() -> None:
     kernels = LearnedKernels(WIDTH, HEADS, 400, 0.5)
     learned, dropped = torch.softmax(kernels.weight, -1), kernels(torch.empty(0))[0, :, 0]
     kept = dropped != 0
@@ -148,7 +148,7 @@ REFUSED = {
     "positions in self-attention": ({"positions": PositionKind.alibi}, "positions=alibi configures self-attention"),
     "another decoder": ({"decoder": DecoderKind.ssru}, "decoder=ssru configures self-attention"),
     "one layer for all": ({"layers": LayerKind.universal}, "layers=universal configures self-attention"),
-    "a neighbourhood": ({"encoder_neighbourhood": 3}, "encoder_neighbourhood=3 configures self-attention"),
+    "a neighborhood": ({"encoder_neighborhood": 3}, "encoder_neighborhood=3 configures self-attention"),
 }
 
 

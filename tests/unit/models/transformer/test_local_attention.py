@@ -23,12 +23,12 @@ SIZES = HeadSizes(d_model=6, num_heads=2, d_k=4, d_v=5)
 LENGTHS = (37, 5)
 
 
-def encoder(neighbourhood: int, attend: Attend | None = None) -> LocalSelfAttention:
-    return LocalSelfAttention(neighbourhood, SIZES, True, attend or ScaledDotProduct(0.0))
+def encoder(neighborhood: int, attend: Attend | None = None) -> LocalSelfAttention:
+    return LocalSelfAttention(neighborhood, SIZES, True, attend or ScaledDotProduct(0.0))
 
 
-def decoder(neighbourhood: int, attend: Attend | None = None) -> LocalCausalSelfAttention:
-    return LocalCausalSelfAttention(neighbourhood, SIZES, True, attend or ScaledDotProduct(0.0))
+def decoder(neighborhood: int, attend: Attend | None = None) -> LocalCausalSelfAttention:
+    return LocalCausalSelfAttention(neighborhood, SIZES, True, attend or ScaledDotProduct(0.0))
 
 
 def padding(lengths: tuple[int, ...] = LENGTHS) -> Tensor:
@@ -40,7 +40,7 @@ def real(x: Tensor) -> Tensor:
 
 
 def band(length: int, behind: int, ahead: int) -> Tensor:
-    """[T, T] -inf where a key stands outside the neighbourhood, written as a loop."""
+    """[T, T] -inf where a key stands outside the neighborhood, written as a loop."""
     bias = torch.full((length, length), float("-inf"))
     for query in range(length):
         for key in range(length):
@@ -49,20 +49,20 @@ def band(length: int, behind: int, ahead: int) -> Tensor:
     return bias
 
 
-@pytest.mark.parametrize("neighbourhood", [1, 2, 3, 5, 8, 11, 12, 40])
-def test_the_encoders_blocks_equal_the_band_mask(neighbourhood: int) -> None:
-    attention, x = encoder(neighbourhood), torch.randn(2, 37, 6)
-    masked = Mask(padding() + band(37, neighbourhood, neighbourhood), whole_sequence(37, x.device))
+@pytest.mark.parametrize("neighborhood", [1, 2, 3, 5, 8, 11, 12, 40])
+def test_the_encoders_blocks_equal_the_band_mask(neighborhood: int) -> None:
+    attention, x = encoder(neighborhood), torch.randn(2, 37, 6)
+    masked = Mask(padding() + band(37, neighborhood, neighborhood), whole_sequence(37, x.device))
     expected = real(SelfAttention.attend_to(attention, *attention.project(x, masked), masked, None)[0].transpose(0, 1))
     mask = attention.padding_mask(padding())
     found = real(attention.attend_to(*attention.project(x, mask), mask, None)[0].transpose(0, 1))
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("neighbourhood", [1, 2, 3, 5, 8, 11, 18, 40])
-def test_the_decoders_blocks_equal_the_band_mask(neighbourhood: int) -> None:
-    attention, x = decoder(neighbourhood), torch.randn(2, 37, 6)
-    masked = Mask(band(37, neighbourhood, 0), whole_sequence(37, x.device))
+@pytest.mark.parametrize("neighborhood", [1, 2, 3, 5, 8, 11, 18, 40])
+def test_the_decoders_blocks_equal_the_band_mask(neighborhood: int) -> None:
+    attention, x = decoder(neighborhood), torch.randn(2, 37, 6)
+    masked = Mask(band(37, neighborhood, 0), whole_sequence(37, x.device))
     queries, keys, values = attention.project(x, masked)
     expected = SelfAttention.attend_to(attention, queries, keys, values, masked, None)
     found = attention.attend_to(queries, keys, values, attention.causal_mask(x), None)
@@ -90,7 +90,7 @@ def test_blocks_equal_the_band_mask_with_every_kind_of_scores(kind: str) -> None
 
 
 LONG = 203  # positions: several parts, the last of which is neither whole nor of whole blocks
-PARTED = pytest.mark.parametrize("neighbourhood", [3, 24, 33])
+PARTED = pytest.mark.parametrize("neighborhood", [3, 24, 33])
 
 
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,13 +109,13 @@ def look_and_gradients(look: Callable[..., Tensor], inputs: list[Tensor]) -> lis
 @pytest.mark.parametrize("kind", ["plain", *ATTENDS])
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_parts_equal_the_band_mask_in_values_and_gradients(
-    side: str, kind: str, neighbourhood: int, monkeypatch: pytest.MonkeyPatch
+    side: str, kind: str, neighborhood: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_parts(monkeypatch)
-    ahead = neighbourhood if side == "encoder" else 0
+    ahead = neighborhood if side == "encoder" else 0
     attend = ATTENDS[kind](ahead) if kind in ATTENDS else ScaledDotProduct(0.0)
-    attention = (encoder if side == "encoder" else decoder)(neighbourhood, attend).double()
-    masked = Mask(band(LONG, neighbourhood, ahead).double(), whole_sequence(LONG, torch.device("cpu")))
+    attention = (encoder if side == "encoder" else decoder)(neighborhood, attend).double()
+    masked = Mask(band(LONG, neighborhood, ahead).double(), whole_sequence(LONG, torch.device("cpu")))
     mask = attention.mask(torch.zeros(2, 1, 1, LONG, dtype=torch.float64))
     widths = (SIZES.d_k, SIZES.d_k, SIZES.d_v)
     inputs = [torch.randn(2, 2, LONG, width, dtype=torch.float64, requires_grad=True) for width in widths]
@@ -187,15 +187,15 @@ RESTRICTED = {"encoder": LocalSelfAttention, "decoder": LocalCausalSelfAttention
 FULL = {"encoder": SelfAttention, "decoder": CausalSelfAttention}
 SIDES = pytest.mark.parametrize("side", RESTRICTED)
 BATCHES = pytest.mark.parametrize("batch", [1, 4])
-NEIGHBOURHOODS = pytest.mark.parametrize("neighbourhood", [16, 64])
+NEIGHBORHOODS = pytest.mark.parametrize("neighborhood", [16, 64])
 
 
 @cache
-def peak(side: str, neighbourhood: int | None, batch: int, length: int, heads: int = 1) -> int:
-    """Bytes of a forward and a backward pass, in full attention without ``neighbourhood``."""
+def peak(side: str, neighborhood: int | None, batch: int, length: int, heads: int = 1) -> int:
+    """Bytes of a forward and a backward pass, in full attention without ``neighborhood``."""
     sizes = HeadSizes(d_model=64 * heads, num_heads=heads, d_k=64, d_v=64)
     kind = (sizes, False, ScaledDotProduct(0.0))
-    attention: SelfAttention = FULL[side](*kind) if neighbourhood is None else RESTRICTED[side](neighbourhood, *kind)
+    attention: SelfAttention = FULL[side](*kind) if neighborhood is None else RESTRICTED[side](neighborhood, *kind)
     x, nothing = torch.randn(batch, length, sizes.d_model), torch.zeros(batch, 1, 1, length)
     with LiveBytes() as memory:
         mask = (
@@ -208,10 +208,10 @@ def peak(side: str, neighbourhood: int | None, batch: int, length: int, heads: i
 @pytest.mark.slow
 @SIDES
 @BATCHES
-@NEIGHBOURHOODS
+@NEIGHBORHOODS
 @pytest.mark.parametrize("length", [512, 1024])
-def test_twice_the_length_takes_about_twice_the_memory(side: str, batch: int, neighbourhood: int, length: int) -> None:
-    growth = peak(side, neighbourhood, batch, 2 * length) / peak(side, neighbourhood, batch, length)
+def test_twice_the_length_takes_about_twice_the_memory(side: str, batch: int, neighborhood: int, length: int) -> None:
+    growth = peak(side, neighborhood, batch, 2 * length) / peak(side, neighborhood, batch, length)
     assert 1.6 < growth < 2.1
 
 
@@ -219,7 +219,7 @@ def test_twice_the_length_takes_about_twice_the_memory(side: str, batch: int, ne
 @SIDES
 @BATCHES
 @pytest.mark.parametrize(
-    ("neighbourhood", "length"),
+    ("neighborhood", "length"),
     [
         pytest.param(r, n, marks=[pytest.mark.nightly] * (n > 1024))
         for r in (16, 64, 128, 256)
@@ -228,15 +228,15 @@ def test_twice_the_length_takes_about_twice_the_memory(side: str, batch: int, ne
     ],
 )
 def test_long_sequences_take_no_more_memory_than_in_full_attention(
-    side: str, batch: int, neighbourhood: int, length: int
+    side: str, batch: int, neighborhood: int, length: int
 ) -> None:
     """Although torch's fused kernel keeps no scores.
 
     Up to a few percent; by more only where a single block and its margins are much of all that there is. What they take
-    grows with the neighbourhood and not with the length.
+    grows with the neighborhood and not with the length.
     """
-    of_block = 10_000 * neighbourhood if side == "encoder" and batch * length < 24 * neighbourhood else 0
-    assert peak(side, neighbourhood, batch, length) < 1.04 * peak(side, None, batch, length) + of_block
+    of_block = 10_000 * neighborhood if side == "encoder" and batch * length < 24 * neighborhood else 0
+    assert peak(side, neighborhood, batch, length) < 1.04 * peak(side, None, batch, length) + of_block
 
 
 @pytest.mark.slow
@@ -246,14 +246,14 @@ def test_long_sequences_take_less_memory_than_in_full_attention(length: int, hea
     assert peak("encoder", 16, 1, length, heads) < peak("encoder", None, 1, length, heads)
 
 
-@pytest.mark.parametrize("neighbourhood", [33, 40])
-def test_parts_of_some_of_the_sentences_equal_the_band_mask(neighbourhood: int) -> None:
+@pytest.mark.parametrize("neighborhood", [33, 40])
+def test_parts_of_some_of_the_sentences_equal_the_band_mask(neighborhood: int) -> None:
     """Of three sentences a part has two, and then the one that is left."""
-    attention, lengths = encoder(neighbourhood).double(), torch.tensor((771, 31, 600))
+    attention, lengths = encoder(neighborhood).double(), torch.tensor((771, 31, 600))
     bias = padding(tuple(lengths.tolist())).double()
     mask = attention.padding_mask(bias)
     assert attention._part(3, 771)[0] == 2
-    masked = (bias + band(771, neighbourhood, neighbourhood)).masked_fill(torch.eye(771, dtype=torch.bool), 0.0)
+    masked = (bias + band(771, neighborhood, neighborhood)).masked_fill(torch.eye(771, dtype=torch.bool), 0.0)
     there = torch.arange(771) < lengths[:, None]
 
     def real_rows(look: Callable[..., Tensor], mask: Mask) -> Callable[..., Tensor]:
@@ -274,18 +274,18 @@ def test_memory_of_full_attention_grows_with_the_square() -> None:
     assert peak_bytes(full, 800, True) > 10 * peak_bytes(encoder(4), 800, True)
 
 
-@pytest.mark.parametrize("neighbourhood", [1, 3, 17, 30])
+@pytest.mark.parametrize("neighborhood", [1, 3, 17, 30])
 @pytest.mark.parametrize("kind", ["plain", "relative", "rotary"])
-def test_steps_equal_all_positions_at_once(neighbourhood: int, kind: str) -> None:
+def test_steps_equal_all_positions_at_once(neighborhood: int, kind: str) -> None:
     attend = RelativeDotProduct(SIZES, 0.0, 2, 0) if kind == "relative" else ScaledDotProduct(0.0)
     rotation = Rotary(SIZES.d_k) if kind == "rotary" else None
-    attention = LocalCausalSelfAttention(neighbourhood, SIZES, True, attend, rotation)
+    attention = LocalCausalSelfAttention(neighborhood, SIZES, True, attend, rotation)
     assert_steps_equal_the_whole(attention, 6, steps=40)
 
 
-@pytest.mark.parametrize(("neighbourhood", "columns"), [(3, 4), (15, 16), (20, 21), (300, 64)])
-def test_the_cache_keeps_no_more_than_the_neighbourhood(neighbourhood: int, columns: int) -> None:
-    attention, x = decoder(neighbourhood), torch.randn(1, 1, 6)
+@pytest.mark.parametrize(("neighborhood", "columns"), [(3, 4), (15, 16), (20, 21), (300, 64)])
+def test_the_cache_keeps_no_more_than_the_neighborhood(neighborhood: int, columns: int) -> None:
+    attention, x = decoder(neighborhood), torch.randn(1, 1, 6)
     cache: LayerCache = attention.start(1, 1, x)
     history = BeamHistory.start(1, 1, x)
     for _ in range(40):

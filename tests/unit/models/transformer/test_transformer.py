@@ -274,7 +274,7 @@ def test_padding_columns_of_attention_maps_are_zero() -> None:
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "restricted": {"encoder_neighbourhood": 1, "decoder_neighbourhood": 1},
+    "restricted": {"encoder_neighborhood": 1, "decoder_neighborhood": 1},
     "universal": {"layers": LayerKind.universal},
 }
 

@@ -61,8 +61,8 @@ STRUCTURES: dict[str, tuple[Any, ...]] = {
         FeedForwardKind.geglu_tanh,
     ),
     "attention_score": (ScoreKind.dot, ScoreKind.additive),
-    "encoder_neighbourhood": (1,),
-    "decoder_neighbourhood": (2,),
+    "encoder_neighborhood": (1,),
+    "decoder_neighborhood": (2,),
     "decoder": (DecoderKind.average_attention, DecoderKind.ssru),
     "layers": (LayerKind.universal,),
 }
@@ -110,11 +110,11 @@ REFUSED = {
     ("positions=alibi", "decoder=ssru"): "self-attention applies these positions",
     ("positions=buckets", "decoder=average_attention"): "self-attention applies these positions",
     ("positions=buckets", "decoder=ssru"): "self-attention applies these positions",
-    ("positions=buckets", "encoder_neighbourhood=1"): "attention to neighborhoods does not support buckets",
-    ("positions=buckets", "decoder_neighbourhood=2"): "attention to neighborhoods does not support buckets",
+    ("positions=buckets", "encoder_neighborhood=1"): "attention to neighborhoods does not support buckets",
+    ("positions=buckets", "decoder_neighborhood=2"): "attention to neighborhoods does not support buckets",
     ("positions=buckets", "bucket_distance=16"): "the number of buckets must be at least 4",
-    ("decoder_neighbourhood=2", "decoder=average_attention"): "the option restricts self-attention",
-    ("decoder_neighbourhood=2", "decoder=ssru"): "the option restricts self-attention",
+    ("decoder_neighborhood=2", "decoder=average_attention"): "the option restricts self-attention",
+    ("decoder_neighborhood=2", "decoder=ssru"): "the option restricts self-attention",
     ("positions=learned", "layers=universal"): "universal layers add sinusoids",
 } | {
     (kind, sinusoids): "the option changes sinusoidal positions"

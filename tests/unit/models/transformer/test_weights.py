@@ -33,7 +33,7 @@ MISSING = {
     "model.decoder=average_attention": TransformerConfig(decoder=DecoderKind.average_attention),
     "model.layers=universal": TransformerConfig(layers=LayerKind.universal),
     "model.attention_score=additive": TransformerConfig(attention_score=ScoreKind.additive),
-    "model.encoder_neighbourhood=3": TransformerConfig(encoder_neighbourhood=3),
+    "model.encoder_neighborhood=3": TransformerConfig(encoder_neighborhood=3),
     "its architecture": LightConvConfig(),
 }
 DESCRIBED: dict[str, tuple[dict[str, Any], VocabularySizes]] = {

@@ -2,7 +2,7 @@
 # Multi30k English-German, lower-cased and tokenized: the Transformer-Tiny of Wu et al. 2021, scored with tokenized
 # BLEU.
 #
-#     NMT_DATA=FOLDER examples/multi30k/run_tokenised.sh [OUTPUT, default runs/multi30k_tok]
+#     NMT_DATA=FOLDER examples/multi30k/run_tokenized.sh [OUTPUT, default runs/multi30k_tok]
 #
 # Run it again to resume an interrupted run. UPDATES=2500 trains for 2,500 updates; the default is 8,000.
 # OUTPUT/results.json has the scores.
