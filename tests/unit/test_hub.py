@@ -70,6 +70,7 @@ def test_a_pushed_model_translates_the_same(
     expected = nmt.load(here, engine="torch").translate(LINES)
     assert nmt.load("hf://me/tiny", engine="torch").translate(LINES) == expected
     assert nmt.load(Path("hf://me/tiny"), engine="torch").translate(LINES) == expected
+    assert nmt.tokenizer("hf://me/tiny").digest() == nmt.tokenizer(here).digest()
     card = hub.repositories["me/tiny"].files()["README.md"]
     facts = {"language": ["de", "en"], "license": "mit", "library_name": "nmt-toolkit", "pipeline_tag": "translation"}
     assert front_of(card) == facts and b'nmt.load("hf://me/tiny")' in card

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from nmt.config.choices import ProgressStyle
-from nmt.progress import ProgressLog, going_on, watched
+from nmt.progress import ProgressLog, announce, going_on, watched
 
 
 class Watch:
@@ -34,6 +34,17 @@ def test_a_count_has_a_line_each_half_minute_and_one_at_the_end(caplog: pytest.L
         "translated 600 of 5,000 lines (10.0 a second, 12 %, 0:07:20 left)",
         "translated 700 of 5,000 lines (10.0 a second, 14 %, 0:07:10 left)",
     ]
+
+
+def test_a_decision_is_shown_where_nothing_shows_the_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = logging.getLogger("nmt")
+    announce(log, "configured")  # by pytest
+    monkeypatch.setattr(log, "handlers", [])
+    monkeypatch.setattr(log, "propagate", False)
+    announce(log, "not configured")
+    assert capsys.readouterr().err == "not configured\n"
 
 
 def test_no_time_is_left_where_nothing_is_done(caplog: pytest.LogCaptureFixture) -> None:

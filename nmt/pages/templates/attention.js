@@ -24,7 +24,7 @@ function weight(head, row, column) {
 
 // What a sentence has decides what can be chosen; choices that are still there stay.
 function choose() {
-  const one = sentences[now.sentence], kinds = Object.keys(NAMES).filter((kind) => one.kinds[kind]);
+  const pair = sentences[now.sentence], kinds = Object.keys(NAMES).filter((kind) => pair.kinds[kind]);
   if (!kinds.includes(now.kind)) { now.kind = kinds[kinds.length - 1]; now.layer = Infinity; }
   const map = maps();
   now.layer = Math.min(now.layer, map.layers - 1);
@@ -33,8 +33,8 @@ function choose() {
   fill(find("kind"), kinds.map((kind) => [kind, kind]), now.kind);
   fill(find("layer"), Array.from({length: map.layers}, (_, layer) => [layer, layer + 1]), now.layer);
   find("sentence").value = now.sentence;
-  find("source").textContent = one.source;
-  find("target").textContent = one.target;
+  find("source").textContent = pair.source;
+  find("target").textContent = pair.target;
   find("what").textContent = `${NAMES[now.kind]}, layer ${now.layer + 1}`;
   now.word = null;
   showHeads();
@@ -99,7 +99,7 @@ function between(place) {
     [head, side === "left" ? weight(head, own, place) : weight(head, place, own)]);
 }
 
-const mean = (found) => found.reduce((sum, [, value]) => sum + value, 0) / Math.max(1, found.length) / 255;
+const mean = (weights) => weights.reduce((sum, [, value]) => sum + value, 0) / Math.max(1, weights.length) / 255;
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`;
 
 function look() {
@@ -110,8 +110,8 @@ function look() {
       word.classList.toggle("chosen", Boolean(chosen));
       const weights = word.parentNode.lastChild;
       if (!now.word || now.word.side === side) { weights.replaceChildren(); return; }
-      const found = between(place);
-      weights.replaceChildren(element("b", percent(mean(found))), ...found.map(([head, value]) => {
+      const heads = between(place);
+      weights.replaceChildren(element("b", percent(mean(heads))), ...heads.map(([head, value]) => {
         const square = element("i");
         square.style.setProperty("--c", colour(head));
         square.style.opacity = value / 255;
@@ -236,5 +236,5 @@ find("all").addEventListener("click", () => { now.heads = new Set(); choose(); }
 document.querySelector(".columns").addEventListener("keydown", walk);
 addEventListener("resize", draw);
 night.addEventListener("change", choose);
-fill(find("sentence"), sentences.map((one, place) => [place, `${one.line}: ${one.source}`]), 0);
+fill(find("sentence"), sentences.map((pair, place) => [place, `${pair.line}: ${pair.source}`]), 0);
 if (sentences.length) choose();

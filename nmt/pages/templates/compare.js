@@ -3,7 +3,7 @@ const ROWS = 12;  // n-grams of a table
 const COLOURS = {{ LIGHT | length }};
 const {systems, metrics, higher, pairs, sentences} = JSON.parse(find("data").textContent);
 const now = {pair: 0, order: 0, sorting: "gains", text: "", drawn: STEP};
-const count = (number, one, many) => `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+const count = (number, singular, plural) => `${number.toLocaleString("en")} ${number === 1 ? singular : plural}`;
 
 // A name that may run from right to left, behind the colour of its system.
 function system(place) {

@@ -10,13 +10,13 @@ function parallel(figure, columns, runs, brushes, changed) {
   const axes = columns.map(([name, values], number) => ({name, x: 70 + number * step, ...sharesOf(values)}));
   const [bottom, top] = [HEIGHT - 12, 40], y = (share) => bottom - share * (bottom - top), outside = new Set();
   runs.forEach((run, number) => {
-    const known = axes.map((one) => [one, one.of(number)]).filter(([, share]) => share !== null);
-    const points = known.map(([one, share]) => `${one.x.toFixed(1)},${y(share).toFixed(1)}`).join(" ");
+    const known = axes.map((axis) => [axis, axis.of(number)]).filter(([, share]) => share !== null);
+    const points = known.map(([axis, share]) => `${axis.x.toFixed(1)},${y(share).toFixed(1)}`).join(" ");
     const figures = columns.map(([name, values]) => `${name} ${shownAs(name, values[number])}`);
     const line = svg("polyline", {points, class: `${colorOf(number)} across`, "stroke-dasharray": dashOf(number)}, "",
       svg("title", {}, `${run.name}: ${figures.join(", ")}`));
-    for (const one of axes.filter(({name}) => brushes.has(name))) {
-      const [low, high] = brushes.get(one.name), share = one.of(number) ?? -1;
+    for (const axis of axes.filter(({name}) => brushes.has(name))) {
+      const [low, high] = brushes.get(axis.name), share = axis.of(number) ?? -1;
       if (share < low || share > high) outside.add(number);
     }
     picture.append(pointed(line, number));
@@ -25,7 +25,7 @@ function parallel(figure, columns, runs, brushes, changed) {
     picture.append(svg("path", {class: "axis", d: `M${x} ${top}V${bottom}`}),
       svg("text", {x, y: 18, "text-anchor": "middle"}, name.slice(name.lastIndexOf(".") + 1)));
     let free = Infinity;
-    for (const [text, share] of labels.sort((one, other) => one[1] - other[1])) {
+    for (const [text, share] of labels.sort((label, other) => label[1] - other[1])) {
       if (y(share) > free - LINE) continue;
       free = y(share);
       const label = text.length > LONGEST ? `${text.slice(0, LONGEST)}\u2026` : text;
@@ -65,7 +65,7 @@ function brush(picture, x, y, range, choose) {
     const frame = picture.getBoundingClientRect(), here = (event.clientY - frame.top) / frame.height * box.height;
     return Math.min(1, Math.max(0, (bottom - here) / (bottom - top)));
   };
-  const dragged = (event) => [from, share(event)].sort((one, other) => one - other);
+  const dragged = (event) => [from, share(event)].sort((start, end) => start - end);
   let from = null;
   area.addEventListener("pointerdown", (event) => {
     from = share(event);

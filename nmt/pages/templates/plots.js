@@ -157,7 +157,7 @@ class Plot {
     const pointed = this.across.value(at[0]), {over} = this.chart;
     const rows = this.lines.map((series) => [series, series.points[nearest(series.points, pointed)]]);
     const far = ([, [x, y]]) => Math.abs(this.across.place(x) - at[0]) + 0.2 * Math.abs(this.upwards.place(y) - at[1]);
-    rows.sort((one, other) => far(one) - far(other));
+    rows.sort((row, other) => far(row) - far(other));
     const [[series, [x, , update]]] = rows, left = this.across.place(x), share = 100 * left / WIDTH;
     this.nearby = [series.name, x];
     this.cross.setAttribute("d", `M${left.toFixed(1)} ${TOP}V${BOTTOM}`);
@@ -170,11 +170,11 @@ class Plot {
   }
 
   step(event) {
-    const way = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+    const step = {ArrowLeft: -1, ArrowRight: 1}[event.key];
     const line = this.lines.find(({name}) => name === this.nearby?.[0]) ?? this.lines[0];
-    if (!way || !line) return;
+    if (!step || !line) return;
     event.preventDefault();
-    const place = this.at ? nearest(line.points, this.nearby[1]) + way : line.points.length - 1;
+    const place = this.at ? nearest(line.points, this.nearby[1]) + step : line.points.length - 1;
     const [x, y] = line.points[Math.min(line.points.length - 1, Math.max(0, place))];
     this.point([this.across.place(x), this.upwards.place(y)]);
   }

@@ -9,7 +9,7 @@ const WORDS = new RegExp(`[${DENSE}]\\s*|[^\\s${DENSE}]+\\s*`, "gu");
 const finite = (value) => typeof value === "number" && Number.isFinite(value);
 const last = (list) => list[list.length - 1];
 const latest = (points) => points.length ? last(points)[1] : null;
-const lowest = (points) => points.length ? points.reduce((one, other) => other[1] < one[1] ? other : one) : null;
+const lowest = (points) => points.length ? points.reduce((point, other) => other[1] < point[1] ? other : point) : null;
 const sum = (list, value) => list.reduce((whole, part) => whole + (value(part) || 0), 0);
 const most = (list, value) => list.reduce((largest, part) => Math.max(largest, value(part) || 0), 0);
 const of = (run, ...kinds) => run.events.filter((event) => kinds.includes(event.event));
@@ -41,12 +41,12 @@ function closing(run) {
 // A figure over updates. The last value of an update counts; a closing event has the figures of the last updates.
 function curve(run, kind, name) {
   const events = [...of(run, kind), ...(kind === "train" ? [closing(run)] : [])].filter((event) => finite(event?.[name]));
-  return [...new Map(events.map((event) => [event.update, event[name]]))].sort((one, other) => one[0] - other[0]);
+  return [...new Map(events.map((event) => [event.update, event[name]]))].sort((point, other) => point[0] - other[0]);
 }
 
 function names(run, kind) {
-  const found = of(run, kind).flatMap((event) => Object.keys(event).filter((name) => finite(event[name])));
-  return [...new Set(found)].filter((name) => !NO_CURVES.includes(name));
+  const names = of(run, kind).flatMap((event) => Object.keys(event).filter((name) => finite(event[name])));
+  return [...new Set(names)].filter((name) => !NO_CURVES.includes(name));
 }
 
 const metricOf = (name) => name.split(".").pop();  // of a figure of one direction, such as en-de.bleu
@@ -72,10 +72,10 @@ function thinned(points, count) {
   if (points.length <= count) return points;
   const stretch = Math.ceil(points.length / (count / 2 - 1)), kept = new Set([points[0], last(points)]);
   for (let start = 0; start < points.length; start += stretch) {
-    const part = points.slice(start, start + stretch).sort((one, other) => one[1] - other[1]);
+    const part = points.slice(start, start + stretch).sort((point, other) => point[1] - other[1]);
     kept.add(part[0]).add(last(part));
   }
-  return [...kept].sort((one, other) => one[0] - other[0]);
+  return [...kept].sort((point, other) => point[0] - other[0]);
 }
 
 // The number of the point that is nearest to a place, by a binary search.
@@ -92,7 +92,7 @@ function nearest(points, place) {
 function clock(run, over) {
   if (over === "updates") return (update) => update;
   const points = [[0, 0]], end = closing(run);
-  for (const event of of(run, "train").sort((one, other) => one.update - other.update)) {
+  for (const event of of(run, "train").sort((event, other) => event.update - other.update)) {
     points.push([event.update, over === "tokens" ? latest(points) + (event.tokens || 0) : event.seconds || latest(points)]);
   }
   if (end && end.update > last(points)[0]) points.push([end.update, Math.max(latest(points), end[over] || 0)]);
@@ -250,8 +250,8 @@ function varying(runs) {
 function sorted(values, sign) {
   const numeric = (value) => Number.isFinite(Number(value)) ? [0, Number(value)] : [1, value];
   const rank = values.map((value) => value === null ? [2] : numeric(value));
-  const compare = ([kind, one], [other, two]) => kind - other || sign * (one < two ? -1 : one > two ? 1 : 0);
-  return values.map((_, number) => number).sort((one, other) => compare(rank[one], rank[other]));
+  const compare = ([kind, text], [other, second]) => kind - other || sign * (text < second ? -1 : text > second ? 1 : 0);
+  return values.map((_, number) => number).sort((row, other) => compare(rank[row], rank[other]));
 }
 
 function shownAs(column, value) {

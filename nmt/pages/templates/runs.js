@@ -7,11 +7,11 @@ const brushes = new Map();
 let {runs} = data, machine = null, lost = false, outside = new Set();
 
 function draw(changed = true) {
-  const found = runs.flatMap((run) => alerts(run).map((text) => single ? text : `${run.name}: ${text}`));
-  if (lost && !single) found.push("the process of this page has ended");
-  document.title = `${found.length ? "(!) " : ""}${data.title}`;
-  find("alerts").hidden = !found.length;
-  renew(find("alerts"), found.slice(0, MOST_LISTED), (text) => element("p", "", "",
+  const lines = runs.flatMap((run) => alerts(run).map((text) => single ? text : `${run.name}: ${text}`));
+  if (lost && !single) lines.push("the process of this page has ended");
+  document.title = `${lines.length ? "(!) " : ""}${data.title}`;
+  find("alerts").hidden = !lines.length;
+  renew(find("alerts"), lines.slice(0, MOST_LISTED), (text) => element("p", "", "",
     ...text.split(/(--[a-z][a-z-]*)/).map((part, place) => place % 2 ? element("code", part) : part)));  // no line ends in a flag
   if (single) drawHead(runs[0]);
   if (!changed) return;
