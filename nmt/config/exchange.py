@@ -63,7 +63,7 @@ class ImportConfig(ProgressOption, PluginOption, OverwriteOption, CutTextOptions
 
 
 class Quantization(Enum):
-    """Data types of weights in CTranslate2."""
+    """Data types of exported weights."""
 
     float32 = "float32"
     float16 = "float16"

@@ -140,11 +140,12 @@ def _alignment_loss(attention: Tensor, pairs: Tensor, batch: Batch) -> Tensor:
     """Return the weighted sum over target positions of - sum_s share * log attention; attention [B, T, S], pairs [P, 3]."""
     sentence, source, target = pairs.unbind(1)
     position = sentence * attention.size(1) + target  # [P]
-    links = torch.zeros(attention.size(0) * attention.size(1), device=attention.device)
+    kind = torch.promote_types(attention.dtype, torch.float32)  # small weights underflow in half precision
+    links = torch.zeros(attention.size(0) * attention.size(1), dtype=kind, device=attention.device)
     shares = links.index_add_(0, position, torch.ones_like(position, dtype=links.dtype))[position].reciprocal()  # [P]
     if batch.weights is not None:
         shares = shares * batch.weights[batch.target_offsets[sentence] + target - batch.started * (sentence + 1)]
-    chosen = attention[sentence, target, source].float()  # small weights underflow in half precision
+    chosen = attention[sentence, target, source].to(kind)
     return -(shares * chosen.clamp(min=torch.finfo(torch.float32).tiny).log()).sum()
 
 

@@ -99,6 +99,31 @@ def test_an_adapter_translates_like_the_model_that_it_is_merged_to(adapter: Path
     assert translations[0] == translations[1]
 
 
+def test_each_request_to_a_server_chooses_its_adapter(
+    make_run: MakeConfig, base: Path, adapter: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("starlette", reason="nmt-serve needs Starlette: pip install 'nmt-toolkit[serve]'")
+    from tests.serving.servers import running
+
+    train(adapting(make_run, tmp_path, base, training=TrainingConfig(max_update=4), scheduler=ConstantConfig(), seed=7))
+    folders = {"general": base, "first": adapter, "second": tmp_path / "run"}
+    for name, folder in folders.items():
+        shutil.copytree(folder, tmp_path / name)
+    with running("--path", ",".join(str(tmp_path / name) for name in folders), "--workers", "1") as server:
+        answers = [
+            server.post("/v1/translate", {"text": LINES, "model": name, "scores": True}).json["translations"]
+            for name in [*folders, "first"]
+        ]
+    all_scores = []
+    for folder, answer in zip([*folders.values(), adapter], answers):
+        expected = [line.hypotheses[0] for line in nmt.load(folder).translations(LINES)]
+        hypotheses = [line["hypotheses"][0] for line in answer]
+        assert [each["text"] for each in hypotheses] == [each.text for each in expected]
+        all_scores.append([each["score"] for each in hypotheses])
+        assert all_scores[-1] == pytest.approx([each.score for each in expected], abs=1e-4)
+    assert all_scores[1] == all_scores[3] and len({tuple(scores) for scores in all_scores}) == 3
+
+
 def test_an_adapter_can_be_adapted(make_run: MakeConfig, adapter: Path, tmp_path: Path) -> None:
     options = ParametersConfig(lora_rank=1, lora_on=["encoder.*"])
     train(adapting(make_run, tmp_path, adapter, parameters=options, training=TrainingConfig(max_update=4)))
