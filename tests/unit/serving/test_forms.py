@@ -252,7 +252,10 @@ def test_only_what_is_given_wins_over_the_search_of_a_model() -> None:
 
 
 def test_a_server_has_the_flags_of_beam_search_with_their_help() -> None:
-    declared = {flag.name: (f"search.{flag.key}", flag.help, flag.kind, flag.choices) for flag in flags_of(BeamConfig)}
+    declared = {
+        flag.name: (f"search.{flag.key}", f"{flag.help}; null: as in validation", flag.kind, flag.choices)
+        for flag in flags_of(BeamConfig)
+    }
     served = {flag.name: flag for flag in flags_of(ServeConfig) if flag.key.startswith("search.")}
     assert served.pop("--search").key == "search.name"
     assert {name: (one.key, one.help, one.kind, one.choices) for name, one in served.items()} == declared
