@@ -50,6 +50,18 @@ def test_speeds_of_adapters(copy_corpus: Path, tiny_run: Callable[..., TrainConf
 
 
 @pytest.mark.nightly
+def test_the_price_of_weights(tmp_path: Path) -> None:
+    for split in ("train", "valid"):
+        for language in ("en", "de"):
+            lines = (f"{split} {language} {number % 7} {number} {number * number}\n" for number in range(200))
+            (tmp_path / f"{split}.{language}").write_text("".join(lines))
+    options = ("--rounds", 1, "--updates", 5, "--threads", 1, "--vocab-size", 60)
+    rows = run("weights_speed.py", tmp_path / "train", tmp_path / "valid", *options)
+    assert [row[0] for row in rows[2:]] == ["without weights", "weights of pairs", "weights of tokens"]
+    assert rows[2][3] == "1.000" and all(float(ratio) > 0 for *_, ratio in rows[2:])
+
+
+@pytest.mark.nightly
 def test_the_price_of_varied_text(tmp_path: Path) -> None:
     corpus = write_tiny_corpus(tmp_path, joint=BpeConfig(vocab_size=40, hard_vocab_limit=False))
     rows = run("varied_text.py", corpus, "--turns", 3, "--threads", 1, "--with", "--bpe-dropout 0.2 --readers 1")

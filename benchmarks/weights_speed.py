@@ -1,0 +1,98 @@
+"""Speed of training on a corpus with weights of pairs or tokens, next to the same corpus without weights, in turns.
+
+    python benchmarks/weights_speed.py TRAIN VALID --source-lang en --target-lang de --rounds 5 --threads 1
+
+TRAIN and VALID are prefixes of plain parallel text. Makes three corpora of it in a temporary folder: without weights, with
+a random weight for each pair, and with one for each token of the target. Each process makes some updates and reports equal
+stretches of them; the first stretch is dropped. Prints a Markdown table: target tokens a second as the median over the
+rounds of the median within a round, the range over the rounds, and the ratio to training without weights (the median of
+the ratios within a round).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from training_speed import HERE, Engine, faster_by
+
+KINDS = {"without weights": None, "weights of pairs": "pair", "weights of tokens": "token"}
+
+
+def prepare(kind: str | None, arguments: argparse.Namespace, work: Path) -> Path:
+    """Make the corpus of a kind of weights."""
+    text, draw = work / str(kind), random.Random(1)
+    text.mkdir()
+    languages = arguments.source_lang, arguments.target_lang
+    for split, prefix in (("train", arguments.train), ("valid", arguments.valid)):
+        for language in languages:
+            shutil.copy(f"{prefix}.{language}", text / f"{split}.{language}")
+        if kind is not None:
+            lines = Path(f"{prefix}.{languages[1]}").read_text(encoding="utf-8").rstrip("\n").split("\n")
+            counts = [1 if kind == "pair" else len([*filter(None, line.split(" "))]) for line in lines]
+            rows = (" ".join(f"{draw.uniform(0.5, 1.5):.3f}" for _ in range(count)) for count in counts)
+            (text / f"{split}.weight").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    command = [sys.executable, "-m", "nmt_cli.preprocess", "--source-lang", languages[0], "--target-lang", languages[1]]
+    command += [
+        "--trainpref",
+        str(text / "train"),
+        "--validpref",
+        str(text / "valid"),
+        "--destdir",
+        str(text / "corpus"),
+    ]
+    command += ["--vocab-size", str(arguments.vocab_size), "--joined-dictionary"]
+    command += [] if kind is None else ["--weight-suffix", "weight", "--weight-kind", kind]
+    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(HERE.parent)})
+    return text / "corpus"
+
+
+def engine(name: str, corpus: Path, arguments: argparse.Namespace, work: Path) -> Engine:
+    """Return the training on a corpus as an engine of training_speed.py."""
+    run = work / "run"
+    command = [sys.executable, "-m", "nmt_cli.train", str(corpus), "model=transformer_tiny", "--device", "cpu"]
+    command += ["--max-epoch", "0", "--max-update", str(arguments.updates), "--warmup-updates", "5"]
+    command += ["--log-interval", str(arguments.updates // 5), "--threads", str(arguments.threads)]
+    command += ["--save-dir", str(run), "--no-html", "validation.interval=null", "--progress", "lines"]
+
+    def read(_: str) -> list[float]:
+        events = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+        return [event["tokens_per_second"] for event in events if event["event"] == "train"]
+
+    return Engine(name, command, read, {"PYTHONPATH": str(HERE.parent)}, run)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compare training with weights with training without.")
+    parser.add_argument("train", type=Path, help="prefix of the training text")
+    parser.add_argument("valid", type=Path, help="prefix of the validation text")
+    parser.add_argument("--source-lang", default="en", help="ending of the source files (default: %(default)s)")
+    parser.add_argument("--target-lang", default="de", help="ending of the target files (default: %(default)s)")
+    parser.add_argument("--vocab-size", type=int, default=8000, help="tokens of the vocabulary (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="number of runs of each kind (default: %(default)s)")
+    parser.add_argument("--updates", type=int, default=25, help="updates of a run (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="number of threads (default: %(default)s)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        engines = [engine(name, prepare(kind, arguments, work), arguments, work) for name, kind in KINDS.items()]
+        for _ in range(arguments.rounds):
+            for each in engines:
+                each.run(arguments.threads)
+    print("| corpus | target tokens/s | rounds | speed / without weights |\n|---|---|---|---|")
+    for each in engines:
+        rounds = f"{min(each.speeds):,.0f} to {max(each.speeds):,.0f}"
+        ratio = faster_by(each.speeds, engines[0].speeds)
+        print(f"| {each.name} | {statistics.median(each.speeds):,.0f} | {rounds} | {ratio:.3f} |")
+
+
+if __name__ == "__main__":
+    main()
