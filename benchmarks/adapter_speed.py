@@ -16,6 +16,7 @@ import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from training_speed import HERE, Engine, faster_by
@@ -32,20 +33,18 @@ WAYS = {
 
 def engine(name: str, options: str, arguments: argparse.Namespace, work: Path) -> Engine:
     """Return the training of a way as an engine of training_speed.py."""
-    run = work / "run"
     model = str(arguments.model.resolve())
-    command = [sys.executable, "-m", "nmt_cli.train", str(arguments.corpus.resolve()), "--config", model]
-    command += ["--finetune-from-model", model, "--max-epoch", "0", "--max-update", str(arguments.updates)]
-    command += ["--log-interval", str(arguments.updates // 5), "--threads", str(arguments.threads), "--device", "cpu"]
-    command += [
-        "--save-dir",
-        str(run),
-        "--no-html",
-        "validation.interval=null",
-        "--progress",
-        "lines",
-        *options.split(),
-    ]
+    own = ["--config", model, "--finetune-from-model", model, *options.split()]
+    return training(name, arguments.corpus, own, arguments, work)
+
+
+def training(name: str, corpus: Path, options: Sequence[str], arguments: argparse.Namespace, work: Path) -> Engine:
+    """Return a training of nmt-train as an engine of training_speed.py."""
+    run = work / "run"
+    command = [sys.executable, "-m", "nmt_cli.train", str(corpus.resolve()), "--device", "cpu", *options]
+    command += ["--max-epoch", "0", "--max-update", str(arguments.updates), "--threads", str(arguments.threads)]
+    command += ["--log-interval", str(arguments.updates // 5), "--save-dir", str(run), "--no-html"]
+    command += ["validation.interval=null", "--progress", "lines"]
 
     def read(_: str) -> list[float]:
         events = map(json.loads, (run / "log.jsonl").read_text().splitlines())
@@ -64,10 +63,15 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         engines = [engine(name, options, arguments, Path(folder)) for name, options in WAYS.items()]
-        for _ in range(arguments.rounds):
-            for each in engines:
-                each.run(arguments.threads)
-    print("| trained | target tokens/s | rounds | speed / all parameters | memory, MiB |\n|---|---|---|---|---|")
+        compare(engines, arguments, "trained")
+
+
+def compare(engines: Sequence[Engine], arguments: argparse.Namespace, what: str) -> None:
+    """Run the engines in turns, and print a Markdown table with the ratio to the first one."""
+    for _ in range(arguments.rounds):
+        for each in engines:
+            each.run(arguments.threads)
+    print(f"| {what} | target tokens/s | rounds | speed / {engines[0].name} | memory, MiB |\n|---|---|---|---|---|")
     for each in engines:
         rounds = f"{min(each.speeds):,.0f} to {max(each.speeds):,.0f}"
         ratio = faster_by(each.speeds, engines[0].speeds)
@@ -75,7 +79,7 @@ def main() -> None:
             each.name,
             f"{statistics.median(each.speeds):,.0f}",
             rounds,
-            f"{ratio:.2f}",
+            f"{ratio:.3f}",
             f"{each.memory / 2**20:,.0f}",
         )
         print(f"| {' | '.join(cells)} |")

@@ -5,24 +5,23 @@
 TRAIN and VALID are prefixes of plain parallel text. Makes three corpora of it in a temporary folder: without weights, with
 a random weight for each pair, and with one for each token of the target. Each process makes some updates and reports equal
 stretches of them; the first stretch is dropped. Prints a Markdown table: target tokens a second as the median over the
-rounds of the median within a round, the range over the rounds, and the ratio to training without weights (the median of
-the ratios within a round).
+rounds of the median within a round, the range over the rounds, the ratio to training without weights (the median of the
+ratios within a round), and the peak memory of a process.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from training_speed import HERE, Engine, faster_by
+from adapter_speed import compare, training
+from training_speed import HERE
 
 KINDS = {"without weights": None, "weights of pairs": "pair", "weights of tokens": "token"}
 
@@ -50,24 +49,10 @@ def prepare(kind: str | None, arguments: argparse.Namespace, work: Path) -> Path
         str(text / "corpus"),
     ]
     command += ["--vocab-size", str(arguments.vocab_size), "--joined-dictionary"]
-    command += [] if kind is None else ["--weight-suffix", "weight", "--weight-kind", kind]
+    if kind is not None:
+        command += ["--weight-suffix", "weight", "--weight-kind", kind]
     subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(HERE.parent)})
     return text / "corpus"
-
-
-def engine(name: str, corpus: Path, arguments: argparse.Namespace, work: Path) -> Engine:
-    """Return the training on a corpus as an engine of training_speed.py."""
-    run = work / "run"
-    command = [sys.executable, "-m", "nmt_cli.train", str(corpus), "model=transformer_tiny", "--device", "cpu"]
-    command += ["--max-epoch", "0", "--max-update", str(arguments.updates), "--warmup-updates", "5"]
-    command += ["--log-interval", str(arguments.updates // 5), "--threads", str(arguments.threads)]
-    command += ["--save-dir", str(run), "--no-html", "validation.interval=null", "--progress", "lines"]
-
-    def read(_: str) -> list[float]:
-        events = map(json.loads, (run / "log.jsonl").read_text().splitlines())
-        return [event["tokens_per_second"] for event in events if event["event"] == "train"]
-
-    return Engine(name, command, read, {"PYTHONPATH": str(HERE.parent)}, run)
 
 
 def main() -> None:
@@ -83,15 +68,10 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        engines = [engine(name, prepare(kind, arguments, work), arguments, work) for name, kind in KINDS.items()]
-        for _ in range(arguments.rounds):
-            for each in engines:
-                each.run(arguments.threads)
-    print("| corpus | target tokens/s | rounds | speed / without weights |\n|---|---|---|---|")
-    for each in engines:
-        rounds = f"{min(each.speeds):,.0f} to {max(each.speeds):,.0f}"
-        ratio = faster_by(each.speeds, engines[0].speeds)
-        print(f"| {each.name} | {statistics.median(each.speeds):,.0f} | {rounds} | {ratio:.3f} |")
+        options = ["model=transformer_tiny", "--warmup-updates", "5"]
+        corpora = {name: prepare(kind, arguments, work) for name, kind in KINDS.items()}
+        engines = [training(name, corpus, options, arguments, work) for name, corpus in corpora.items()]
+        compare(engines, arguments, "corpus")
 
 
 if __name__ == "__main__":

@@ -52,14 +52,8 @@ _PUBLIC = {  # by module
 _PLACES = {name: f"nmt.{module}" for module, names in _PUBLIC.items() for name in names.split()}
 __all__ = sorted([*_PLACES, "__version__"])
 
-_MODULES = (
-    "allocator",
-    "errors",
-    "interface",
-    "plotting",
-    "plugins",
-    "threads",
-)  # that the documents use as `nmt.NAME`
+# Modules that the documents use as `nmt.NAME`.
+_MODULES = ("allocator", "errors", "interface", "plotting", "plugins", "threads")
 
 
 def __getattr__(name: str) -> Any:

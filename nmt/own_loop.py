@@ -52,7 +52,7 @@ Sides = tuple[Lengths, Lengths]  # of sources and of targets
 
 
 def tokenizer(folder: str | Path) -> LanguagePair:
-    """Return the tokenizers of both languages of a corpus folder, run folder, model folder or checkpoint, or of the hub."""
+    """Return the tokenizers of both languages of a corpus, run or model folder, a checkpoint, or a model of the hub."""
     load_plugins()
     place = checkpoint_at(folder) if is_hub_name(str(folder)) else Path(folder)
     pair_folder = find_pair(place) or find_pair(place.resolve().parent)  # of a checkpoint: its run folder

@@ -46,7 +46,7 @@ def test_speeds_of_adapters(copy_corpus: Path, tiny_run: Callable[..., TrainConf
     train(tiny_run())
     rows = run("adapter_speed.py", copy_corpus, tmp_path / "run", "--rounds", 1, "--updates", 5, "--threads", 1)
     assert [row[0] for row in rows[:3]] == ["trained", "---", "all parameters"] and len(rows) == 8
-    assert rows[2][3] == "1.00" and all(float(ratio) > 0 for _, _, _, ratio, _ in rows[3:])
+    assert rows[2][3] == "1.000" and all(float(ratio) > 0 for _, _, _, ratio, _ in rows[3:])
 
 
 @pytest.mark.nightly
@@ -58,7 +58,7 @@ def test_the_price_of_weights(tmp_path: Path) -> None:
     options = ("--rounds", 1, "--updates", 5, "--threads", 1, "--vocab-size", 60)
     rows = run("weights_speed.py", tmp_path / "train", tmp_path / "valid", *options)
     assert [row[0] for row in rows[2:]] == ["without weights", "weights of pairs", "weights of tokens"]
-    assert rows[2][3] == "1.000" and all(float(ratio) > 0 for *_, ratio in rows[2:])
+    assert rows[2][3] == "1.000" and all(float(ratio) > 0 for _, _, _, ratio, _ in rows[2:])
 
 
 @pytest.mark.nightly

@@ -66,7 +66,7 @@ class HuggingFaceFolder:
         else:
             require_vocabulary_sizes(weights, (source, target), str(self.path))
             pair = self._pair(kind, config, orders)
-        options = _search(search, 3 if multilingual or search.get("forced_bos_token_id") is not None else 2)
+        options = _search(search, 3 if multilingual else 2)
         return PortableModel(in_our_order(weights, source, target), pair, dropouts_of(config), options)
 
     def _symbols(self, kind: str, config: Mapping[str, Any]) -> list[list[str]]:
