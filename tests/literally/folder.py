@@ -18,6 +18,7 @@ SAME = {
     "data-bin/multi30k": "data-bin/en-de",
     "CORPUS": "data-bin/en-de",
     "corpus": "data-bin/en-de",
+    "demo/corpus": "data-bin/x",
     "runs/wmt14/en-de/corpus": "data-bin/en-de",
     "data-bin/other": "data-bin/x",
     "data-bin/clean": "data-bin/x",
