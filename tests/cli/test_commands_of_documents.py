@@ -62,8 +62,8 @@ QUICK_EXAMPLES = {"examples/plugin/README.md"}
 WHOLE_EXAMPLES = {
     f"examples/{name}/README.md"
     for name in (
-        *("addition", "characters", "figures", "finetuning", "memory_network", "multi30k", "multilingual"),
-        *("neural_turing_machine", "parsing", "r_drop"),
+        *("addition", "characters", "figures", "finetuning", "memory_network", "monolingual"),
+        *("multi30k", "multilingual", "neural_turing_machine", "parsing", "r_drop"),
     )
 }
 OTHER_TOOLKITS = ("joey", "marian", "opennmt", "sockeye")
