@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # One model for English-German, English-French, German-English and French-English of Multi30k, with the token of the
 # target language before the source, before the target, or before both. For comparison, the script trains one model for
-# each direction, with the same vocabulary and a fourth of the updates. German-French and French-German are translated
-# without training text.
+# each direction, with the same vocabulary and a fourth of the updates. The models of all directions also translate
+# German-French and French-German, for which there is no training text: directly, and through English.
 #
 #     NMT_DATA=FOLDER examples/multilingual/run_many.sh [OUTPUT, default runs/many]
 #
@@ -31,10 +31,18 @@ train() { # CORPUS RUN UPDATES
         --seed 1
 }
 
-score() { # RUN DIRECTION ROW
-    local source=${2%-*} target=${2#*-} translations="$output/$1.$2"
-    nmt-generate --path "$output/$1" --source-lang "$source" --target-lang "$target" \
-        --input "$text/test_2016_flickr.$source.gz" --output "$translations" --overwrite
+translate() { # RUN SOURCE TARGET INPUT OUTPUT
+    nmt-generate --path "$output/$1" --source-lang "$2" --target-lang "$3" --input "$4" --output "$5" --overwrite
+}
+
+score() { # RUN DIRECTION ROW [MIDDLE]
+    local source=${2%-*} target=${2#*-} translations="$output/$1.$2${4:+.$4}"
+    local input="$text/test_2016_flickr.$source.gz"
+    if [ -n "${4:-}" ]; then
+        translate "$1" "$source" "$4" "$input" "$translations.middle"
+        source=$4 input="$translations.middle"
+    fi
+    translate "$1" "$source" "$target" "$input" "$translations"
     nmt-score --sys "$translations" --ref "$text/test_2016_flickr.$target.gz" --metrics bleu --format json \
         > "$translations.json"
     "$python" "$here/../results.py" add "$output/results.json" --experiment "Several directions" --row "$2, $3" \
@@ -60,5 +68,6 @@ for side in $sides; do
     done
     for direction in $zero_shot; do
         score "many-$side" "$direction" "zero-shot, --tag-side $side"
+        score "many-$side" "$direction" "through English, --tag-side $side" en
     done
 done
