@@ -57,7 +57,8 @@ record() { # METHOD MODEL
     done
 }
 
-# All methods have the same vocabulary. With seed 1, "tagged" makes the stages that others share.
+# All methods have the same vocabulary. With seed 1, "tagged" makes the stages that others share. The seeds of a method
+# differ in the final model only.
 shared="$output/tagged-1"
 pipeline method=tagged --save-dir "$shared" --until translate-de
 
@@ -69,12 +70,14 @@ for method in $methods; do
             train_pairs "$folder" "$seed"
             continue
         fi
-        stages="pairs-en-de pairs-de-en reverse translate-de"
+        stages="pairs-en-de pairs-de-en sentences pretraining reverse translate-de"
         [ "$method-$seed" != iterated-1 ] || stages+=" synthetic-en-de forward"
-        for stage in $stages; do
-            if [ -e "$shared/$stage" ] && [ ! -e "$folder/$stage" ]; then
-                cp -a "$shared/$stage" "$folder/$stage.copy" && mv "$folder/$stage.copy" "$folder/$stage"
-            fi
+        for made in "$output/$method-1" "$shared"; do
+            for stage in $stages; do
+                if [ -e "$made/$stage" ] && [ ! -e "$folder/$stage" ]; then
+                    cp -a "$made/$stage" "$folder/$stage.copy" && mv "$folder/$stage.copy" "$folder/$stage"
+                fi
+            done
         done
         pipeline "method=$method" --save-dir "$folder" "forward.seed=$seed"
     done

@@ -131,7 +131,7 @@ class PreprocessConfig(
     tag_side: Sides | None = flag(
         None,
         help="Position of the target language's token: source (before the source), target (first token of the "
-        "target) or both; null: that of the existing vocabulary, else source",
+        "target) or both; needs --tag or --pairs; null: that of the existing vocabulary, else source",
     )
     pairs: list[str] = flag(
         [], help="Directions to train in one corpus with a joint vocabulary, such as en-de,de-en; empty: a single one"

@@ -209,6 +209,7 @@ class ValidationConfig(ShortRepr):
     )
 
     def __post_init__(self) -> None:
+        self.best_metric = self.best_metric.removeprefix("valid.")  # as curves name it
         require_positive("validation", interval=self.interval, interval_updates=self.interval_updates)
         if self.samples < 0:
             raise UsageError(f"validation.samples={self.samples} must not be negative; 0 shows none (--valid-samples)")

@@ -113,14 +113,20 @@ def about_length_penalty(model: PortableModel, where: str) -> str:
 def _front(library: str, loaded: LoadedModel, license_name: str | None) -> dict[str, Any]:
     """Return the metadata for the Hugging Face Hub."""
     languages = loaded.pair.languages.tokens if loaded.pair.languages else ()
+    ends = loaded.pair.source_lang, loaded.pair.target_lang
     facts = {
-        "language": [*dict.fromkeys(filter(None, (loaded.pair.source_lang, loaded.pair.target_lang, *languages)))],
+        "language": [*dict.fromkeys(_iso(code) for code in (*ends, *languages) if code)],
         "license": license_name,
         "library_name": library,
         "pipeline_tag": "translation",
         "base_model": _base(loaded),
     }
     return {name: fact for name, fact in facts.items() if fact}
+
+
+def _iso(code: str) -> str:
+    """Return the code of a language as the hub accepts it, without script or country: deu for deu_Latn, zh for zh_CN."""
+    return re.split("[_-]", code)[0].lower()
 
 
 def _base(loaded: LoadedModel) -> str | None:
@@ -190,10 +196,10 @@ def _languages(languages: LanguageTokens) -> str:
         if languages.target
         else ""
     )
-    tokens = ", ".join(f"`{token}` ({code})" for code, token in languages.tokens.items())
+    tokens = ", ".join(f"`{token}`" + f" ({code})" * (code != token) for code, token in languages.tokens.items())
     directions = [
         f"It was trained on {', '.join(languages.trained)}." if languages.trained else "",
-        f"It had no training text for {', '.join(languages.zero_shot)}." if languages.zero_shot else "",
+        f"This training had no text for {', '.join(languages.zero_shot)}." if languages.zero_shot else "",
     ]
     return " ".join(filter(None, (where, forced, f"The tokens are {tokens}.", *directions)))
 

@@ -62,6 +62,8 @@ def language_pair(
         assert tagged.languages is not None
         return dataclasses.replace(tagged, languages=placed(tagged.languages, config.tag_side)).checked()
     except UsageError as error:
+        if pair.languages is not None:
+            raise
         raise UsageError(
             f"{error}; a learned vocabulary (tokenizer=bpe or unigram) gets it with "
             f"--user-defined-symbols '{piece_of(config.tag)}' (--tag {config.tag})"
@@ -79,8 +81,10 @@ def placed(languages: LanguageTokens, side: Sides | None) -> LanguageTokens:
 def _tagged(pair: LanguagePair, tag: str) -> LanguagePair:
     """Return the pair with the language ``tag`` as its target, by the tokens of its model, or of its vocabulary."""
     code = None if pair.languages is None else pair.languages.code(tag)
-    if pair.languages is None or code is None:
+    if pair.languages is None:
         return pair.with_tag(tag)
+    if code is None:
+        raise pair.languages.refusal(tag)
     tokens = {**pair.languages.tokens, pair.target_lang: pair.languages.tokens[code]}
     return dataclasses.replace(pair, languages=dataclasses.replace(pair.languages, tokens=tokens))
 
@@ -93,6 +97,8 @@ def _pair(config: PreprocessConfig, training: TrainingText | None) -> LanguagePa
     unknown = [code for code in (pair.source_lang, pair.target_lang) if code not in languages.tokens]
     if not unknown:
         return dataclasses.replace(pair, languages=dataclasses.replace(languages, trained=(), zero_shot=()))
+    if config.pairs and piece_of(unknown[0]) not in pair.source.vocabulary.pieces:
+        raise languages.refusal(unknown[0])
     if config.tag is None and not config.pairs:
         logger.warning("the corpus has no language tokens: %s", languages.refusal(unknown[0]))
     return pair

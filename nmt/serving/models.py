@@ -66,8 +66,11 @@ class ServedModel:
             if language and language not in known:
                 raise malformed(f"{where}: {self.languages.refusal(language, _ROUTE)}")
         typed = not (target or self.reads_source) and line.text.split(None, 1)[:1]
-        if (self.reads_source and not source) or not (target or typed and typed[0] in self.languages.tokens.values()):
-            raise malformed(f"{where}: give the source and the target language; the model translates {self.directions}")
+        lacking = ["source"] * (self.reads_source and not source)
+        lacking += ["target"] * (not (target or typed and typed[0] in self.languages.tokens.values()))
+        if lacking:
+            missing = " and the ".join(lacking)
+            raise malformed(f"{where}: give the {missing} language; the model translates {self.directions}")
 
 
 def names_of(paths: Sequence[str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from nmt.data.tokenizers.sentencepiece_list import is_language_token
 from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS
 from nmt.errors import DataError, MissingInputError, shown, unquoted
 from nmt.formats import PortableModel
-from nmt.formats.huggingface.multilingual import MULTILINGUAL, MultilingualTokenizer, require_rows
+from nmt.formats.huggingface.multilingual import MULTILINGUAL, MultilingualTokenizer
 from nmt.formats.huggingface.t5 import T5Folder
 from nmt.formats.huggingface.tensor_files import stored_tensors
 from nmt.formats.huggingface.weights import ACTIVATIONS, NORM_FIRST, read_weights
@@ -61,7 +61,7 @@ class HuggingFaceFolder:
         weights = read_weights(tensors, config, _start_of(config, specials[-1]))
         source, target = orders[0], orders[-1]
         if multilingual:
-            require_rows(self.path, weights, len(multilingual.symbols))
+            multilingual.require_rows(weights)
             pair = multilingual.pair(source.pieces, self.options, search.get("forced_bos_token_id"))
         else:
             require_vocabulary_sizes(weights, (source, target), str(self.path))

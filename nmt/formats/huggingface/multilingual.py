@@ -76,6 +76,10 @@ class MultilingualTokenizer:
             )
         return cls(folder, options, model, symbols, LanguageTokens(tokens, SourceToken.source, target=True))
 
+    def require_rows(self, weights: TransformerWeights) -> None:
+        """Refuse embeddings of another size. Languages follow vocab.json, so its size must be that of the original."""
+        require_rows(self.folder, weights, len(self.symbols), exact=(self.folder / "vocab.json").is_file())
+
     def pair(self, pieces: Sequence[str], options: ImportConfig, forced: object) -> LanguagePair:
         """``pieces``: without special tokens; ``forced``: the id that translations begin with by default, or None."""
         with damage_named(self.folder / SENTENCEPIECE):
@@ -90,10 +94,13 @@ class MultilingualTokenizer:
         return LanguagePair(source, target, tokenizer, tokenizer, True, self.languages).checked()
 
 
-def require_rows(folder: Path, weights: TransformerWeights, tokens: int, fillers: int = _MOST_FILLERS) -> None:
-    """Refuse embeddings of another size. ``fillers``: the most rows of no token, which are dropped."""
+def require_rows(
+    folder: Path, weights: TransformerWeights, tokens: int, fillers: int = _MOST_FILLERS, *, exact: bool = False
+) -> None:
+    """Refuse embeddings of another size. ``fillers``: the most rows of no token, which are dropped; ``exact``: all or none
+    of them."""
     rows = len(weights.source.embedding)
-    if not tokens <= rows <= tokens + fillers:
+    if rows not in ((tokens, tokens + fillers) if exact else range(tokens, tokens + fillers + 1)):
         raise DataError(
             f"{folder} has embeddings of {rows:,} tokens, but its tokenizer has {tokens:,}; take both from the same model"
         )

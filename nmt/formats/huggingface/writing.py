@@ -25,7 +25,7 @@ from nmt.formats.layout import unusual_head_size
 from nmt.formats.residual_stream import ORIGINAL_LAYOUT, in_halves
 from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
-from nmt.models.transformer.weights import Activation, TransformerWeights
+from nmt.models.transformer.weights import Activation, Buckets, TransformerWeights
 from nmt.search.config import BeamConfig, LengthPenalty
 from nmt.storage.files import write_json
 from nmt.storage.tensor_file import write_numbers
@@ -92,6 +92,8 @@ def _complaints(weights: TransformerWeights, kind: str) -> Iterator[tuple[bool, 
     if not of_mbart:
         norms = "no norm of the embeddings, but the model has one (model.embedding_norm)"
     yield weights.is_recurrent, "have self-attention in the decoder, but the model has SSRUs; export it to safetensors"
+    of_t5 = "have no buckets of distances (T5, MADLAD); nmt writes this model only to ctranslate2 and safetensors"
+    yield isinstance(positions, Buckets), of_t5
     yield not is_known, f"have {place_kind} positions, {others}"
     yield own != formula or base != _BASE, f"have {known}, {others}"
     yield has_norm is not of_mbart, f"have {norms}; export it to ctranslate2"

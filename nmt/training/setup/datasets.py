@@ -233,7 +233,8 @@ def _check_best_metric(figure: str, validated: Sequence[ValidatedDirection]) -> 
     name, names = figure.rpartition(".")[0], [direction.figure for direction in validated]
     if name and validated and (name not in names or len(names) == 1):
         single = f"one direction; name its metric {metric_of(figure)}"
-        listed = f"{', '.join(names)}; name one of these" if len(names) > 1 else single
+        example = f"{names[0]}.{metric_of(figure)}"
+        listed = f"{', '.join(names)}; name the metric of one of these, such as {example}" if len(names) > 1 else single
         raise UsageError(f"validation.best_metric={figure}: the run validates {listed} (--best-checkpoint-metric)")
 
 

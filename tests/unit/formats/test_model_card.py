@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,12 @@ def test_a_card_says_what_the_run_knows(tmp_path: Path) -> None:
     ):
         assert said in body, said
     assert str(tmp_path) not in text
+
+
+@pytest.mark.parametrize(("code", "iso"), [("de", "de"), ("deu_Latn", "deu"), ("zh_CN", "zh"), ("pt-BR", "pt")])
+def test_a_card_names_languages_as_the_hub_accepts_them(tmp_path: Path, code: str, iso: str) -> None:
+    text = card(store(tmp_path / "run", replace(PAIR, target_lang=code)), tmp_path / "there")
+    assert yaml.safe_load(text.split("---\n", 2)[1])["language"] == ["en", iso]
 
 
 def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:

@@ -238,6 +238,7 @@ def test_damaged_folders_are_refused_and_nothing_is_written(both: Callable[[str]
     refused("model-00002-of-.* is missing: it is one of the", lambda folder: shards(folder).unlink(), MissingInputError)
     refused("model-00002-of-.* has no tensor", lambda folder: _replaced(shards(folder)))
     refused("embeddings of 1,\\d{3} tokens, but its tokenizer has 1,\\d{3}", _without_last_tokens)
+    refused("embeddings of 1,\\d{3} tokens, but its tokenizer has 1,\\d{3}", _with_more_tokens, of="m2m100")
     refused("the id 5 is that of", changed("added_tokens.json", other=5))
     refused("no token has the id 1[0-9]{3};", changed("added_tokens.json", other=5000))
     refused("id is not a number", changed("added_tokens.json", other="many"))
@@ -256,6 +257,13 @@ def test_damaged_folders_are_refused_and_nothing_is_written(both: Callable[[str]
 def _replaced(shard: Path) -> None:
     """Put another shard at the place of one."""
     shutil.copy(sorted(shard.parent.glob("*.safetensors"))[0], shard)
+
+
+def _with_more_tokens(folder: Path) -> None:
+    """Add five tokens, so that the languages, which follow them, have other ids."""
+    path = folder / "vocab.json"
+    ids = json.loads(path.read_text())
+    path.write_text(json.dumps(ids | {f"more{number}": len(ids) + number for number in range(5)}))
 
 
 def _without_last_tokens(folder: Path) -> None:

@@ -15,9 +15,11 @@ import pytest
 import sentencepiece
 import torch
 
+from nmt.config.exchange import ExportConfig
 from nmt.data.batching.batch import collate
 from nmt.data.vocabulary import EOS, PAD, SPECIALS
 from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.formats.exporting import export_model
 from nmt.models.loading import LoadedModel, load_model
 from nmt.translation import Translator
 
@@ -143,6 +145,12 @@ def test_t5_without_a_sentencepiece_model_is_the_same(t5: BothT5, tmp_path: Path
     lines = [*there.names(200), "\u2660 unknown \u2663", ""]
     for one, other in zip(ours.encode(lines), same.encode(lines), strict=True):
         assert one.tolist() == other.tolist() and ours.decode(one.tolist()) == same.decode(other.tolist())
+
+
+def test_exports_to_hugging_face_are_refused(t5: BothT5, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no buckets of distances \(T5, MADLAD\); nmt writes this model only to"):
+        export_model(ExportConfig(path=str(t5.here), format="huggingface", output=str(tmp_path / "there")))
+    assert not (tmp_path / "there").exists()
 
 
 def test_damaged_t5_folders_are_refused(tmp_path: Path) -> None:

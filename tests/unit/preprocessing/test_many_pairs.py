@@ -131,6 +131,10 @@ def test_one_direction_is_opened_by_its_languages_or_its_folder(tmp_path: Path) 
         ({"shard": "1/2"}, "--pairs excludes --shard; omit it"),
         ({"filters": FilterConfig(source_script="Latin")}, "--pairs excludes --source-script and --target-script"),
         ({"trainpref": "text.tsv"}, "--pairs cannot read the columns of text.tsv"),
+        (
+            {"pairs": [], "zero_shot": [], "source_lang": "en", "target_lang": "de", "tag_side": Sides.both},
+            "--tag-side places a language token, but there is none; add --tag LANGUAGE or --pairs",
+        ),
     ],
 )
 def test_impossible_pairs_are_refused_before_text_is_read(
@@ -148,6 +152,19 @@ def test_a_language_without_text_or_without_a_token_is_refused(tmp_path: Path) -
     with pytest.raises(UsageError, match="lacks the language token '<2de>'; a learned vocabulary .*<2en>,<2de>,<2fr>"):
         preprocess(options(tmp_path))
     assert not (tmp_path / "corpus").exists()
+
+
+def test_a_language_that_the_existing_vocabulary_lacks_is_refused(tmp_path: Path) -> None:
+    existing, destination = str(make_corpus(tmp_path / "text")), str(tmp_path / "new")
+    (tmp_path / "text" / "train.it").write_bytes((tmp_path / "text" / "train.de").read_bytes())
+    for changes in (
+        {"pairs": ["en-it"], "zero_shot": []},
+        {"pairs": [], "zero_shot": [], "source_lang": "en", "target_lang": "de", "tag": "it", "tgtdict": existing},
+    ):
+        config = options(tmp_path / "text", srcdict=existing, destdir=destination, validpref=None, **changes)
+        with pytest.raises(UsageError, match=r"the model has no language 'it'; it has en, de, fr$") as refused:
+            preprocess(config)
+        assert "--user-defined-symbols" not in str(refused.value) and not Path(destination).exists()
 
 
 def single(folder: Path, **changes: Any) -> Corpus:

@@ -63,7 +63,8 @@ def test_a_model_of_one_direction_has_no_languages_to_choose() -> None:
             {},
             "text 1: give the source and the target language; the model translates between deu_Latn, eng_Latn",
         ),
-        ((NLLB,), {"target": "deu_Latn"}, "text 1: give the source and the target language"),
+        ((NLLB,), {"target": "deu_Latn"}, "text 1: give the source language; the model translates between"),
+        ((NLLB,), {"source": "deu_Latn"}, "text 1: give the target language; the model translates between"),
         (
             (NLLB,),
             {"source": "de", "target": "eng_Latn"},

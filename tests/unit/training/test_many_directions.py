@@ -31,7 +31,7 @@ from nmt.training.loop.batches import read_batch
 from nmt.training.result import TrainingResult
 from nmt.training.setup.datasets import open_datasets, stages_of
 from nmt.translation import Translator
-from tests.three_languages import PAIRS, ZERO_SHOT, make_corpus, options
+from tests.three_languages import PAIRS, ZERO_SHOT, make_corpus, options, write_text
 
 MakeConfig = Callable[..., TrainConfig]
 SCORED = ValidationConfig(samples=1, metrics=["exact"], best_metric="exact", interval=None, interval_updates=2)
@@ -80,13 +80,25 @@ def test_zero_shot_directions_are_never_trained(tiny_run: MakeConfig, corpus: Pa
         open_datasets(tiny_run(data=[str(corpus / "de-fr")]))
 
 
-def test_directions_are_sampled_with_a_temperature(tiny_run: MakeConfig, corpus: Path) -> None:
+def test_directions_are_sampled_with_weights_or_a_temperature(tiny_run: MakeConfig, corpus: Path) -> None:
     config = tiny_run(data=[str(corpus)], sampling=CorpusSamplingConfig(weights=[1, 1, 1, 3]))
     (stage,) = stages_of(config, open_datasets(config))
     assert stage.mixture is not None and stage.mixture.counts == (27, 27, 27, 80)
     config.sampling = CorpusSamplingConfig(weights=[1, 2])
     with pytest.raises(UsageError, match=r"2 weights \(1 2\) for 4 corpora \(.*/en-de, .*/fr-en\)"):
         stages_of(config, open_datasets(config))
+
+
+def test_a_temperature_brings_directions_of_unequal_sizes_closer(tiny_run: MakeConfig, tmp_path: Path) -> None:
+    write_text(tmp_path, train=90, valid=6)
+    for language in ("en", "fr"):  # en-fr and fr-en have a tenth of the pairs of en-de and de-en
+        lines = (tmp_path / f"train.{language}").read_text().splitlines(keepends=True)[:9]
+        (tmp_path / f"train.en-fr.{language}").write_text("".join(lines))
+    corpus = preprocess(options(tmp_path)).folder
+    for temperature, counts in ((1, (90, 9, 90, 9)), (5, (61, 38, 61, 38))):
+        config = tiny_run(data=[str(corpus)], sampling=CorpusSamplingConfig(temperature=temperature))
+        (stage,) = stages_of(config, open_datasets(config))
+        assert stage.mixture is not None and stage.mixture.counts == counts
 
 
 def test_each_direction_is_validated_and_only_trained_ones_count_in_the_mean(run: tuple[TrainConfig, Any]) -> None:
@@ -102,7 +114,7 @@ def test_each_direction_is_validated_and_only_trained_ones_count_in_the_mean(run
 def test_the_best_checkpoint_is_that_of_the_mean_or_of_a_named_direction(
     make_run: MakeConfig, corpus: Path, tmp_path: Path, run: tuple[TrainConfig, TrainingResult]
 ) -> None:
-    config = replace(run[0], validation=replace(SCORED, best_metric="zero-shot.de-fr.loss", patience=9))
+    config = replace(run[0], validation=replace(SCORED, best_metric="valid.zero-shot.de-fr.loss", patience=9))
     config.checkpoint = replace(config.checkpoint, save_dir=str(tmp_path / "named"), save_interval_updates=2)
     result = train(config)
     assert result.metric == "zero-shot.de-fr.loss"
@@ -121,7 +133,11 @@ def test_the_best_checkpoint_is_that_of_the_mean_or_of_a_named_direction(
 @pytest.mark.parametrize(
     ("metric", "message"),
     [
-        ("en-it.loss", r"validates en-de, .*, zero-shot.fr-de; name one of these \(--best-checkpoint-metric\)"),
+        (
+            "valid.en-it.loss",
+            r"=en-it.loss: the run validates en-de, .*, zero-shot.fr-de; name the metric of one of these, such as "
+            r"en-de.loss \(--best-checkpoint-metric\)",
+        ),
         ("de-fr.loss", "de-fr.loss: the run validates en-de, "),
     ],
 )
