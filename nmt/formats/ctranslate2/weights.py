@@ -46,6 +46,7 @@ LAYOUT = FormatLayout(
     output="decoder.projection",
     positions="{side}.position_encodings.encodings",
     embedding_norm="{side}.layernorm_embedding.*",
+    any_head_size=True,
 )
 _DISTANCES = ("self_attention.relative_position_keys", "self_attention.relative_position_values")
 _BUCKETS = ("self_attention.relative_attention_bias", "self_attention.relative_attention_max_distance")
@@ -111,7 +112,7 @@ def write_specification(weights: TransformerWeights, longest: int) -> Any:
     for name, array in arrays.items():
         _set(spec, name, array)
     encoder.scale_embeddings, decoder.scale_embeddings = weights.source.scale, weights.target.scale
-    if not math.isclose(first.attention.scale, weights.head_size**-0.5):
+    if not math.isclose(first.attention.scale, _usual_scale(weights.width, weights.num_heads)):
         attentions = [layer.self_attention for layer in (*encoder.layer, *decoder.layer)]
         for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
             attention.queries_scale = np.float32(first.attention.scale)
@@ -123,11 +124,23 @@ def _require_supported(weights: TransformerWeights) -> None:
         raise UsageError("CTranslate2 does not support SSRU decoders (model.decoder=ssru); export to safetensors")
     if weights.source.positions is PositionsInHeads.alibi:
         raise UsageError("CTranslate2 supports ALiBi positions only in decoders; export to another format")
-    if (head_size := unusual_head_size(weights)) is not None:
+    attention = weights.source.layers[0].attention
+    queries, values = (len(linear.weight) // weights.num_heads for linear in (attention.query, attention.value))
+    if queries != values:
         raise UsageError(
-            f"CTranslate2 needs heads of size d_model / num_heads = {weights.width // weights.num_heads}, but the "
-            f"model's have size {head_size}; export to another format"
+            f"CTranslate2 needs queries and values of one size, but the model's heads have {queries} and {values}; "
+            f"export to another format"
         )
+    if unusual_head_size(weights) is not None and isinstance(weights.source.positions, PositionsInHeads):
+        raise UsageError(
+            f"CTranslate2 supports {weights.source.positions.value} positions only in heads of size d_model / num_heads = "
+            f"{weights.width // weights.num_heads}, but the model's have size {queries}; export to another format"
+        )
+
+
+def _usual_scale(width: int, heads: int) -> float:
+    """Return the scale of scores that CTranslate2 takes if the file has none; it ignores the size of the matrices."""
+    return max(1, width // heads) ** -0.5
 
 
 def _distance_arrays(weights: TransformerWeights) -> dict[str, Array]:
@@ -288,7 +301,7 @@ class _CTranslate2Layers(LayoutReader):
     def attention(self, layer: str, table: ArrayTable) -> Attention:
         attention = super().attention(layer, table)
         name = f"{layer}{next(iter(table)).partition('.')[0]}.queries_scale"
-        scale = float(self.settings.number(name, attention.scale))
+        scale = float(self.settings.number(name, _usual_scale(self.width, self.heads)))
         if math.isclose(scale, attention.scale, rel_tol=1e-6):
             return attention
         if scale != 1.0:

@@ -45,8 +45,12 @@ def test_it_says_the_same(tmp_path: Path, name: str) -> None:
             {"positions": PositionKind.relative},
             "shares the vectors of relative positions among heads, but the model has separate ones",
         ),
-        ({"d_k": 5}, "but the model's have size 5"),
-        ({"d_v": 6}, "but the model's have size 6"),
+        ({"d_k": 5}, "needs queries and values of one size, but the model's heads have 5 and 8"),
+        ({"d_v": 6}, "needs queries and values of one size, but the model's heads have 8 and 6"),
+        (
+            {"positions": PositionKind.rotary, "d_k": 6, "d_v": 6},
+            "rotary positions only in heads of size d_model / num_heads = 8, but the model's have size 6",
+        ),
     ],
 )
 def test_what_it_cannot_hold_is_said(tmp_path: Path, options: dict[str, Any], says: str) -> None:

@@ -15,11 +15,12 @@ import pytest
 import sentencepiece
 import torch
 
-from nmt.config.exchange import ExportConfig
+from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
 from nmt.data.batching.batch import collate
 from nmt.data.vocabulary import EOS, PAD, SPECIALS
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats.exporting import export_model
+from nmt.formats.importing import import_model
 from nmt.models.loading import LoadedModel, load_model
 from nmt.translation import Translator
 
@@ -145,6 +146,26 @@ def test_t5_without_a_sentencepiece_model_is_the_same(t5: BothT5, tmp_path: Path
     lines = [*there.names(200), "\u2660 unknown \u2663", ""]
     for one, other in zip(ours.encode(lines), same.encode(lines), strict=True):
         assert one.tolist() == other.tolist() and ours.decode(one.tolist()) == same.decode(other.tolist())
+
+
+@pytest.mark.parametrize("quantization", [Quantization.float32, Quantization.int8])
+def test_ctranslate2_says_the_same_and_gives_the_model_back(
+    t5: BothT5, tmp_path: Path, quantization: Quantization
+) -> None:
+    """Heads are of size 12 here, not d_model / num_heads = 8."""
+    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: nmt-toolkit[ctranslate2]")
+    options: dict[str, Any] = {"path": str(t5.here), "format": "ctranslate2", "output": str(tmp_path / "there")}
+    is_exact = quantization is Quantization.float32
+    found = export_model(
+        ExportConfig(
+            **options, sentences=20, longest=64, quantization=quantization, tolerance=1e-4 if is_exact else 2.0
+        )
+    )
+    assert found.sentences == 20
+    if is_exact:
+        assert found.difference < 1e-4 and found.equal == found.sentences == 20
+        (again,) = import_model(ImportConfig("ctranslate2", str(tmp_path / "there"), str(tmp_path / "again")))
+        there.assert_same_parameters(t5.here, again)
 
 
 def test_exports_to_hugging_face_are_refused(t5: BothT5, tmp_path: Path) -> None:
