@@ -140,7 +140,7 @@ def _require_supported(weights: TransformerWeights) -> None:
 
 def _usual_scale(width: int, heads: int) -> float:
     """Return the scale of scores that CTranslate2 takes if the file has none; it ignores the size of the matrices."""
-    return max(1, width // heads) ** -0.5
+    return 1 / math.sqrt(max(1, width // heads))
 
 
 def _distance_arrays(weights: TransformerWeights) -> dict[str, Array]:
