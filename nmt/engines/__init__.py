@@ -17,8 +17,7 @@ from nmt.errors import UsageError
 from nmt.models.transformer.config import (
     WITHOUT_SELF_ATTENTION,
     DecoderKind,
-    FeedForwardKind,
-    NormKind,
+    PositionKind,
     ScoreKind,
     TransformerConfig,
     beyond,
@@ -109,9 +108,8 @@ class GraphsKind(EngineKind):
 # Options of a Transformer, and their values that the C code supports.
 IN_C = {
     **WITHOUT_SELF_ATTENTION,
+    "positions": (PositionKind.sinusoidal, PositionKind.learned, PositionKind.buckets),
     "decoder": (DecoderKind.self_attention, DecoderKind.ssru),
-    "norm_kind": (NormKind.layer_norm,),
-    "feed_forward": (FeedForwardKind.relu, FeedForwardKind.gelu, FeedForwardKind.swish),
     "attention_score": (ScoreKind.scaled_dot, ScoreKind.dot),
 }
 
@@ -144,12 +142,9 @@ def unsupported_in_c(config: Any) -> str | None:
 
 
 def _other_heads(config: TransformerConfig) -> str | None:
-    """Return the option that sets another width of keys or values; in C, all heads together are as wide as the model."""
+    """Return the options that give keys and values different widths."""
     heads = config.head_sizes()
-    for name, width, total in (("d_k", heads.d_k, heads.keys), ("d_v", heads.d_v, heads.values)):
-        if total != config.d_model:
-            return f"model.{name}={width} ({config.num_heads} heads are {total} wide, not {config.d_model})"
-    return None
+    return None if heads.d_k == heads.d_v else f"model.d_k={heads.d_k} with model.d_v={heads.d_v}"
 
 
 def _prepared(model: EncoderDecoder, spec: EngineSpec) -> EncoderDecoder:

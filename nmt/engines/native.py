@@ -19,10 +19,11 @@ from nmt.data.vocabulary import BOS, Floats, Ids, Ints
 from nmt.engines.c_scores import CScores, flags_of
 from nmt.engines.packing import Matrix, Packing, aligned, whole_panels
 from nmt.errors import quantity
+from nmt.layers.buckets import bucket_of
 from nmt.layers.sinusoids import Sinusoids
 from nmt.models.transformer.weights import (
-    Activation,
     Attention,
+    Buckets,
     LayerWeights,
     LinearWeights,
     NormWeights,
@@ -34,8 +35,8 @@ from nmt.native.library import address, built
 from nmt.search.decoding import Candidates, Engine
 
 FIRST_POSITIONS = 256  # sinusoids computed in advance; the table grows
-_ACTIVATIONS = {Activation.relu: 0, Activation.gelu: 1, Activation.swish: 2}  # as layers.h numbers them
-_MATRICES = ("projection", "look_output", "query", "memory", "read_output", "inner", "outer")
+_ACTIVATIONS = ("relu", "gelu", "swish", "gelu_tanh", "sigmoid")  # as layers.h numbers them
+_MATRICES = ("projection", "look_output", "query", "memory", "read_output", "inner", "gate", "outer")
 _NORMS = ("look_norm", "read_norm", "feed_norm")
 
 
@@ -76,8 +77,11 @@ class _CLayer(ctypes.Structure):
         ("recurrent", ctypes.c_int64),
         ("heads", ctypes.c_int64),
         ("width", ctypes.c_int64),
+        ("attended", ctypes.c_int64),
         ("look_scale", ctypes.c_float),
         ("read_scale", ctypes.c_float),
+        ("biases", ctypes.c_void_p),
+        ("reach", ctypes.c_int64),
     )
 
 
@@ -102,7 +106,8 @@ class NativeModel:
 
     def __init__(self, weights: TransformerWeights, packing: Packing) -> None:
         """``weights``: with shapes only, if ``packing`` has the numbers."""
-        self._shape = weights.num_heads, weights.width
+        attended = len(weights.source.layers[0].attention.query.weight)
+        self._shape = weights.num_heads, weights.width, attended
         self.start = weights.start
         self._packing = packing
         self._kept: list[object] = []  # keeps arrays alive while C has their addresses
@@ -125,7 +130,11 @@ class NativeModel:
 
     def _stack(self, name: str, weights: StackWeights) -> _CStack:
         count = len(weights.layers)
-        every = (self._layer(f"{name}.{number}", weights.layers[number], weights.norm_first) for number in range(count))
+        biases = self._biases(name, weights)
+        every = (
+            self._layer(f"{name}.{number}", weights.layers[number], weights.norm_first, biases)
+            for number in range(count)
+        )
         layers = (_CLayer * count)(*every)
         self._kept.append(layers)
         table = id(weights.embedding)
@@ -138,41 +147,52 @@ class NativeModel:
         place = ctypes.addressof(layers)
         return _CStack(self._tables[table], address(positions), weights.scale, place, count, *norms)
 
-    def _require_as_wide(self, attention: Attention) -> None:
-        """Assert that all heads together are as wide as the model; C computes addresses from the width."""
-        widths = {len(linear.weight) for linear in (attention.query, attention.key, attention.value)}
-        assert widths == {self._shape[1]}, f"heads of {widths} for a model of {self._shape[1]}, which C cannot read"
+    def _biases(self, name: str, weights: StackWeights) -> tuple[int | None, int]:
+        """Return the biases of all distances up to the reach of the buckets, over the scale of scores, and this reach."""
+        positions = weights.positions
+        if not isinstance(positions, Buckets) or isinstance(weights.layers[0].self_attention, Recurrence):
+            return None, 0
+        distances = np.arange(-positions.reach, positions.reach + 1)
+        ahead = weights.layers[0].cross_attention is None  # in an encoder
+        buckets = bucket_of(distances, positions.table.shape[1], positions.reach, ahead=ahead)
+        biases = self._packing.numbers(
+            f"{name}.biases", positions.table[:, buckets] / weights.layers[0].attention.scale
+        )
+        return address(biases), positions.reach
 
-    def _layer(self, name: str, layer: LayerWeights, norm_first: bool) -> _CLayer:
+    def _layer(self, name: str, layer: LayerWeights, norm_first: bool, biases: tuple[int | None, int]) -> _CLayer:
         look, read, feed = layer.self_attention, layer.cross_attention, layer.feed_forward
         looking: list[tuple[LinearWeights, ...]]
         if isinstance(look, Recurrence):
             looking, scale = [(look.forget, look.input), ()], 0.0
         else:
             looking, scale = [(look.query, look.key, look.value), (look.output,)], look.scale
-            self._require_as_wide(look)
-        if read is not None:
-            self._require_as_wide(read)
+        for each in (look, read):  # C computes addresses from this width
+            if isinstance(each, Attention):
+                widths = {len(linear.weight) for linear in (each.query, each.key, each.value)}
+                assert widths == {self._shape[2]}, f"heads of {widths}, which C cannot read"
         reading = [(), (), ()] if read is None else [(read.query,), (read.key, read.value), (read.output,)]
-        parts = zip(_MATRICES, [*looking, *reading, (feed.inner,), (feed.outer,)])
+        gate = () if feed.gate is None else (feed.gate,)
+        parts = zip(_MATRICES, [*looking, *reading, (feed.inner,), gate, (feed.outer,)])
         norms = zip(_NORMS, (layer.self_norm, layer.cross_norm, layer.feed_forward_norm))
         return _CLayer(
             *(self._packing.matrix(f"{name}.{part}", *maps) if maps else Matrix() for part, maps in parts),
             *(self._norm(f"{name}.{part}", norm) for part, norm in norms),
             norm_first,
-            _ACTIVATIONS[feed.activation],
+            _ACTIVATIONS.index(feed.activation.value),
             isinstance(look, Recurrence),
             *self._shape,
             scale,
             0.0 if read is None else read.scale,
+            *biases,
         )
 
     def _norm(self, name: str, norm: NormWeights | None) -> _CNorm:
         if norm is None:
             return _CNorm()
-        assert norm.bias is not None
-        arrays = (self._packing.numbers(f"{name}.{part}", getattr(norm, part)) for part in ("weight", "bias"))
-        return _CNorm(*map(address, arrays), norm.epsilon)
+        weight = self._packing.numbers(f"{name}.weight", norm.weight)
+        bias = None if norm.bias is None else self._packing.numbers(f"{name}.bias", norm.bias)
+        return _CNorm(address(weight), address(bias), norm.epsilon)
 
 
 def _longest(stack: StackWeights) -> int | None:

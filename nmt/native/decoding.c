@@ -33,8 +33,8 @@ typedef struct {
     int64_t *caches;  /* [b] and where its caches stand now */
     int64_t *offsets; /* [B + 1] of the sources */
     int64_t *laid;    /* [B + 1] where the keys of each source begin */
-    float **sources;  /* by layer: keys of the sources, laid out, then values [positions, D] */
-    float **keys;     /* by layer: [caches, room, K, D]; cells, of an SSRU, which has no values */
+    float **sources;  /* by layer: keys of the sources, laid out, then values [positions, attended] */
+    float **keys;     /* by layer: [caches, room, K, kept]; cells, of an SSRU, which has no values */
     float **values;
     int32_t *slots;       /* [N, room] */
     int32_t *other_slots; /* where the next ones are made */
@@ -91,6 +91,9 @@ static void encode(const Model *model, const int64_t *ids, const int64_t *positi
     normalise_if(&model->source.last, x, offsets[B], model->width);
 }
 
+/* Numbers of a step that a layer keeps in each of its caches. */
+static int64_t kept(const Layer *layer) { return layer->recurrent ? layer->width : layer->attended; }
+
 static void *array(int64_t count, size_t size) {
     void *memory = malloc((size_t)(count > 0 ? count : 1) * size);
     return memory;
@@ -111,6 +114,7 @@ void end_decoding(Decoding *d) {
 /* Whether there is memory for everything but the caches. */
 static int make_room(Decoding *d, const int64_t *offsets) {
     const int64_t layers = d->model->target.count, width = d->model->width, rows = d->begun * d->beam;
+    const int64_t attended = d->model->target.layers->attended;
     d->places = array(d->begun, sizeof(int64_t));
     d->caches = array(d->begun, sizeof(int64_t));
     d->offsets = array(d->begun + 1, sizeof(int64_t));
@@ -127,15 +131,15 @@ static int make_room(Decoding *d, const int64_t *offsets) {
         return 0;
     memcpy(d->offsets, offsets, (size_t)(d->begun + 1) * sizeof(int64_t));
     d->laid[0] = 0;
-    for (int64_t b = 0; b < d->begun; b++) d->laid[b + 1] = d->laid[b] + laid_out(offsets[b + 1] - offsets[b], width);
+    for (int64_t b = 0; b < d->begun; b++) d->laid[b + 1] = d->laid[b] + laid_out(offsets[b + 1] - offsets[b], attended);
     for (int64_t i = 0; i < layers; i++)
-        if (!(d->sources[i] = array(d->laid[d->begun] + offsets[d->begun] * width, sizeof(float)))) return 0;
+        if (!(d->sources[i] = array(d->laid[d->begun] + offsets[d->begun] * attended, sizeof(float)))) return 0;
     return 1;
 }
 
 /* Twice the room for steps, for the sentences alone that are still there. */
 static int grow(Decoding *d) {
-    const int64_t room = d->room ? 2 * d->room : FIRST_ROOM, width = d->model->width, step = d->beam * width;
+    const int64_t room = d->room ? 2 * d->room : FIRST_ROOM;
     const int64_t rows = d->sentences * d->beam;
     int32_t *slots = array(rows * room, sizeof(int32_t)), *others = array(rows * room, sizeof(int32_t));
     if (slots && others) {
@@ -151,8 +155,10 @@ static int grow(Decoding *d) {
         return 0;
     }
     for (int64_t i = 0; i < 2 * d->model->target.count; i++) {
+        const Layer *layer = d->model->target.layers + i / 2;
+        const int64_t step = d->beam * kept(layer);
         float **which = i % 2 ? d->values + i / 2 : d->keys + i / 2;
-        if (i % 2 && d->model->target.layers[i / 2].recurrent) continue;
+        if (i % 2 && layer->recurrent) continue;
         float *larger = array(d->sentences * room * step, sizeof(float));
         if (!larger) return 0;
         for (int64_t b = 0; b < d->sentences && d->steps; b++)
@@ -166,14 +172,14 @@ static int grow(Decoding *d) {
     return 1;
 }
 
-/* Keys and values [positions, 2 D] of a layer where its steps read them. */
+/* Keys and values [positions, 2 attended] of a layer where its steps read them. */
 static void keep_sources(const Decoding *d, const Layer *layer, const float *read, float *to) {
-    const int64_t width = layer->width;
+    const int64_t all = layer->attended;
     for (int64_t b = 0; b < d->begun; b++)
-        lay_out_keys(read + d->offsets[b] * 2 * width, 2 * width, d->offsets[b + 1] - d->offsets[b], layer->heads,
-                     width / layer->heads, to + d->laid[b]);
+        lay_out_keys(read + d->offsets[b] * 2 * all, 2 * all, d->offsets[b + 1] - d->offsets[b], layer->heads,
+                     all / layer->heads, to + d->laid[b]);
     for (int64_t r = 0; r < d->offsets[d->begun]; r++)
-        memcpy(to + d->laid[d->begun] + r * width, read + (2 * r + 1) * width, (size_t)width * sizeof(float));
+        memcpy(to + d->laid[d->begun] + r * all, read + (2 * r + 1) * all, (size_t)all * sizeof(float));
 }
 
 /* Sources of B sentences: ids and their positions one after the other, sentence b from offsets[b] to offsets[b + 1].
@@ -187,7 +193,7 @@ Decoding *begin_decoding(const Model *model, int64_t B, int64_t K, const int64_t
     d->pieces = own ? pieces : model->output.outputs;
     d->blocks = (d->pieces + 63) / 64;
     float *states = array(offsets[B] * model->width, sizeof(float));
-    float *read = array(offsets[B] * 2 * model->width, sizeof(float));
+    float *read = array(offsets[B] * 2 * model->target.layers->attended, sizeof(float));
     if (!states || !read || !make_room(d, offsets) || !grow(d)) {
         free(states);
         free(read);
@@ -197,8 +203,9 @@ Decoding *begin_decoding(const Model *model, int64_t B, int64_t K, const int64_t
     for (int64_t b = 0; b < B; b++) d->places[b] = d->caches[b] = b;
     encode(model, ids, positions, B, offsets, states);
     for (int64_t i = 0; i < model->target.count; i++) {
-        multiply(&model->target.layers[i].memory, states, model->width, offsets[B], read, 2 * model->width, 0);
-        keep_sources(d, model->target.layers + i, read, d->sources[i]);
+        const Layer *layer = model->target.layers + i;
+        multiply(&layer->memory, states, model->width, offsets[B], read, 2 * layer->attended, 0);
+        keep_sources(d, layer, read, d->sources[i]);
     }
     free(states);
     free(read);

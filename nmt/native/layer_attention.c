@@ -23,6 +23,16 @@ void lay_out_keys(const float *keys, int64_t step, int64_t seen, int64_t heads, 
     }
 }
 
+/* To the scores of the keys 0, 1, ... for the query at position ``now``. */
+INLINE void add_biases(const Biases *biases, int64_t h, int64_t now, int64_t seen, float *scores) {
+    const int64_t reach = biases->reach;
+    const float *own = biases->of_heads + h * (2 * reach + 1) + reach;
+    for (int64_t t = 0; t < seen; t++) {
+        const int64_t distance = t - now;
+        scores[t] += own[distance < -reach ? -reach : distance > reach ? reach : distance];
+    }
+}
+
 #define NAME(x) x##_portable
 #define TARGET
 #define LANES 4
@@ -101,18 +111,19 @@ void attend_shared(const float *queries, int64_t row, int64_t count, const Share
 }
 
 typedef void (*AttendRow)(const float *, const float *, const float *, const int64_t *, int64_t, int64_t, int64_t, float,
-                          float *, float *, float *);
+                          const Biases *, float *, float *, float *);
 
 /* Of heads of any width. */
 static void attend_row_of_any_width(const float *query, const float *keys, const float *values, const int64_t *steps,
-                                    int64_t seen, int64_t heads, int64_t head, float scale, float *scores, float *shares,
-                                    float *result) {
+                                    int64_t seen, int64_t heads, int64_t head, float scale, const Biases *biases,
+                                    float *scores, float *shares, float *result) {
     memset(result, 0, (size_t)(heads * head) * sizeof(float));
     for (int64_t h = 0; h < heads; h++, query += head, keys += head, values += head, result += head) {
         for (int64_t t = 0; t < seen; t++) {
             scores[t] = 0.0f;
             for (int64_t d = 0; d < head; d++) scores[t] += query[d] * keys[steps[t] + d];
         }
+        if (biases) add_biases(biases, h, seen - 1, seen, scores);
         shares[h] = 1.0f / softmax_portable(scores, seen, scale);
         for (int64_t t = 0; t < seen; t++)
             for (int64_t d = 0; d < head; d++) result[d] += scores[t] * shares[h] * values[steps[t] + d];
@@ -133,7 +144,7 @@ static AttendRow attend_row_for(int64_t head) {
 
 /* Rows [B * K, row] hold queries, keys and values side by side; these keys and values become those of the last step. */
 void attend_past(const float *rows, int64_t row, int64_t B, int64_t K, const Past *past, int64_t heads, int64_t head,
-                 float scale, float *result) {
+                 float scale, const Biases *biases, float *result) {
     const int64_t width = heads * head, steps = past->steps, room = whole_blocks(steps);
     const int64_t step = past->beam * width, sentence_size = past->room * step; /* numbers from one to the next */
     const AttendRow attend_row = attend_row_for(head);
@@ -151,7 +162,7 @@ void attend_past(const float *rows, int64_t row, int64_t B, int64_t K, const Pas
             }
         }
         for (int64_t t = 0; t < steps; t++) stand[t] = sentence + t * step + slots[t] * width;
-        attend_row(rows + n * row, past->keys, past->values, stand, steps, heads, head, scale, scores, shares,
+        attend_row(rows + n * row, past->keys, past->values, stand, steps, heads, head, scale, biases, scores, shares,
                    result + n * width);
     }
 }

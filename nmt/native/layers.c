@@ -8,7 +8,19 @@
 #define TOGETHER 256 /* rows of a feed-forward network */
 
 FOR_EACH_PROCESSOR
-void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y) {
+static void normalise_by_rms(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y) {
+    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
+        float squares = 0.0f;
+#pragma omp simd reduction(+ : squares)
+        for (int64_t i = 0; i < width; i++) squares += x[i] * x[i];
+        const float scale = 1.0f / sqrtf(squares / (float)width + norm->epsilon);
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) y[i] = x[i] * scale * norm->weight[i];
+    }
+}
+
+FOR_EACH_PROCESSOR
+static void normalise_by_layer(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y) {
     for (int64_t r = 0; r < rows; r++, x += width, y += width) {
         float sum = 0.0f, squares = 0.0f;
 #pragma omp simd reduction(+ : sum)
@@ -20,6 +32,16 @@ void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, fl
 #pragma omp simd
         for (int64_t i = 0; i < width; i++) y[i] = (x[i] - mean) * scale * norm->weight[i] + norm->bias[i];
     }
+}
+
+void normalise(const Norm *norm, const float *x, int64_t rows, int64_t width, float *y) {
+    (norm->bias ? normalise_by_layer : normalise_by_rms)(norm, x, rows, width, y);
+}
+
+FOR_EACH_PROCESSOR
+static void multiply_by(float *x, const float *y, int64_t count) {
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) x[i] *= y[i];
 }
 
 FOR_EACH_PROCESSOR
@@ -48,15 +70,17 @@ static void gelu(float *x, int64_t count) {
     for (int64_t i = 0; i < count; i++) x[i] = 0.5f * x[i] * (1.0f + erff(x[i] * 0.707106781f));
 }
 
-/* x / (1 + e^-x), with the exponential of what is not above zero. Row by row: a vectorised loop may round its last numbers
-   otherwise than the first, and what a row becomes must not depend on how many there are. */
+/* x times s(u) = 1 / (1 + e^-u), or s(u) alone: u is x, or for gelu by tanh 2 sqrt(2 / pi) (x + 0.044715 x^3). With the
+   exponential of what is not above zero. Row by row: a vectorised loop may round its last numbers otherwise than the first,
+   and what a row becomes must not depend on how many there are. */
 FOR_EACH_PROCESSOR
-static void swish(float *x, int64_t rows, int64_t width) {
+static void by_logistic(float *x, int64_t rows, int64_t width, int64_t activation) {
+    const float first = activation == GELU_TANH ? 1.59576912f : 1.0f, third = activation == GELU_TANH ? 0.0713548163f : 0.0f;
     for (int64_t r = 0; r < rows; r++, x += width) {
 #pragma omp simd
         for (int64_t i = 0; i < width; i++) {
-            const float power = exponential(-fabsf(x[i]));
-            x[i] *= (x[i] < 0.0f ? power : 1.0f) / (1.0f + power);
+            const float u = x[i] * (first + third * x[i] * x[i]), power = exponential(-fabsf(u));
+            x[i] = (activation == SIGMOID ? 1.0f : x[i]) * ((u < 0.0f ? power : 1.0f) / (1.0f + power));
         }
     }
 }
@@ -67,7 +91,12 @@ static void feed_some(const Layer *layer, float *x, int64_t rows) {
     const float *read = before(layer, &layer->feed_norm, x, rows, floats(NORMED, rows * width));
     multiply(&layer->inner, read, width, rows, between, inner, layer->activation == RELU);
     if (layer->activation == GELU) gelu(between, rows * inner);
-    if (layer->activation == SWISH) swish(between, rows, inner);
+    if (layer->activation >= SWISH) by_logistic(between, rows, inner, layer->activation);
+    if (layer->gate.panels) {
+        float *gates = floats(GATES, rows * inner);
+        multiply(&layer->gate, read, width, rows, gates, inner, 0);
+        multiply_by(between, gates, rows * inner);
+    }
     multiply(&layer->outer, between, inner, rows, said, width, 0);
     after(layer, &layer->feed_norm, x, said, rows);
 }
@@ -80,21 +109,22 @@ static void feed(const Layer *layer, float *x, int64_t rows) {
 
 /* All positions of B sentences one after the other: sentence b has rows offsets[b] to offsets[b + 1] of x. */
 void encoder_layer(const Layer *layer, float *x, int64_t B, const int64_t *offsets) {
-    const int64_t width = layer->width, rows = offsets[B];
-    float *projected = floats(PROJECTED, rows * 3 * width), *seen = floats(SEEN, rows * width);
+    const int64_t width = layer->width, all = layer->attended, rows = offsets[B];
+    float *projected = floats(PROJECTED, rows * 3 * all), *seen = floats(SEEN, rows * all);
     float *said = floats(SAID, rows * width);
     const float *read = before(layer, &layer->look_norm, x, rows, floats(NORMED, rows * width));
-    multiply(&layer->projection, read, width, rows, projected, 3 * width, 0);
-    const int64_t head = width / layer->heads;
+    multiply(&layer->projection, read, width, rows, projected, 3 * all, 0);
+    const int64_t head = all / layer->heads;
+    const Biases *biases = layer->biases.of_heads ? &layer->biases : NULL;
     for (int64_t b = 0; b < B; b++) {
-        const float *own = projected + offsets[b] * 3 * width;
+        const float *own = projected + offsets[b] * 3 * all;
         const int64_t length = offsets[b + 1] - offsets[b];
-        float *keys = floats(KEYS, laid_out(length, width));
-        lay_out_keys(own + width, 3 * width, length, layer->heads, head, keys);
-        const SharedKeys shared = {keys, own + 2 * width, 3 * width, length, layer->heads, head, layer->look_scale};
-        attend_shared(own, 3 * width, length, &shared, seen + offsets[b] * width, NULL, 0);
+        float *keys = floats(KEYS, laid_out(length, all));
+        lay_out_keys(own + all, 3 * all, length, layer->heads, head, keys);
+        const SharedKeys shared = {keys, own + 2 * all, 3 * all, length, layer->heads, head, layer->look_scale, biases};
+        attend_shared(own, 3 * all, length, &shared, seen + offsets[b] * all, NULL, 0);
     }
-    multiply(&layer->look_output, seen, width, rows, said, width, 0);
+    multiply(&layer->look_output, seen, all, rows, said, width, 0);
     after(layer, &layer->look_norm, x, said, rows);
     feed(layer, x, rows);
 }
@@ -121,30 +151,32 @@ static void recur(const float *projected, int64_t B, int64_t K, int64_t width, c
 }
 
 void decoder_step(const Layer *layer, float *x, int64_t B, int64_t K, const Past *past, const Source *source) {
-    const int64_t width = layer->width, rows = B * K, head = width / layer->heads;
-    float *normed = floats(NORMED, rows * width), *projected = floats(PROJECTED, rows * 3 * width);
-    float *seen = floats(SEEN, rows * width), *said = floats(SAID, rows * width);
+    const int64_t width = layer->width, all = layer->attended, rows = B * K, head = all / layer->heads;
+    float *normed = floats(NORMED, rows * width), *said = floats(SAID, rows * width);
+    float *projected = floats(PROJECTED, rows * (3 * all > 2 * width ? 3 * all : 2 * width));
+    float *seen = floats(SEEN, rows * all);
 
     const float *read = before(layer, &layer->look_norm, x, rows, normed);
     if (layer->recurrent) {
         multiply(&layer->projection, read, width, rows, projected, 2 * width, 0);
         recur(projected, B, K, width, past, said);
     } else {
-        multiply(&layer->projection, read, width, rows, projected, 3 * width, 0);
-        attend_past(projected, 3 * width, B, K, past, layer->heads, head, layer->look_scale, seen);
-        multiply(&layer->look_output, seen, width, rows, said, width, 0);
+        multiply(&layer->projection, read, width, rows, projected, 3 * all, 0);
+        attend_past(projected, 3 * all, B, K, past, layer->heads, head, layer->look_scale,
+                    layer->biases.of_heads ? &layer->biases : NULL, seen);
+        multiply(&layer->look_output, seen, all, rows, said, width, 0);
     }
     after(layer, &layer->look_norm, x, said, rows);
 
-    multiply(&layer->query, before(layer, &layer->read_norm, x, rows, normed), width, rows, projected, width, 0);
+    multiply(&layer->query, before(layer, &layer->read_norm, x, rows, normed), width, rows, projected, all, 0);
     for (int64_t b = 0; b < B; b++) {
         const int64_t place = source->places[b], first = source->offsets[place];
-        const SharedKeys shared = {source->keys + source->laid[place], source->values + first * width, width,
-                                   source->offsets[place + 1] - first, layer->heads, head, layer->read_scale};
-        attend_shared(projected + b * K * width, width, K, &shared, seen + b * K * width,
+        const SharedKeys shared = {source->keys + source->laid[place], source->values + first * all, all,
+                                   source->offsets[place + 1] - first, layer->heads, head, layer->read_scale, NULL};
+        attend_shared(projected + b * K * all, all, K, &shared, seen + b * K * all,
                       source->weights ? source->weights + b * K * source->weights_row : NULL, source->weights_row);
     }
-    multiply(&layer->read_output, seen, width, rows, said, width, 0);
+    multiply(&layer->read_output, seen, all, rows, said, width, 0);
     after(layer, &layer->read_norm, x, said, rows);
     feed(layer, x, rows);
 }

@@ -66,7 +66,7 @@ INLINE float exponential(float x) {
 }
 
 /* Memory of this thread that keeps its place: one piece for each use. */
-enum { ROWS, SCALES, SCORES, STEPS, NORMED, PROJECTED, SEEN, INNER, SAID, KEYS, SUMMARIES, PIECES };
+enum { ROWS, SCALES, SCORES, STEPS, NORMED, PROJECTED, SEEN, INNER, GATES, SAID, KEYS, SUMMARIES, PIECES };
 void *scratch_memory(int piece, int64_t bytes);
 
 #endif

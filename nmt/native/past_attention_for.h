@@ -38,10 +38,11 @@ TARGET INLINE void NAME(mix_past)(const float *weights, int64_t room, const floa
 }
 
 TARGET INLINE void NAME(attend_parts)(const float *query, const float *keys, const float *values, const int64_t *steps,
-                                      int64_t seen, int64_t heads, int64_t parts, float scale, float *scores, float *shares,
-                                      float *result) {
+                                      int64_t seen, int64_t heads, int64_t parts, float scale, const Biases *biases,
+                                      float *scores, float *shares, float *result) {
     const int64_t room = whole_blocks(seen), all = heads * parts;
     NAME(score_past)(query, keys, steps, seen, heads, parts, scores, room);
+    for (int64_t h = 0; biases && h < heads; h++) add_biases(biases, h, seen - 1, seen, scores + h * room);
     for (int64_t h = 0; h < heads; h++) shares[h] = 1.0f / NAME(softmax)(scores + h * room, seen, scale);
     int64_t first = 0;
     for (; first + 8 <= all; first += 8)
@@ -50,9 +51,10 @@ TARGET INLINE void NAME(attend_parts)(const float *query, const float *keys, con
 }
 
 TARGET static void NAME(attend_row)(const float *query, const float *keys, const float *values, const int64_t *steps,
-                                    int64_t seen, int64_t heads, int64_t head, float scale, float *scores, float *shares,
-                                    float *result) {
-#define OF_PARTS(parts) NAME(attend_parts)(query, keys, values, steps, seen, heads, parts, scale, scores, shares, result)
+                                    int64_t seen, int64_t heads, int64_t head, float scale, const Biases *biases,
+                                    float *scores, float *shares, float *result) {
+#define OF_PARTS(parts)                                                                                                \
+    NAME(attend_parts)(query, keys, values, steps, seen, heads, parts, scale, biases, scores, shares, result)
     if (head == LANES)
         OF_PARTS(1);
     else if (head == 2 * LANES)

@@ -46,9 +46,9 @@ TARGET INLINE void NAME(mix_some)(const float *weights, int64_t room, const floa
             *(NAME(Lane) *)(result + q * row + p * LANES) = sums[q * parts + p] * shares[q];
 }
 
-/* ``count`` queries, all heads. */
-TARGET INLINE void NAME(attend_some)(const float *queries, int64_t row, const SharedKeys *s, float *scores, float *result,
-                                     float *weights, int64_t weights_row, int64_t count) {
+/* ``count`` queries from the position ``first`` on, all heads. */
+TARGET INLINE void NAME(attend_some)(const float *queries, int64_t row, int64_t first, const SharedKeys *s, float *scores,
+                                     float *result, float *weights, int64_t weights_row, int64_t count) {
     const int64_t width = s->head, room = whole_blocks(s->seen), all = s->heads * width;
     for (int64_t h = 0; h < s->heads; h++) {
         float shares[4];
@@ -56,6 +56,7 @@ TARGET INLINE void NAME(attend_some)(const float *queries, int64_t row, const Sh
         float *out = result + h * width;
         NAME(score_some)(queries + h * width, row, s->keys + h * width * room, s->seen, width, scores, room, count);
         for (int64_t q = 0; q < count; q++) {
+            if (s->biases) add_biases(s->biases, h, first + q, s->seen, scores + q * room);
             shares[q] = 1.0f / NAME(softmax)(scores + q * room, s->seen, s->scale);
             for (int64_t t = 0; weights && t < s->seen; t++)
                 weights[q * weights_row + t] += scores[q * room + t] * (shares[q] / (float)s->heads);
@@ -79,10 +80,10 @@ TARGET static void NAME(attend_shared)(const float *queries, int64_t row, int64_
     const int64_t all = shared->heads * shared->head;
     int64_t q = 0;
     for (; q + 4 <= count; q += 4)
-        NAME(attend_some)(queries + q * row, row, shared, scores, result + q * all,
+        NAME(attend_some)(queries + q * row, row, q, shared, scores, result + q * all,
                           weights ? weights + q * weights_row : NULL, weights_row, 4);
     for (; q < count; q++)
-        NAME(attend_some)(queries + q * row, row, shared, scores, result + q * all,
+        NAME(attend_some)(queries + q * row, row, q, shared, scores, result + q * all,
                           weights ? weights + q * weights_row : NULL, weights_row, 1);
 }
 

@@ -5,11 +5,11 @@ Shapes: B sentences, K beam, H heads, T queries, S keys, R distinct distances.
 
 from __future__ import annotations
 
-import math
-
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nmt.layers.buckets import bucket_of
 from nmt.layers.embeddings import SinusoidalPositions
 from nmt.layers.stack import recomputed
 from nmt.models.transformer.attention import Attend
@@ -176,8 +176,9 @@ class BucketBiases(nn.Module):
         self.reach = config.bucket_distance
         self.weight = nn.Parameter(torch.empty(config.num_heads, config.position_buckets))
         nn.init.normal_(self.weight, std=config.d_model**-0.5)
-        distances = torch.arange(-self.reach, self.reach + 1)
-        self.register_buffer("buckets", buckets(distances, config, ahead), persistent=False)
+        distances = np.arange(-self.reach, self.reach + 1)
+        buckets = bucket_of(distances, config.position_buckets, self.reach, ahead=ahead)
+        self.register_buffer("buckets", torch.from_numpy(buckets), persistent=False)
         self.buckets: Tensor
 
     def forward(self, mask: Mask) -> Mask:
@@ -187,16 +188,3 @@ class BucketBiases(nn.Module):
         rows = self.buckets[distances.clamp(-self.reach, self.reach) + self.reach]
         bias = self.weight[:, rows].movedim(0, -3)  # [H, T, S] or [H, B, K, S] -> [H, T, S] or [B, H, K, S]
         return Mask(bias if mask.bias is None else mask.bias + bias, mask.positions)
-
-
-def buckets(distances: Tensor, config: TransformerConfig, ahead: bool) -> Tensor:
-    """Return the bucket of each distance.
-
-    Half of the buckets hold one distance each. The others grow by a constant factor up to ``bucket_distance``, from which
-    all distances share the last one. If keys may follow the query, each direction has half of all buckets.
-    """
-    count = config.position_buckets // 2 if ahead else config.position_buckets
-    single, far = count // 2, distances.abs() if ahead else (-distances).clamp(min=0)
-    ratio = torch.log(far.clamp(min=1).float() / single) / math.log(config.bucket_distance / single)  # float32, as T5
-    shared = (single + (ratio * (count - single)).long()).clamp(max=count - 1)
-    return torch.where(far < single, far, shared) + (distances > 0) * (count if ahead else 0)

@@ -20,6 +20,7 @@ from nmt.models import models
 from nmt.models.transformer.config import (
     DecoderKind,
     FeedForwardKind,
+    NormKind,
     NormOrder,
     PositionKind,
     ScoreKind,
@@ -95,6 +96,40 @@ MODELS: dict[str, tuple[dict[str, Any], VocabularySizes]] = {
     "recurrent decoder": ({"decoder": DecoderKind.ssru, "d_model": 36, "num_heads": 3}, JOINT),
     "recurrent decoder, norms first": ({"decoder": DecoderKind.ssru, "norm": NormOrder.pre}, APART),
     "scores without scale": ({"attention_score": ScoreKind.dot, "share_all_embeddings": False}, JOINT),
+    "T5": (
+        {
+            "norm": NormOrder.pre,
+            "norm_kind": NormKind.rms_norm,
+            "positions": PositionKind.buckets,
+            "position_buckets": 8,
+            "bucket_distance": 6,
+            "attention_score": ScoreKind.dot,
+            "start_symbol": StartSymbol.pad,
+            "d_k": 12,
+            "d_v": 12,
+        },
+        JOINT,
+    ),
+    "MADLAD": (
+        {
+            "norm": NormOrder.pre,
+            "norm_kind": NormKind.rms_norm,
+            "feed_forward": FeedForwardKind.geglu_tanh,
+            "positions": PositionKind.buckets,
+            "attention_score": ScoreKind.dot,
+            "share_all_embeddings": False,
+            "d_k": 16,
+            "d_v": 16,
+            "num_heads": 4,
+        },
+        JOINT,
+    ),
+    "scaled scores with buckets": ({"positions": PositionKind.buckets, "bucket_distance": 20}, APART),
+    "heads that are narrow together": ({"d_k": 5, "d_v": 5, "feed_forward": FeedForwardKind.gelu_tanh}, JOINT),
+    "recurrent decoder, narrow heads": ({"decoder": DecoderKind.ssru, "d_k": 7, "d_v": 7}, JOINT),
+    "gates of swish": ({"feed_forward": FeedForwardKind.swiglu, "norm_kind": NormKind.rms_norm}, JOINT),
+    "gates of gelu": ({"feed_forward": FeedForwardKind.geglu, "d_ff": 37}, APART),
+    "gates of sigmoid": ({"feed_forward": FeedForwardKind.glu}, JOINT),
 }
 COUNT, BEAM = 6, 3
 

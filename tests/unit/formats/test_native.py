@@ -15,7 +15,15 @@ from nmt.engines.native import NativeEngine
 from nmt.errors import DataError, UsageError
 from nmt.formats.exporting import ExportComparison, export_model
 from nmt.models.loading import load_model
-from nmt.models.transformer.config import DecoderKind, FeedForwardKind, NormKind, NormOrder, PositionKind, StartSymbol
+from nmt.models.transformer.config import (
+    DecoderKind,
+    FeedForwardKind,
+    NormKind,
+    NormOrder,
+    PositionKind,
+    ScoreKind,
+    StartSymbol,
+)
 from nmt.native.library import library
 from nmt.storage.checkpoints import KIND, PACKED, read_checkpoint
 from nmt.storage.files import replace_manifest, sha256
@@ -39,6 +47,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "start_symbol": StartSymbol.eos,
     },
     "recurrent": {"decoder": DecoderKind.ssru},
+    "MADLAD": {
+        "positions": PositionKind.buckets,
+        "norm": NormOrder.pre,
+        "norm_kind": NormKind.rms_norm,
+        "feed_forward": FeedForwardKind.geglu_tanh,
+        "attention_score": ScoreKind.dot,
+        "d_k": 12,
+        "d_v": 12,
+    },
 }
 LINES = ["p1 p2 p3", "p4", "p5 p6 p7 p8 p9 p10 p11", "p29 p28"]
 
@@ -154,8 +171,8 @@ def test_what_needs_parameters_refuses_packed_weights(tmp_path: Path) -> None:
 
 
 def test_what_the_engine_lacks_is_refused_by_name(tmp_path: Path) -> None:
-    run = store(tmp_path / "run", norm_kind=NormKind.rms_norm)
-    with pytest.raises(UsageError, match="the native engine does not support model.norm_kind=rms_norm"):
+    run = store(tmp_path / "run", positions=PositionKind.rotary)
+    with pytest.raises(UsageError, match="the native engine does not support model.positions=rotary"):
         exported(run, tmp_path / "there")
     with pytest.raises(
         UsageError, match="--quantization int16 is not for native; use float32, bfloat16, float16, int8"
