@@ -245,6 +245,10 @@ def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -
     if others:  # where shapes do not fit either, loading says so
         listed = "; ".join(f"model.{key}: {change}" for key, change in others.items())
         logger.warning("the model of %s has other options (%s): its parameters may not be useful here", path, listed)
+    own, base = pair.languages, loaded.pair.languages
+    if own and base and (own.source, own.target) != (base.source, base.target):
+        advice = "prepare the corpus with the vocabulary of the model and without --tag-side"
+        logger.warning("the corpus has language tokens in other places than %s; %s", path, advice)
     state = loaded.module.state_dict()
     if loaded.pair.digest() != pair.digest():
         if not config.checkpoint.finetune_map_vocabulary:

@@ -170,6 +170,25 @@ def test_a_run_that_is_stopped_resumes_exactly(tmp_path: Path, run: tuple[TrainC
     assert validations(stopped)[-1]["en-fr.exact"] == validations(config)[-1]["en-fr.exact"]
 
 
+@pytest.mark.parametrize("side", [None, Sides.source])
+def test_tokens_in_other_places_than_those_of_the_first_model_are_reported(
+    make_run: MakeConfig,
+    run: tuple[TrainConfig, TrainingResult],
+    corpus: Path,
+    tmp_path: Path,
+    side: Sides | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    write_text(tmp_path, train=9, valid=2)
+    other = preprocess(options(tmp_path, srcdict=str(corpus), tag_side=side)).folder
+    config = make_run(tmp_path / "run", data=[str(other)], training=TrainingConfig(max_update=4))
+    config.criterion = CrossEntropyConfig()
+    config.checkpoint = replace(config.checkpoint, finetune_from_model=str(run[1].folder))
+    train(config)
+    warned = [text for text in caplog.messages if "language tokens in other places than" in text]
+    assert len(warned) == (side is not None)
+
+
 @pytest.mark.parametrize("direction", [*PAIRS, *ZERO_SHOT])
 def test_scores_of_references_are_the_loss_of_their_direction(
     run: tuple[TrainConfig, TrainingResult], corpus: Path, direction: str
