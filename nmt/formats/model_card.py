@@ -199,7 +199,7 @@ def _languages(languages: LanguageTokens) -> str:
     tokens = ", ".join(f"`{token}`" + f" ({code})" * (code != token) for code, token in languages.tokens.items())
     directions = [
         f"It was trained on {', '.join(languages.trained)}." if languages.trained else "",
-        f"This training had no text for {', '.join(languages.zero_shot)}." if languages.zero_shot else "",
+        f"The training data had no text for {', '.join(languages.zero_shot)}." if languages.zero_shot else "",
     ]
     return " ".join(filter(None, (where, forced, f"The tokens are {tokens}.", *directions)))
 

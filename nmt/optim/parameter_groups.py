@@ -55,7 +55,10 @@ def choose_trained(step: nn.Module, options: ParametersConfig) -> None:
     matrices = [named for named in everything if named.is_matrix]
     _check_patterns("parameters.lora_on", "--lora-on", options.lora_on, matrices)
     if options.lora_rank is not None:
-        chosen = [named for named in matrices if named.matches(options.lora_on) or (named.maps and not options.lora_on)]
+        adaptable = [named for named in matrices if not named.matches(options.freeze)]
+        chosen = [
+            named for named in adaptable if named.matches(options.lora_on) or (named.maps and not options.lora_on)
+        ]
         names = [[displayed_name(name) for name in named.names] for named in chosen]
         adapt(step.get_submodule("model"), names, options.lora_rank, options.alpha, options.lora_dropout)
         step.register_forward_pre_hook(start_pass)

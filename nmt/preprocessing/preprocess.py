@@ -67,7 +67,7 @@ def preprocess(
             refuse(*_contradictions(config_of_direction(config, direction)))
         refuse(*(() if config.pairs else _contradictions(config)))
         places_nothing = config.tag_side is not None and config.tag is None and not config.pairs
-        refuse((places_nothing, "--tag-side places a language token, but there is none; add --tag LANGUAGE or --pairs"))
+        refuse((places_nothing, "--tag-side needs a language token; add --tag LANGUAGE or --pairs"))
         TextFilter(config.filters)  # refuses unknown scripts before the text is read
     else:
         refuse(*_without_effect_on_a_merge(config))

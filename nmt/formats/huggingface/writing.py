@@ -92,7 +92,7 @@ def _complaints(weights: TransformerWeights, kind: str) -> Iterator[tuple[bool, 
     if not of_mbart:
         norms = "no norm of the embeddings, but the model has one (model.embedding_norm)"
     yield weights.is_recurrent, "have self-attention in the decoder, but the model has SSRUs; export it to safetensors"
-    of_t5 = "have no buckets of distances (T5, MADLAD); nmt writes this model only to ctranslate2 and safetensors"
+    of_t5 = "have no relative position buckets (T5, MADLAD), but the model has them; export it to ctranslate2"
     yield isinstance(positions, Buckets), of_t5
     yield not is_known, f"have {place_kind} positions, {others}"
     yield own != formula or base != _BASE, f"have {known}, {others}"

@@ -69,12 +69,15 @@ def open_datasets(config: TrainConfig) -> Datasets:
     _check_weights(config, train)
     validates = config.validation.is_on
     validated = _validated(config.valid_subset, opened) if validates else ()
+    valid = _validation_split(config.valid_subset, opened) if validates else None
+    if valid is not None and valid.weights is not None and valid.weights.are_zero:
+        raise DataError(f"all weights of split '{valid.name}' are 0: its loss would mean nothing; give other weights")
     _check_best_metric(config.validation.best_metric, validated)
     return Datasets(
         pair=_pair_of_run(corpora, opened),
         tokenizer=corpora[0].tokenizer,
         train=train,
-        valid=_validation_split(config.valid_subset, opened) if validates else None,
+        valid=valid,
         longest=_longest(train),
         variation=_variation(config, corpora, parts) if config.variation.is_on else None,
         identities=[_identity(config, corpus) for corpus in corpora],

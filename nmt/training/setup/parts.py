@@ -248,7 +248,7 @@ def start_from(config: TrainConfig, model: EncoderDecoder, pair: LanguagePair) -
     own, base = pair.languages, loaded.pair.languages
     if own and base and (own.source, own.target) != (base.source, base.target):
         advice = "prepare the corpus with the vocabulary of the model and without --tag-side"
-        logger.warning("the corpus has language tokens in other places than %s; %s", path, advice)
+        logger.warning("the language tokens of the corpus are in other places than those of %s; %s", path, advice)
     state = loaded.module.state_dict()
     if loaded.pair.digest() != pair.digest():
         if not config.checkpoint.finetune_map_vocabulary:

@@ -169,7 +169,7 @@ def test_ctranslate2_says_the_same_and_gives_the_model_back(
 
 
 def test_exports_to_hugging_face_are_refused(t5: BothT5, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no buckets of distances \(T5, MADLAD\); nmt writes this model only to"):
+    with pytest.raises(UsageError, match=r"no relative position buckets \(T5, MADLAD\), but the model has them"):
         export_model(ExportConfig(path=str(t5.here), format="huggingface", output=str(tmp_path / "there")))
     assert not (tmp_path / "there").exists()
 

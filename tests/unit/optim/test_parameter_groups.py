@@ -93,6 +93,17 @@ def test_adapters_replace_all_maps_between_hidden_vectors_or_the_matrices_that_a
     }
 
 
+def test_frozen_matrices_get_no_adapters() -> None:
+    module = step()
+    choose_trained(module, ParametersConfig(lora_rank=2, freeze=["encoder.*"]))
+    assert {displayed_name(name) for name in trained(module)} == {
+        "decoder.weight.lora_up",
+        "decoder.weight.lora_down",
+    }
+    with pytest.raises(UsageError, match="leave no parameter of the model to train"):
+        choose_trained(step(), ParametersConfig(lora_rank=2, freeze=["*"]))
+
+
 def test_a_shared_parameter_answers_to_each_of_its_names() -> None:
     module = step()
     choose_trained(module, ParametersConfig(freeze=["output.*"]))

@@ -133,7 +133,7 @@ def test_one_direction_is_opened_by_its_languages_or_its_folder(tmp_path: Path) 
         ({"trainpref": "text.tsv"}, "--pairs cannot read the columns of text.tsv"),
         (
             {"pairs": [], "zero_shot": [], "source_lang": "en", "target_lang": "de", "tag_side": Sides.both},
-            "--tag-side places a language token, but there is none; add --tag LANGUAGE or --pairs",
+            "--tag-side needs a language token; add --tag LANGUAGE or --pairs",
         ),
     ],
 )

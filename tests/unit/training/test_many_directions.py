@@ -185,7 +185,7 @@ def test_tokens_in_other_places_than_those_of_the_first_model_are_reported(
     config.criterion = CrossEntropyConfig()
     config.checkpoint = replace(config.checkpoint, finetune_from_model=str(run[1].folder))
     train(config)
-    warned = [text for text in caplog.messages if "language tokens in other places than" in text]
+    warned = [text for text in caplog.messages if "are in other places than those of" in text]
     assert len(warned) == (side is not None)
 
 
