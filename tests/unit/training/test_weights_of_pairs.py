@@ -34,14 +34,21 @@ LINES_OF_WEIGHTS = [" ".join("0.5" for _ in line.split()) for line in LINES]
 @pytest.fixture
 def corpus(tmp_path: Path) -> Callable[..., Path]:
     def make(
-        name: str, lines: Sequence[str], weights: Sequence[object] | None, like: Path | None = None, **options: Any
+        name: str,
+        lines: Sequence[str],
+        weights: Sequence[object] | None,
+        like: Path | None = None,
+        valid: Sequence[object] | None = None,
+        **options: Any,
     ) -> Path:
+        """``valid``: weights of the validation text; None: those of the training text."""
         prefix, splits = tmp_path / name, ("train", "valid")
         for split in splits:
             for side in ("src", "tgt"):
                 (tmp_path / f"{name}-{split}.{side}").write_text("".join(f"{line}\n" for line in lines))
-            if weights is not None:
-                (tmp_path / f"{name}-{split}.weight").write_text("".join(f"{weight}\n" for weight in weights))
+            of_split = valid if split == "valid" and valid is not None else weights
+            if of_split is not None:
+                (tmp_path / f"{name}-{split}.weight").write_text("".join(f"{weight}\n" for weight in of_split))
         known = {} if like is None else {"srcdict": str(like), "tgtdict": str(like)}
         text = {f"{split}pref": f"{prefix}-{split}" for split in splits}
         suffix = None if weights is None else "weight"
@@ -125,6 +132,7 @@ def test_weights_without_effect_or_meaning_are_refused(
     make_run: Callable[..., TrainConfig], corpus: Callable[..., Path], tmp_path: Path
 ) -> None:
     weighted, zero = corpus("weighted", LINES, [1] * 5), corpus("zero", LINES, [0] * 5)
+    unvalidated = corpus("unvalidated", LINES, [1] * 5, valid=[0] * 5)
     tokens = corpus("tokens", LINES, LINES_OF_WEIGHTS, weight_kind=WeightKind.token, keep_text=True)
     assert open_corpora([tokens])[0].split("train").weights is not None
     for data, changes, error, message in (
@@ -136,6 +144,7 @@ def test_weights_without_effect_or_meaning_are_refused(
             "weights of tokens, which fit only its stored tokens",
         ),
         (zero, {}, DataError, "all weights of split 'train' are 0"),
+        (unvalidated, {}, DataError, "all weights of split 'valid' are 0: its loss would mean nothing"),
     ):
         with pytest.raises(error, match=message):
             run(make_run, tmp_path / "no", data, **changes)
