@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
-from nmt.data.vocabulary import Ints
+Ints = npt.NDArray[np.int64]
 
 
 def bucket_of(distances: Ints, buckets: int, reach: int, *, ahead: bool) -> Ints:
