@@ -148,7 +148,7 @@ class NativeModel:
         return _CStack(self._tables[table], address(positions), weights.scale, place, count, *norms)
 
     def _biases(self, name: str, weights: StackWeights) -> tuple[int | None, int]:
-        """Return the biases of all distances up to the reach of the buckets, over the scale of scores, and this reach."""
+        """Return the biases of all distances up to the reach, divided by the scale of the scores, and the reach."""
         positions = weights.positions
         if not isinstance(positions, Buckets) or isinstance(weights.layers[0].self_attention, Recurrence):
             return None, 0

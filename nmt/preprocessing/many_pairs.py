@@ -147,7 +147,7 @@ def _joint_pair(
     pair = with_marks(pair, config.pieces, sides if sides.parts else texts[0], reading)
     known, codes = pair.languages, config.languages
     if known is None or not {*codes} <= known.tokens.keys():
-        lacking = [code for code in codes if known and piece_of(code) not in pair.source.vocabulary.pieces]
+        lacking = [code for code in codes if piece_of(code) not in pair.source.vocabulary.pieces]
         if known is not None and lacking:
             raise known.refusal(lacking[0])
         known = LanguageTokens({code: piece_of(code) for code in codes})
