@@ -5,11 +5,16 @@ from __future__ import annotations
 import logging
 
 from nmt.config.preprocessing import PreprocessConfig
-from nmt.preprocessing.preprocess import finished_shard, preprocess
+from nmt.preprocessing.preprocess import check_options, finished_shard, preprocess
 from nmt.progress import show_splits
 from nmt_cli.launch import launch
 
 logger = logging.getLogger("nmt.preprocess")
+
+
+def check(config: PreprocessConfig) -> None:
+    """Refuse what can be refused before there is text."""
+    check_options(config)
 
 
 def run(config: PreprocessConfig) -> None:

@@ -20,12 +20,25 @@ from nmt_cli.launch import launch
 logger = logging.getLogger("nmt.train")
 
 
-def run(config: TrainConfig) -> float | None:
-    """Train; the best validation figure is what a sweep compares."""
-    for metric in config.validation.metrics:  # misspelt names are refused before anybody waits for torch
+def check(config: TrainConfig) -> None:
+    """Refuse what can be refused before there is a corpus."""
+    _check_names(config)
+    from nmt.training.setup.parts import check_without_corpus
+
+    check_without_corpus(config)
+
+
+def _check_names(config: TrainConfig) -> None:
+    """Refuse misspelled names, before torch is imported."""
+    for metric in config.validation.metrics:
         scorers.config_class(metric)
     chosen(config.variation.augment)
     checked(config.report.callbacks)
+
+
+def run(config: TrainConfig) -> float | None:
+    """Train; the best validation figure is what a sweep compares."""
+    _check_names(config)
     for folder in config.data:
         if not Path(folder).expanduser().exists():
             from nmt.data.corpus.folder import Corpus

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from nmt.config.checks import require_positive
+from nmt.config.choices import InvalidText
+from nmt.config.common_options import ReadingOptions, invalid_text_option
 from nmt.config.option import FlagKind, flag, option
 from nmt.config.roles import CommandConfig
 
@@ -17,7 +19,7 @@ def _options_of(command: str, purpose: str, example: str, **default: Any) -> Any
 
 
 @dataclass
-class MonolingualConfig(CommandConfig):
+class MonolingualConfig(ReadingOptions, CommandConfig):
     """nmt-monolingual: train with monolingual text, by back-translation and denoising pre-training."""
 
     command: ClassVar[str] = "monolingual"
@@ -56,7 +58,9 @@ class MonolingualConfig(CommandConfig):
         "pretraining.max_update=9000",
         **{"augment": ["mask_spans=1.0", "shuffle_sentences=1.0"], "validation.interval": None},
     )
+    on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.error, "with the whole pair")
     translate: Options = _options_of("nmt-generate", "monolingual text", "translate.search=sampling")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive("", iterations=self.iterations)

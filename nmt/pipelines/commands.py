@@ -33,6 +33,8 @@ class Command:
     output: str | None = None  # file of the stage's folder that receives the standard output
     action: Callable[[Path], None] | None = field(default=None, compare=False)  # the function; it receives the folder
     scripts: Path | None = None  # folder of a script NAME.py, the first word
+    options: tuple[str, ...] = field(default=(), compare=False)  # the last words, which a user chose
+    reserved: tuple[str, ...] = field(default=(), compare=False)  # more keys that ``options`` must not set
 
     def __str__(self) -> str:
         if self.action is not None:

@@ -15,21 +15,31 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from nmt.config.checks import Refusals, refuse
 from nmt.config.monolingual import MonolingualConfig, Options
 from nmt.data.augmentations import chosen
-from nmt.data.text.parallel import find_file, require_file
+from nmt.data.text.lines import Reading
+from nmt.data.text.parallel import TwoFiles, find_file, require_file
 from nmt.errors import UsageError
 from nmt.pipelines.commands import Command, words_of
 from nmt.pipelines.stages import PipelineStage
-from nmt.pipelines.text import join_lines, keep_lines, make_pairs
+from nmt.pipelines.text import STRICT, join_lines, keep_lines, make_pairs, require_text
 from nmt.storage.files import write_json
 from nmt.storage.reading import read_json
 
 SCORES = "scores.json"
 
 
+# Keys of options, by command, that other stages depend on, besides those that the stages set.
+RESERVED = {
+    "nmt-preprocess": tuple("tsv jsonl only_source pairs zero_shot tag shard merge align_suffix".split()),
+    "nmt-train": ("dry_run",),
+    "nmt-generate": ("input_format", "format", "nbest"),
+}
+
+
 class MonolingualStages:
-    """The stages of a configuration, in order. All files from outside are found before the first stage runs."""
+    """The stages of a configuration, in order. All text is checked before the first stage runs."""
 
     def __init__(self, config: MonolingualConfig) -> None:
         required = ("source_lang", "target_lang", "trainpref", "validpref", "target_text", "save_dir")
@@ -38,17 +48,21 @@ class MonolingualStages:
             raise UsageError(
                 f"{' and '.join(missing)} {'has' if len(missing) == 1 else 'have'} no value; --help explains them"
             )
-        if config.source_lang == config.target_lang:
-            raise UsageError(f"--source-lang and --target-lang are both {config.source_lang}; name two languages")
-        if config.iterations > 1 and not config.source_text:
-            raise UsageError(f"--iterations {config.iterations} needs text of the source language: --source-text FILE")
+        refuse(*_contradictions(config))
         self._config = config
+        self._reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
+        words = ["--on-invalid-utf8", config.on_invalid_utf8.name, "--max-line-bytes", str(config.max_line_bytes)]
+        self._reading_words = [] if self._reading == STRICT else words
         self._source, self._target = config.source_lang, config.target_lang
         self._pairs_name = f"pairs-{self._source}-{self._target}"
         self._text = {
             language: [require_file(Path(name)).resolve() for name in names]
             for language, names in ((self._source, config.source_text), (self._target, config.target_text))
         }
+        for prefix in itertools.chain(*map(_absolute, (config.trainpref, config.validpref, config.testpref or ""))):
+            TwoFiles(find_file(prefix, self._source), find_file(prefix, self._target)).count(self._reading)
+        for path in itertools.chain(*self._text.values()):
+            require_text(path, self._reading)
 
     def stages(self) -> list[PipelineStage]:
         config, source, target = self._config, self._source, self._target
@@ -73,17 +87,19 @@ class MonolingualStages:
         if self._config.tag:
             symbols = options.get("user_defined_symbols") or []
             options["user_defined_symbols"] = [*dict.fromkeys([*symbols, self._config.tag])]
+        options |= {name: str(Path(options[name]).resolve()) for name in ("srcdict", "tgtdict") if options.get(name)}
         trains, valids = _absolute(self._config.trainpref), _absolute(self._config.validpref)
         train, valid = ",".join(trains), ",".join(valids)
         outside = {
             name: [find_file(prefix, language) for prefix in prefixes for language in (source, target)]
             for name, prefixes in ((train, trains), (valid, valids))
         }
-        words = ["--validpref", valid, "--keep-dropped", "dropped.tsv", *words_of(options, "preprocess")]
-        commands = [self._preprocess(source, target, train, *words, first=True)]
+        words = ["--validpref", valid, "--keep-dropped", "dropped.tsv"]
+        commands = [self._preprocess(source, target, train, *words, options=options)]
         for language in (source, target):
-            keep = partial(keep_lines, [str(find_file(prefix, language)) for prefix in trains], f"train.{language}")
-            commands.append(Command((f"train.{language}:", "kept pairs"), action=keep))
+            names = [str(find_file(prefix, language)) for prefix in trains]
+            keep = partial(keep_lines, names, f"train.{language}", reading=self._reading)
+            commands.append(Command((f"train.{language}:", "kept pairs", *self._reading_words), action=keep))
         yield PipelineStage(self._pairs_name, tuple(commands), (), outside)
         again = self._preprocess(target, source, f"../{self._pairs_name}/train", "--validpref", valid)
         yield PipelineStage(f"pairs-{target}-{source}", (again,), (self._pairs_name,), {valid: outside[valid]})
@@ -94,7 +110,7 @@ class MonolingualStages:
         names = [f"../{self._pairs_name}/train.{language}" for language in languages]
         names += [str(path) for paths in self._text.values() for path in paths]
         outputs = [f"sentences.{language}" for language in languages]
-        join = Command((*outputs, "from", *names), action=partial(join_lines, names, outputs))
+        join = self._join(names, outputs)
         outside = {str(path): [path] for paths in self._text.values() for path in paths}
         corpus = self._preprocess(*languages, "sentences", "--keep-text")
         yield PipelineStage("sentences", (join, corpus), (self._pairs_name,), outside)
@@ -103,9 +119,9 @@ class MonolingualStages:
     def _synthetic(self, model: str, source: str, target: str, end: str) -> Iterator[PipelineStage]:
         """Translate the text of the language ``target`` by ``model``, and make a corpus of the translations and the text."""
         translated, names, config = f"translate-{target}{end}", [*map(str, self._text[target])], self._config
-        join = Command((f"text.{target}", "from", *names), action=partial(join_lines, names, [f"text.{target}"]))
+        join = self._join(names, [f"text.{target}"])
         line = ["nmt-generate", "--path", f"../{model}", "--input", f"text.{target}", "--output", f"text.{source}"]
-        generate = Command((*line, "--resume-output", *words_of(config.translate, "translate")))
+        generate = _command([*line, "--resume-output"], words_of(config.translate, "translate"))
         yield PipelineStage(translated, (join, generate), (model,), {name: [Path(name)] for name in names})
         sides = [f"../{translated}/text.{language}" for language in (source, target)]
         outputs = [f"pairs.{language}" for language in (source, target)]
@@ -115,21 +131,29 @@ class MonolingualStages:
         commands = (pair, self._preprocess(source, target, "pairs"))
         yield PipelineStage(f"synthetic-{source}-{target}{end}", commands, (self._pairs_name, translated))
 
-    def _preprocess(self, source: str, target: str, prefix: str, *words: str, first: bool = False) -> Command:
-        """Return the command that makes a corpus folder. ``first``: learn the vocabulary, which all others use."""
+    def _join(self, names: Sequence[str], outputs: Sequence[str]) -> Command:
+        action = partial(join_lines, names, outputs, reading=self._reading)
+        return Command((*outputs, "from", *names, *self._reading_words), action=action)
+
+    def _preprocess(
+        self, source: str, target: str, prefix: str, *words: str, options: Options | None = None
+    ) -> Command:
+        """Return the command that makes a corpus folder. ``options``: of the first corpus; all others use
+        its vocabulary."""
         line = ["nmt-preprocess", "--source-lang", source, "--target-lang", target, "--trainpref", prefix]
-        line += ["--destdir", "corpus", "--overwrite", "--joined-dictionary", *words]
-        if not first:
-            corpus, workers = f"../{self._pairs_name}/corpus", self._config.preprocess.get("workers")
-            line += ["--srcdict", corpus, "--tgtdict", corpus, *words_of({"workers": workers}, "preprocess")]
-        return Command(tuple(line))
+        line += ["--destdir", "corpus", "--overwrite", "--joined-dictionary", *self._reading_words]
+        if options is None:
+            corpus, every = f"../{self._pairs_name}/corpus", self._config.preprocess
+            shared: Options = {name: every[name] for name in ("workers", "keep_text") if name in every}
+            line += ["--srcdict", corpus, "--tgtdict", corpus, *words_of(shared, "preprocess")]
+        return _command([*line, *words], words_of(options or {}, "preprocess"))
 
     def _training(self, name: str, corpora: Sequence[str], section: str) -> PipelineStage:
         start = ["pretraining"] if self._config.pretrain and section != "pretraining" else []
         line = ["nmt-train", *(f"../{corpus}/corpus" for corpus in corpora), "--save-dir", "."]
         line += [word for model in start for word in ("--finetune-from-model", f"../{model}")]
         options: Options = self._config.train | getattr(self._config, section)
-        return PipelineStage(name, (Command((*line, *words_of(options, section))),), (*corpora, *start))
+        return PipelineStage(name, (_command(line, words_of(options, section)),), (*corpora, *start))
 
     def _scores(self, models: Sequence[str]) -> Iterator[PipelineStage]:
         tests = _absolute(self._config.testpref or "")
@@ -139,12 +163,54 @@ class MonolingualStages:
             outside |= {str(path): [path] for path in (source, reference)}
             output = f"{number}.{model}"
             line = ["nmt-generate", "--path", f"../{model}", "--input", str(source), "--output", output, "--overwrite"]
-            score = ["nmt-score", "--sys", output, "--ref", str(reference), "--metrics", "bleu,chrf"]
-            commands += [Command(tuple(line)), Command((*score, "--format", "json"), f"{output}.json")]
+            score = [
+                "nmt-score",
+                "--sys",
+                output,
+                "--ref",
+                str(reference),
+                "--metrics",
+                "bleu,chrf",
+                "--format",
+                "json",
+            ]
+            commands.append(Command((*line, *self._reading_words)))
+            commands.append(Command((*score, *self._reading_words), f"{output}.json"))
             results.append((prefix, model, f"{output}.json"))
         if tests:
             commands.append(Command((SCORES, "from all scores"), action=partial(_collect, results)))
             yield PipelineStage("scores", tuple(commands), tuple(models), outside)
+
+
+def _contradictions(config: MonolingualConfig) -> Refusals:
+    """Options that contradict each other, and those without effect."""
+    yield (
+        config.source_lang == config.target_lang,
+        f"--source-lang and --target-lang are both {config.source_lang}; name two languages",
+    )
+    yield (
+        config.iterations > 1 and not config.source_text,
+        f"--iterations {config.iterations} needs text of the source language: --source-text FILE",
+    )
+    yield (
+        config.source_text and config.iterations == 1 and not config.pretrain,
+        "--source-text has no effect; omit it, or use it with --iterations 2 or --pretrain",
+    )
+    yield (
+        not config.pretrain and config.pretraining != MonolingualConfig().pretraining,
+        "the options pretraining.* have no effect without --pretrain; add it, or omit them",
+    )
+    sections = {"train": config.train, "reverse": config.reverse, "forward": config.forward}
+    augmented = [name for name, options in sections.items() if {"augment", "variation.augment"} & options.keys()]
+    yield (
+        augmented and not config.preprocess.get("keep_text"),
+        f"{' and '.join(augmented)}.augment needs the text of all pairs; add preprocess.keep_text=true",
+    )
+
+
+def _command(line: Sequence[str], options: Sequence[str]) -> Command:
+    """Return a command of nmt with the options that a user chose."""
+    return Command((*line, *options), options=tuple(options), reserved=RESERVED[line[0]])
 
 
 def _absolute(prefixes: str) -> list[str]:

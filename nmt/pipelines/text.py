@@ -13,9 +13,18 @@ from nmt.data.text.parallel import TwoFiles
 from nmt.errors import DataError
 from nmt.storage.files import atomic_write
 
+STRICT = Reading()  # invalid lines are errors
 
-def lines_of(*paths: Path) -> Iterator[str]:
-    return (line or "" for path in paths for line in Reading().lines(path, quiet=True))
+
+def lines_of(*paths: Path, reading: Reading = STRICT) -> Iterator[str]:
+    """Yield the lines of several files; a skipped line is empty."""
+    return (line or "" for path in paths for line in reading.lines(path, quiet=True))
+
+
+def require_text(path: Path, reading: Reading) -> None:
+    """Refuse a file with invalid lines, or without text."""
+    if not sum(bool((line or "").strip()) for line in reading.lines(path)):
+        raise DataError(f"{path} has no text; each line should be a sentence")
 
 
 def write_rows(rows: Iterable[Sequence[str]], *paths: Path) -> None:
@@ -27,13 +36,13 @@ def write_rows(rows: Iterable[Sequence[str]], *paths: Path) -> None:
                 output.write(f"{line}\n".encode())
 
 
-def join_lines(names: Sequence[str], outputs: Sequence[str], folder: Path) -> None:
+def join_lines(names: Sequence[str], outputs: Sequence[str], folder: Path, reading: Reading = STRICT) -> None:
     """Write the lines of several files, without empty ones, to each output."""
-    lines = filter(str.strip, lines_of(*(folder / name for name in names)))
+    lines = filter(str.strip, lines_of(*(folder / name for name in names), reading=reading))
     write_rows(([line] * len(outputs) for line in lines), *(folder / output for output in outputs))
 
 
-def keep_lines(names: Sequence[str], output: str, folder: Path) -> None:
+def keep_lines(names: Sequence[str], output: str, folder: Path, reading: Reading = STRICT) -> None:
     """Write the lines that nmt-preprocess did not drop, by its file ``dropped.tsv`` of --keep-dropped."""
     dropped = folder / "dropped.tsv"
     rows = [line.split("\t") for line in lines_of(dropped)]
@@ -41,7 +50,7 @@ def keep_lines(names: Sequence[str], output: str, folder: Path) -> None:
         if len(row) < 2 or not row[1].isdecimal():
             raise DataError(f"{dropped}:{number} has no line number in its second column")
     numbers = {int(row[1]) for row in rows}
-    lines = enumerate(lines_of(*(folder / name for name in names)), 1)
+    lines = enumerate(lines_of(*(folder / name for name in names), reading=reading), 1)
     write_rows(([line] for number, line in lines if number not in numbers), folder / output)
 
 

@@ -60,17 +60,7 @@ def preprocess(
     ``config``.
     """
     config = configured(PreprocessConfig, config, options, "preprocess")
-    require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
-    if config.merge is None:
-        refuse(*(refusals_of_pairs(config) if config.pairs or config.zero_shot else ()))
-        for direction in (*config.pairs, *config.zero_shot):
-            refuse(*_contradictions(config_of_direction(config, direction)))
-        refuse(*(() if config.pairs else _contradictions(config)))
-        places_nothing = config.tag_side is not None and config.tag is None and not config.pairs
-        refuse((places_nothing, "--tag-side needs a language token; add --tag LANGUAGE or --pairs"))
-        TextFilter(config.filters)  # refuses unknown scripts before the text is read
-    else:
-        refuse(*_without_effect_on_a_merge(config))
+    check_options(config)
     shard = None if config.shard is None else Shard.parse(config.shard)
     destination = Path(config.destdir) if shard is None else shard.folder(Path(config.destdir))
     remove_leftovers_of(destination)
@@ -90,6 +80,35 @@ def preprocess(
                 _check_dropped(dropped, destination, files, config)
                 stack.enter_context(claimed(dropped, overwrite=config.overwrite, option="--keep-dropped"))
             return _make(config, shard, destination, texts, files, progress, program)
+
+
+def check_options(config: PreprocessConfig) -> None:
+    """Refuse wrong options before the text is read."""
+    require_positive("", workers=config.workers, max_line_bytes=config.max_line_bytes)
+    if config.merge is not None:
+        refuse(*_without_effect_on_a_merge(config))
+        return
+    refuse(*(refusals_of_pairs(config) if config.pairs or config.zero_shot else ()))
+    for direction in (*config.pairs, *config.zero_shot):
+        refuse(*_contradictions(config_of_direction(config, direction)))
+    refuse(*(() if config.pairs else _contradictions(config)))
+    places_nothing = config.tag_side is not None and config.tag is None and not config.pairs
+    refuse((places_nothing, "--tag-side needs a language token; add --tag LANGUAGE or --pairs"))
+    TextFilter(config.filters)  # refuses unknown scripts
+    _require_symbols(config)
+
+
+def _require_symbols(config: PreprocessConfig) -> None:
+    """Refuse user-defined symbols that existing vocabularies lack: nothing is learned then."""
+    symbols, named = getattr(config.tokenizer, "user_defined_symbols", []), (config.srcdict, config.tgtdict)
+    is_learned = not all(named) and not (config.joined_dictionary and any(named))
+    if is_learned or not symbols or config.pairs:
+        return
+    known = {piece for _, side in language_pair(config, None).sides() for piece in side.vocabulary.pieces}
+    lacking = [symbol for symbol in symbols if symbol not in known]
+    names = " and ".join(dict.fromkeys(name for name in named if name))
+    advice = "name tokens that it has, or omit --srcdict and --tgtdict to learn a vocabulary"
+    refuse((lacking, f"{names} lacks {' '.join(lacking)} (--user-defined-symbols); {advice}"))
 
 
 def finished_shard(config: PreprocessConfig) -> Path | None:

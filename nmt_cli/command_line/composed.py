@@ -7,6 +7,7 @@ import importlib
 from nmt.config.composing.assignments import read
 from nmt.config.composing.composition import compose
 from nmt.config.composing.programs import program_of
+from nmt.errors import UsageError
 from nmt.pipelines.commands import Command
 from nmt.plugins import load_plugins, preset_folders
 from nmt_cli.command_line.argv import rewrite, user_dir_in
@@ -15,11 +16,19 @@ from nmt_cli.command_line.programs import COMMANDS, options_class
 
 
 def check_command(command: Command) -> None:
-    """Compose the options of a command of nmt without running it. Raise ``UsageError`` if they are wrong."""
+    """Compose and check the options of a command of nmt without running it. Raise ``NMTError`` if they are wrong."""
     programs = {program_of(name): name for name in COMMANDS}
     program, *words = command.words
     if program in programs:
-        importlib.import_module(f"nmt_cli.{programs[program]}")  # registers the components
+        module = importlib.import_module(f"nmt_cli.{programs[program]}")  # registers the components
         load_plugins(user_dir_in(words))
         config_class = options_class(programs[program])
-        compose(config_class, read(rewrite(words, grammar_of(config_class)).overrides), preset_folders())
+        grammar = grammar_of(config_class)
+        line = rewrite(words, grammar)
+        own = read(rewrite(words[: len(words) - len(command.options)], grammar).overrides)
+        reserved = {*command.reserved, *(assignment.key for assignment in own)}
+        keys = [assignment.key for assignment in read(rewrite(command.options, grammar).overrides)]
+        for name in (*line.hydra, *(key for key in keys if key in reserved)):
+            raise UsageError(f"{name} cannot be set here, because other stages depend on it; omit it")
+        config = compose(config_class, read(line.overrides), preset_folders()).config
+        getattr(module, "check", bool)(config)

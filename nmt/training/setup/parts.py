@@ -25,7 +25,7 @@ from nmt.criterions.config import RewardKind, SequenceConfig
 from nmt.criterions.sentence_rewards import sentence_bleu, sentence_gleu
 from nmt.criterions.sequences import Reward, Sampler, Translations
 from nmt.data.language_pair import LanguagePair
-from nmt.data.vocabulary import SPECIALS, UNK, Vocabulary
+from nmt.data.vocabulary import SPECIALS, UNK, Vocabulary, VocabularySizes
 from nmt.devices import meant, require_precision
 from nmt.devices.faults import FastPath, avoid, in_words, recorded_faults
 from nmt.distributed.world import World
@@ -50,7 +50,9 @@ from nmt.storage.run_folder import MODEL
 from nmt.training.checkpoints.fingerprint import differences
 from nmt.training.checkpoints.run_state import RunSettings
 from nmt.training.loop.learner import Arithmetic, Step, choose_precision, seed_torch
+from nmt.training.setup.contradictions import check
 from nmt.training.setup.datasets import Datasets, check_lengths
+from nmt.training.setup.metrics import build_scorers
 
 logger = logging.getLogger("nmt.training")
 
@@ -77,6 +79,14 @@ def check_ignored(model: EncoderDecoder, *, resumes: bool) -> None:
         what = "it" if len(model.ignored) == 1 else "them"
         raise UsageError(f"{message}; omit {what} (if a preset sets it: give the default), or choose another --arch")
     logger.warning(message)
+
+
+def check_without_corpus(config: TrainConfig) -> None:
+    """Refuse what does not depend on the corpora. The model has an invented vocabulary, and its parameters no memory."""
+    build_scorers(config.validation)
+    check(config, longest=None, max_update=config.training.last_update)
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        check_ignored(build_model(config.model, VocabularySizes(1000, 1000, shared=True)), resumes=False)
 
 
 def build_step(

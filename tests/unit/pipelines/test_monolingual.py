@@ -1,4 +1,4 @@
-"""The stages of nmt-monolingual: which there are, what they run, what is refused, and (at night) two whole runs."""
+"""The stages of nmt-monolingual: which there are, what they run, what is refused, and whole runs."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def text(tmp_path: Path) -> Path:
 def words_of_run(text: Path, *more: str) -> list[str]:
     files = {"trainpref": "train", "validpref": "valid", "testpref": "test", "save_dir": "out"}
     words = [f"{key}={text / name}" for key, name in files.items()]
-    words += [f"target_text=[{text}/mono.de]", f"source_text=[{text}/mono.en]", "source_lang=en", "target_lang=de"]
-    return [*words, *more]
+    words += [f"target_text=[{text}/mono.de]", "source_lang=en", "target_lang=de"]
+    reads_source = {"method=iterated", "method=denoising", "iterations=2"} & {*more}
+    return [*words, *([f"source_text=[{text}/mono.en]"] if reads_source else []), *more]
 
 
 def configured(text: Path, *more: str) -> MonolingualConfig:
