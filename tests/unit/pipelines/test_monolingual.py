@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO
 
 import numpy as np
 import pytest
@@ -16,10 +21,15 @@ from nmt.config.composing.assignments import read
 from nmt.config.composing.composition import compose
 from nmt.config.composing.presets import preset_names
 from nmt.config.monolingual import MonolingualConfig
-from nmt.errors import MissingInputError, NMTError, UsageError
+from nmt.config.preprocessing import PreprocessConfig
+from nmt.data.tokenizers.sentencepiece import BpeConfig
+from nmt.errors import DataError, MissingInputError, NMTError, UsageError
+from nmt.pipelines import commands
 from nmt.pipelines.monolingual import MonolingualStages
 from nmt.pipelines.stages import PipelineStage
+from nmt.preprocessing.preprocess import preprocess
 from nmt_cli.monolingual import run
+from tests.commands import Copy, start_copy
 
 WORDS = "a man woman dog cat boy girl runs sits jumps looks plays in on the red blue green street park".split()
 ROUND = "pairs-en-de pairs-de-en reverse translate-de synthetic-en-de forward".split()
@@ -119,15 +129,79 @@ def test_options_of_a_section_count_more_than_those_of_all_models(text: Path) ->
         (["noise=['mask_word=1']"], "mask_word"),
         (["target_text=[/nowhere/news]"], "/nowhere/news does not exist"),
         (["trainpref=/nowhere/train"], "neither /nowhere/train.en nor .* exists"),
+        (["method=denoising", "source_text=[]", "iterations=2"], "--iterations 2 needs text of the source language"),
+        (["source_text=[{text}/mono.en]"], "--source-text has no effect; omit it, or use it with --iterations 2 or"),
+        (
+            ["pretraining.max_update=9"],
+            r"the options pretraining.\* have no effect without --pretrain; add it, or omit",
+        ),
+        (["train.augment=['typos=1']"], "train.augment needs the text of all pairs; add preprocess.keep_text=true"),
+        (["target_text=[{text}/empty.de]"], "empty.de has no text; each line should be a sentence"),
+        (["method=iterated", "source_text=[{text}/blank.en]"], "blank.en has no text; each line should be a sentence"),
+        (["target_text=[{text}/latin1.de]"], r"latin1.de:2:1: byte 0xfc is not UTF-8 .* \(--on-invalid-utf8\)"),
+        (["max_line_bytes=30"], r"train.en:4: no line break in the 30 bytes .*--max-line-bytes"),
+        (["validpref={text}/uneven"], "uneven.en has 2 lines, but .*uneven.de has 3; "),
+        (["testpref={text}/uneven"], "uneven.en has 2 lines, but .*uneven.de has 3; "),
         (["forward.foo_bar=1"], "forward cannot run: nmt-train: unknown flag --foo-bar"),
+        (["forward.lora_rank=4"], "forward cannot run: nmt-train: --lora-rank needs a trained model to adapt; name it"),
+        (["forward.valid_metrics=[blue]"], "forward cannot run: nmt-train: unknown scorer 'blue'"),
+        (["forward.model.max_positions=9"], "forward cannot run: nmt-train: model.max_positions=9 has no effect"),
+        (["translate.search=greedy", "translate.mbr=bleu"], "translate-de cannot run: nmt-generate: "),
+        (
+            ["preprocess.source_script=Klingon"],
+            "pairs-en-de cannot run: nmt-preprocess: 'Klingon' is not a Unicode script",
+        ),
+        (
+            ["reverse.save_dir=x"],
+            "reverse cannot run: nmt-train: checkpoint.save_dir cannot be set here, because other",
+        ),
+        (["reverse.checkpoint.save_dir=x"], "reverse cannot run: nmt-train: checkpoint.save_dir cannot be set here"),
+        (["preprocess.destdir=x"], "pairs-en-de cannot run: nmt-preprocess: destdir cannot be set here"),
+        (["translate.input=x"], "translate-de cannot run: nmt-generate: input cannot be set here"),
+        (["translate.nbest=2"], "translate-de cannot run: nmt-generate: nbest cannot be set here"),
+        (["train.dry_run=true"], "reverse cannot run: nmt-train: dry_run cannot be set here"),
+        (["train.help=true"], "reverse cannot run: nmt-train: --help cannot be set here"),
         (["forward={model:{d_model:3}}"], "forward.model is a group of options; .* forward.model.KEY=VALUE"),
         (["until=backward"], "there is no stage 'backward'.*; there are: pairs-en-de, "),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_is_written(text: Path, more: list[str], message: str) -> None:
-    with pytest.raises((UsageError, MissingInputError), match=message):
-        run(configured(text, *more))
-    assert not (text / "out").exists()
+    for name, content in {"empty.de": b"", "blank.en": b"\n \n", "latin1.de": b"gut\nf\xfcr\n"}.items():
+        (text / name).write_bytes(content)
+    (text / "uneven.en").write_text("a\nb\n")
+    (text / "uneven.de").write_text("a\nb\nc\n")
+    files = {*text.iterdir()}
+    with pytest.raises((UsageError, DataError, MissingInputError), match=message):
+        run(configured(text, *(word.replace("{text}", str(text)) for word in more), "dry_run=true"))
+    assert {*text.iterdir()} == files
+
+
+def test_a_tag_that_an_existing_vocabulary_lacks_is_refused(text: Path) -> None:
+    train, corpus = str(text / "train"), str(text / "corpus")
+    tokenizer = BpeConfig(vocab_size=100, user_defined_symbols=["<bt>"])
+    preprocess(PreprocessConfig("en", "de", train, destdir=corpus, joined_dictionary=True, tokenizer=tokenizer))
+    run(configured(text, "tag='<bt>'", f"preprocess.srcdict={corpus}", "dry_run=true"))
+    with pytest.raises(
+        UsageError, match=r"pairs-en-de cannot run: nmt-preprocess: .*corpus lacks <new> \(--user-defined"
+    ):
+        run(configured(text, "tag='<new>'", f"preprocess.srcdict={corpus}", "dry_run=true"))
+
+
+def test_invalid_text_is_read_in_the_same_way_by_all_stages(text: Path) -> None:
+    (text / "latin1.de").write_bytes(b"gut\nf\xfcr\n")
+    options = ["method=denoising", f"target_text=[{text}/latin1.de]", "on_invalid_utf8=replace"]
+    stages = stages_of(text, *options)
+    readers = [
+        command for stage in stages.values() for command in stage.commands if "--on-invalid-utf8" in command.words
+    ]
+    programs = Counter(command.words[0] for command in readers)
+    assert programs == {"nmt-preprocess": 4, "nmt-generate": 1, "nmt-score": 1} | dict.fromkeys(
+        ("train.en:", "train.de:", "sentences.en", "text.de"), 1
+    )
+    join = stages["translate-de"].commands[0]
+    assert join.action is not None
+    join.action(text)
+    assert (text / "text.de").read_text() == "gut\nf\ufffdr\n"
 
 
 def test_a_folder_of_others_is_left_alone(text: Path) -> None:
@@ -138,35 +212,77 @@ def test_a_folder_of_others_is_left_alone(text: Path) -> None:
     assert sorted(path.name for path in (text / "out").iterdir()) == [".lock", "forward"]
 
 
+TINY = ["train.model=transformer_tiny", "train.model.d_model=32", "train.threads=1", "preprocess.vocab_size=100"]
+FASTER = [
+    *("train.model.encoder_layers=1", "train.model.decoder_layers=1", "train.max_tokens=200", "train.max_update=2"),
+    *("train.validation.interval=null", "translate.max_len_a=1", "translate.max_len_b=0"),
+]
+
+
+def start_as_copy(line: Sequence[str], *, cwd: Path, stdout: IO[bytes] | int, **_: object) -> Copy:
+    """Start a command as ``subprocess.Popen`` does, but as a fork that need not import torch."""
+    copy = start_copy(line[2].removeprefix("nmt_cli."), *line[3:], cwd=cwd)
+    copy.stdin.close()
+    output = copy.stdout.read()
+    if not isinstance(stdout, int):
+        stdout.write(output)
+    return copy
+
+
+def states(text: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, str]:
+    """Return the states of all stages, by a dry run."""
+    run(configured(text, *options, "dry_run=true"))
+    rows = [row for row in capsys.readouterr().out.splitlines() if not row.startswith(" ")]
+    return dict(row.split(": ", 1) for row in rows)
+
+
+def test_a_whole_run_is_not_repeated_and_a_removed_stage_is_made_again(
+    text: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start_as_copy}))
+    options = ["method=denoising", "iterations=2", *TINY, *FASTER]
+    run(configured(text, *options))
+    first = capsys.readouterr()
+    scores, folder = first.out.splitlines()[:-1], first.out.splitlines()[-1]
+    assert [row.split("  ")[:2] for row in scores] == [["test", "forward"], ["test", "forward-2"]]
+    assert folder == str(text / "out" / "forward-2")
+    require_tag(text / "out" / "synthetic-en-de" / "corpus")
+    run(configured(text, *options))
+    again = capsys.readouterr()
+    assert again.out == first.out
+    assert all(row.endswith(": already done") for row in again.err.splitlines())
+
+    shutil.rmtree(text / "out" / "synthetic-en-de")
+    run(configured(text, *options))
+    redone = [row for row in capsys.readouterr().err.splitlines() if row.endswith((": begins", ": runs again"))]
+    assert redone == ["synthetic-en-de: begins"]  # with the same content, so nothing else runs again
+    changed = states(text, capsys, *options, "forward.dropout=0.2")
+    assert changed["reverse"] == changed["synthetic-en-de"] == "done"
+    assert changed["forward"] == "stale (nmt-train changed: nothing -> --dropout 0.2)"
+
+
+def require_tag(corpus: Path) -> None:
+    """Require that all sources begin with the same two tokens: the beginning of a word, and the tag."""
+    tokens, starts = (np.load(corpus / f"train.en.{name}.npy") for name in ("tokens", "offsets"))
+    assert len({*tokens[starts[:-1] + 1]}) == 1
+
+
 def started(text: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    tiny = ["train.model=transformer_tiny", "train.model.d_model=32", "train.max_update=8", "train.threads=1"]
-    words = words_of_run(text, *tiny, "preprocess.vocab_size=100", *more)
-    command = [sys.executable, "-m", "nmt_cli.monolingual", *words]
+    command = [sys.executable, "-m", "nmt_cli.monolingual", *words_of_run(text, *TINY, "train.max_update=8", *more)]
     return subprocess.run(
         command, capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"), check=False
     )
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "options", [["method=denoising", "iterations=2"], ["method=noised", "translate.search=sampling"]]
-)
-def test_a_whole_run_scores_its_models_and_is_then_already_done(text: Path, options: list[str]) -> None:
+@pytest.mark.parametrize("options", [["method=denoising"], ["method=noised", "translate.search=sampling"]])
+def test_a_whole_run_of_processes_scores_its_model(text: Path, options: list[str]) -> None:
     first = started(text, *options)
     assert first.returncode == 0, first.stderr[-3000:]
-    models = ["forward", "forward-2"] if "iterations=2" in options else ["forward"]
     scores = json.loads((text / "out" / "scores" / "scores.json").read_text())
-    assert [row["model"] for row in scores] == models
-    assert first.stdout.splitlines()[-1] == str(text / "out" / models[-1])
+    assert [row["model"] for row in scores] == ["forward"]
+    assert first.stdout.splitlines()[-1] == str(text / "out" / "forward")
     assert first.stdout.startswith("test  forward  BLEU ")
-    if "method=denoising" in options:  # the second token of each synthetic source is the tag
-        corpus = text / "out" / "synthetic-en-de" / "corpus"
-        tokens, starts = (np.load(corpus / f"train.en.{name}.npy") for name in ("tokens", "offsets"))
-        assert len({*tokens[starts[:-1] + 1]}) == 1
     again = started(text, *options)
     assert again.returncode == 0 and again.stdout == first.stdout
     assert all(row.endswith(": already done") for row in again.stderr.splitlines())
-    changed = started(text, *options, "forward.dropout=0.2", "dry_run=true")
-    states = dict(row.split(": ", 1) for row in changed.stdout.splitlines() if not row.startswith(" "))
-    assert states["reverse"] == states["synthetic-en-de"] == "done"
-    assert states["forward"] == "stale (nmt-train changed: nothing -> --dropout 0.2)"
