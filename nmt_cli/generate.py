@@ -10,12 +10,13 @@ import nmt.search  # noqa: F401 - its options are known from here on; torch is i
 from nmt.allocator import keep_few_kernels, keep_freed_memory
 from nmt.config.commands import GenerateConfig
 from nmt.hub import require_models
-from nmt.translation.options import TranslationMethod
 from nmt_cli.launch import launch
 
 
 def check(config: GenerateConfig) -> None:
     """Refuse what can be refused before there is a model."""
+    from nmt.translation.options import TranslationMethod
+
     TranslationMethod.of(config)
 
 

@@ -14,8 +14,8 @@ from nmt.config.roles import CommandConfig
 Options = dict[str, Any]
 
 
-def _options_of(command: str, purpose: str, example: str, **default: Any) -> Any:
-    return option(default, help=f"Options of {command} for {purpose}, such as {example}")
+def _options_of(command: str, purpose: str, example: str) -> Any:
+    return option({}, help=f"Options of {command} for {purpose}, such as {example}")
 
 
 @dataclass
@@ -36,7 +36,9 @@ class MonolingualConfig(ReadingOptions, CommandConfig):
     target_text: list[str] = flag([], help="Files of monolingual text in the target language, one sentence per line")
     source_text: list[str] = flag([], help="Files of monolingual text in the source language; empty: none")
     save_dir: str = flag("", help="Folder of all stages; the last forward stage is the run folder of the final model")
-    tag: str | None = flag(None, help="Token before each synthetic source, such as <bt>; null: none")
+    tag: str | None = flag(
+        None, help="Token to add to the vocabulary and to put before each synthetic source, such as <bt>; null: none"
+    )
     noise: list[str] = flag(
         [], help="Augmentations of the synthetic sources, as for nmt-train --augment, but applied once; empty: none"
     )
@@ -47,19 +49,14 @@ class MonolingualConfig(ReadingOptions, CommandConfig):
         False, help="Start all models from a denoising model, which restores noisy sentences of both languages"
     )
     until: str | None = flag(None, help="Last stage to run, with the stages that it needs; null: all stages")
-    dry_run: bool = flag(False, help="Print the stages with their states and commands, and run nothing")
-    preprocess: Options = _options_of("nmt-preprocess", "pairs and vocabulary", "preprocess.vocab_size=8000")
+    dry_run: bool = flag(False, help="Check text and options, print stages, states and commands, and run nothing")
+    preprocess: Options = _options_of("nmt-preprocess", "the pairs and the vocabulary", "preprocess.vocab_size=8000")
     train: Options = _options_of("nmt-train", "all models", "train.model=transformer_tiny train.model.d_model=64")
     reverse: Options = _options_of("nmt-train", "models from target to source", "reverse.max_update=9000")
     forward: Options = _options_of("nmt-train", "models from source to target", "forward.sampling_weights=[1,1]")
-    pretraining: Options = _options_of(
-        "nmt-train",
-        "--pretrain",
-        "pretraining.max_update=9000",
-        **{"augment": ["mask_spans=1.0", "shuffle_sentences=1.0"], "validation.interval": None},
-    )
-    on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.error, "with the whole pair")
+    pretraining: Options = _options_of("nmt-train", "the model of --pretrain", "pretraining.max_update=9000")
     translate: Options = _options_of("nmt-generate", "monolingual text", "translate.search=sampling")
+    on_invalid_utf8: InvalidText = invalid_text_option(InvalidText.error, "with the whole pair")
 
     def __post_init__(self) -> None:
         super().__post_init__()

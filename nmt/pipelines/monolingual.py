@@ -30,6 +30,7 @@ from nmt.storage.reading import read_json
 SCORES = "scores.json"
 
 
+DENOISING: Options = {"augment": ["mask_spans=1.0", "shuffle_sentences=1.0"], "validation.interval": None}
 # Keys of options, by command, that other stages depend on, besides those that the stages set.
 RESERVED = {
     "nmt-preprocess": tuple("tsv jsonl only_source pairs zero_shot tag shard merge align_suffix".split()),
@@ -152,7 +153,8 @@ class MonolingualStages:
         start = ["pretraining"] if self._config.pretrain and section != "pretraining" else []
         line = ["nmt-train", *(f"../{corpus}/corpus" for corpus in corpora), "--save-dir", "."]
         line += [word for model in start for word in ("--finetune-from-model", f"../{model}")]
-        options: Options = self._config.train | getattr(self._config, section)
+        noise = DENOISING if section == "pretraining" else {}
+        options: Options = self._config.train | noise | getattr(self._config, section)
         return PipelineStage(name, (_command(line, words_of(options, section)),), (*corpora, *start))
 
     def _scores(self, models: Sequence[str]) -> Iterator[PipelineStage]:
@@ -197,7 +199,7 @@ def _contradictions(config: MonolingualConfig) -> Refusals:
         "--source-text has no effect; omit it, or use it with --iterations 2 or --pretrain",
     )
     yield (
-        not config.pretrain and config.pretraining != MonolingualConfig().pretraining,
+        config.pretraining and not config.pretrain,
         "the options pretraining.* have no effect without --pretrain; add it, or omit them",
     )
     sections = {"train": config.train, "reverse": config.reverse, "forward": config.forward}

@@ -73,8 +73,7 @@ nmt-visualize runs/x runs/y --over seconds --smoothing 0.9 --output curves.html
 # two heads of the decoder's third layer, as a picture
 nmt-visualize --path runs/de-en --input few.de --kind decoder --layer 3 --head 1,5 --output heads.png
 
-monolingual: --trainpref --validpref --testpref --target-text --source-text --save-dir --tag --iterations --until
-    --dry-run
+monolingual: --trainpref --validpref --testpref --target-text --source-text --save-dir --dry-run preprocess= train= forward=
 # tagged back-translation: a model from German to English learns from pairs, and from translations of text/mono.en
 nmt-monolingual method=tagged --source-lang de --target-lang en --trainpref text/train --validpref text/valid
     --target-text text/mono.en --save-dir runs/mono train.model=transformer_tiny train.max_update=20000

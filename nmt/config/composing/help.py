@@ -291,7 +291,7 @@ def _placeholder(flag: Flag) -> str:
     if flag.kind is FlagKind.switch:
         return "true|false"
     if isinstance(flag.default, dict):
-        return "{NAME:N}"
+        return "{KEY:VALUE}"
     return "X" if flag.kind in (FlagKind.text, FlagKind.joined) or flag.choices else "N"
 
 
