@@ -26,10 +26,12 @@ if [ ! -e "$output/text/only.de" ]; then
         --languages en de --source-lines "$part" --target-lines "$part" --output "$output/text"
 fi
 
-pipeline() {
+pipeline() { # method=NAME OPTION...
+    local source=()
+    case $1 in *=iterated | *=denoising) source=(--source-text "$output/text/only.en") ;; esac
     nmt-monolingual --source-lang en --target-lang de --trainpref "$output/text/train" --validpref "$text/val" \
         --testpref "$text/${tests[0]},$text/${tests[1]}" --target-text "$output/text/only.de" \
-        --source-text "$output/text/only.en" preprocess.tokenizer=bpe preprocess.vocab_size=4000 \
+        "${source[@]}" preprocess.tokenizer=bpe preprocess.vocab_size=4000 \
         "preprocess.user_defined_symbols=['<bt>']" train.recipe=multi30k_fast train.max_epoch=0 \
         "train.max_update=$updates" train.threads=1 < /dev/null "$@"
 }
