@@ -282,6 +282,14 @@ def test_the_same_command_writes_the_same_bytes(text: Text) -> None:
     assert one == two
 
 
+def test_symbols_that_an_existing_vocabulary_lacks_are_refused(text: Text) -> None:
+    known, _ = text.make()
+    named = {"srcdict": str(known.folder), "tgtdict": str(known.folder), "destdir": f"{text.folder}/again"}
+    with pytest.raises(UsageError, match=r"corpus lacks <a> <b> \(--user-defined-symbols\); name tokens that it has"):
+        text.make(**named, tokenizer=BpeConfig(user_defined_symbols=["<a>", "<b>"]))
+    assert not Path(named["destdir"]).exists()
+
+
 def test_an_existing_corpus_is_replaced_only_on_demand(text: Text) -> None:
     text.make()
     with pytest.raises(OutputError, match=r"corpus exists and is not empty; .*--overwrite"):
