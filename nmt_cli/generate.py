@@ -15,8 +15,11 @@ from nmt_cli.launch import launch
 
 def check(config: GenerateConfig) -> None:
     """Refuse what can be refused before there is a model."""
+    from nmt.engines import AUTO, engines
     from nmt.translation.options import TranslationMethod
 
+    if config.engine != AUTO:
+        engines.config_class(config.engine)  # refuses unknown names
     TranslationMethod.of(config)
 
 

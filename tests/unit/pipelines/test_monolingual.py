@@ -147,6 +147,7 @@ def test_options_of_a_section_count_more_than_those_of_all_models(text: Path) ->
         (["forward.valid_metrics=[blue]"], "forward cannot run: nmt-train: unknown scorer 'blue'"),
         (["forward.model.max_positions=9"], "forward cannot run: nmt-train: model.max_positions=9 has no effect"),
         (["translate.search=greedy", "translate.mbr=bleu"], "translate-de cannot run: nmt-generate: "),
+        (["translate.engine=nativ"], "translate-de cannot run: nmt-generate: unknown engine 'nativ'"),
         (
             ["preprocess.source_script=Klingon"],
             "pairs-en-de cannot run: nmt-preprocess: 'Klingon' is not a Unicode script",
