@@ -28,8 +28,6 @@ from nmt.storage.files import write_json
 from nmt.storage.reading import read_json
 
 SCORES = "scores.json"
-
-
 DENOISING: Options = {"augment": ["mask_spans=1.0", "shuffle_sentences=1.0"], "validation.interval": None}
 # Keys of options, by command, that other stages depend on, besides those that the stages set.
 RESERVED = {

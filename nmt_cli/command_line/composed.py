@@ -31,4 +31,5 @@ def check_command(command: Command) -> None:
         for name in (*line.hydra, *(key for key in keys if key in reserved)):
             raise UsageError(f"{name} cannot be set here, because other stages depend on it; omit it")
         config = compose(config_class, read(line.overrides), preset_folders()).config
-        getattr(module, "check", bool)(config)
+        if hasattr(module, "check"):
+            module.check(config)
