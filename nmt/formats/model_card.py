@@ -213,7 +213,7 @@ def _positions(stack: StackWeights) -> str:
     if isinstance(positions, PositionsInHeads):
         return positions.value
     if isinstance(positions, Buckets):
-        return "buckets"
+        return "bucketed"
     return "sinusoidal" if isinstance(positions, Sinusoids) else "learned"
 
 

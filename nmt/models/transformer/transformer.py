@@ -131,11 +131,14 @@ class Transformer(EncoderDecoder):
         scale = math.sqrt(config.d_model) if config.embedding_scale else 1.0
         shares_all = shares_embeddings(config.share_all_embeddings, sizes.shared)
         source = Embedding(sizes.source, config.d_model, scale)
-        target = source if shares_all else Embedding(sizes.target, config.d_model, scale)
+        shares_inputs = shares_all or shares_embeddings(
+            config.share_input_embeddings, sizes.shared, "share_input_embeddings"
+        )
+        target = source if shares_inputs else Embedding(sizes.target, config.d_model, scale)
         self.width, self.head_width = config.d_model, config.head_sizes().d_k
         norm = embedding_norm(config)
         self.source_input = InputLayer(source, stacks.input_positions(config), config.dropout, norm)
-        borrowed = Borrowed(source) if shares_all else target
+        borrowed = Borrowed(source) if shares_inputs else target
         self.target_input = TargetInput(borrowed, stacks.input_positions(config), config)
         source_norm, target_norm = final_norms(config)
         source_biases, target_biases = mask_biases(config)

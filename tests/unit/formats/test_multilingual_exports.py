@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from nmt.formats.importing import import_model
 from nmt.models.loading import load_model
 from nmt.models.transformer.config import NormOrder, PositionKind
 from nmt.storage.tensor_file import mapped_tensors
-from tests.unit.formats.stored import PAIR, store
+from tests.unit.formats.stored import PAIR, run_example, store
 
 pytestmark = pytest.mark.slow
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: nmt-toolkit[huggingface]")
@@ -55,14 +54,6 @@ def imported(folder: Path, output: Path, **options: Any) -> Path:
 def exported(model: Path, output: Path, kind: str = "huggingface", **options: Any) -> ExportComparison:
     options = {"sentences": 3, "longest": 64} | options
     return export_model(ExportConfig(path=str(model), format=kind, output=str(output), **options))
-
-
-def run_example(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the example of a model card in its folder."""
-    found = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert found is not None
-    monkeypatch.chdir(folder)
-    exec(compile(found[1], str(folder / "README.md"), "exec"), {})
 
 
 @pytest.mark.parametrize("kind", there.MAKERS)
