@@ -92,7 +92,7 @@ def test_a_model_without_tags_reads_lines_as_they_are(tmp_path: Path) -> None:
     plain = write_tiny_model(tmp_path / "plain", updates=5)
     assert sources(plain, ["ein mann"]) == ["ein mann"]
     assert sources(plain, ["ein mann"], source_lang="de", tag="en") == ["ein mann"]
-    with pytest.raises(DataError, match="line 1: the model translates from de to en, not to fr"):
+    with pytest.raises(UsageError, match="^the model translates from de to en, not to fr"):
         sources(plain, ["ein mann"], tag="fr")
 
 
