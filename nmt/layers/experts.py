@@ -109,6 +109,15 @@ def tokens_by_sentence(values: Tensor, lengths: Tensor) -> Tensor:
     return values.new_zeros(len(lengths), *values.shape[1:]).index_add(0, sentence, values)
 
 
+def total_usage(usage: Tensor, weights: Tensor | None, lengths: Tensor | None = None) -> Tensor:
+    """Sum the usage of sentences [B, ...], or of the tokens [n, ...] of sentences of ``lengths``. The usage of a sentence
+    counts times its weight [B]; None: all are 1."""
+    if weights is None:
+        return usage.sum(0)
+    of_sentences = usage if lengths is None else tokens_by_sentence(usage, lengths)
+    return torch.tensordot(weights.to(usage), of_sentences, 1)
+
+
 def balance(usage: Tensor, importance_weight: float, load_weight: float) -> dict[str, Tensor]:
     """Return w CV(importance)^2 and w CV(load)^2 (equations 6 and 11) of usage [layers, 2, E], summed over layers."""
     importance, load = squared_variation(usage).sum(0)
