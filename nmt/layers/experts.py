@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from nmt.layers.dropout import Dropout
 from nmt.layers.linear import at_least_float32
+from nmt.layers.linear_cross_entropy import weighted_sum
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,9 @@ def tokens_by_sentence(values: Tensor, lengths: Tensor) -> Tensor:
 def total_usage(usage: Tensor, weights: Tensor | None, lengths: Tensor | None = None) -> Tensor:
     """Sum the usage of sentences [B, ...], or of the tokens [n, ...] of sentences of ``lengths``. The usage of a sentence
     counts times its weight [B]; None: all are 1."""
-    if weights is None:
-        return usage.sum(0)
-    of_sentences = usage if lengths is None else tokens_by_sentence(usage, lengths)
-    return torch.tensordot(weights.to(usage), of_sentences, 1)
+    if weights is not None and lengths is not None:
+        usage = tokens_by_sentence(usage, lengths)
+    return weighted_sum(usage, weights)
 
 
 def balance(usage: Tensor, importance_weight: float, load_weight: float) -> dict[str, Tensor]:

@@ -43,8 +43,10 @@ logger = logging.getLogger("nmt.preprocessing")
 
 VALID = "valid"
 # Options of nmt-preprocess that parameters of the function replace, or that need files of their own.
-REPLACED = "trainpref validpref testpref tsv jsonl shard merge only_source align_suffix pairs zero_shot".split()
-REPLACED += ["weight_suffix", "weight_column", "weight_field"]
+REPLACED = (
+    "trainpref validpref testpref tsv jsonl shard merge only_source align_suffix weight_suffix weight_column weight_field "
+    "pairs zero_shot"
+).split()
 _LANGUAGES = ("source_lang", "target_lang")
 _WITHOUT_EFFECT = {"workers", "progress", "overwrite", "destdir"}  # on the corpus
 _OF_VOCABULARY = {"vocab_size", "hard_vocab_limit", "srcdict", "tgtdict", "bpe"}  # options that set its size
