@@ -308,6 +308,16 @@ def test_embeddings_of_a_file_stay_on_the_device(runs: Callable[..., Path], tmp_
     assert bool((weights(run)["source_input.embedding.table.weight"][row] == 0.5).all())
 
 
+@pytest.mark.parametrize("precision", [Precision.bf16, Precision.fp16])
+def test_a_run_that_stopped_goes_on_exactly(runs: Callable[..., Path], precision: Precision) -> None:
+    undisturbed = runs("whole", NAME, precision, training=LIMITS, validation=CHECKED)
+    runs("parts", NAME, precision, training=replace(LIMITS, max_update=5), validation=CHECKED)
+    resumed = runs("parts", NAME, precision, training=LIMITS, validation=CHECKED)
+    assert losses(resumed).items() >= losses(undisturbed).items() and len(losses(undisturbed)) > 3
+    before, after = weights(undisturbed), weights(resumed)
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+
+
 def test_the_device_skips_updates_without_weight(
     runs: Callable[..., Path], make_copy_corpus: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -320,16 +330,6 @@ def test_the_device_skips_updates_without_weight(
     assert losses(there) == pytest.approx(losses(here), rel=1e-3)
     for name, expected in weights(here).items():
         torch.testing.assert_close(weights(there)[name], expected, rtol=1e-2, atol=1e-3)
-
-
-@pytest.mark.parametrize("precision", [Precision.bf16, Precision.fp16])
-def test_a_run_that_stopped_goes_on_exactly(runs: Callable[..., Path], precision: Precision) -> None:
-    undisturbed = runs("whole", NAME, precision, training=LIMITS, validation=CHECKED)
-    runs("parts", NAME, precision, training=replace(LIMITS, max_update=5), validation=CHECKED)
-    resumed = runs("parts", NAME, precision, training=LIMITS, validation=CHECKED)
-    assert losses(resumed).items() >= losses(undisturbed).items() and len(losses(undisturbed)) > 3
-    before, after = weights(undisturbed), weights(resumed)
-    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_an_update_waits_for_nothing_but_its_numbers(runs: Callable[..., Path]) -> None:
