@@ -1,4 +1,5 @@
-"""What can be wrong with weights, embeddings and adapters, through the commands: one line, its status, no folder."""
+"""What can be wrong with weights, embeddings, adapters and layers, through the commands: one line, its status,
+no folder."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.faults.parallel_task import SOURCE, Task
 from tests.faults.tiny_runs import nmt_train, refused
+from tests.tiny_models import write_tiny_model
 
 ONES = ["1"] * len(SOURCE)
 
@@ -102,3 +104,11 @@ def test_fault_102_a_pattern_that_matches_no_matrix_is_refused(base: Path, copy_
     last = adapt(copy_corpus, base, tmp_path / "run", "--lora-on", "decoder.*atention.*", status=2)
     assert re.search(r"lora_on: decoder\.\*atention\.\* matches none", last), last
     assert not (tmp_path / "run").exists()
+
+
+def test_fault_102_a_layer_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model", model="transformer", updates=1)
+    options = ["--path", model, "--output", tmp_path / "smaller", "--encoder-layers-to-keep", "9"]
+    last = refused("export", *options, status=2)
+    assert last.endswith("--encoder-layers-to-keep 9: name each layer once, from 1 to 1"), last
+    assert not (tmp_path / "smaller").exists()
