@@ -1,5 +1,4 @@
-"""What can be wrong with weights, embeddings, adapters and layers, through the commands: one line, its status,
-no folder."""
+"""Faults of weights, embeddings, adapters and layers, through the commands: one line, its status, and no folder."""
 
 from __future__ import annotations
 
