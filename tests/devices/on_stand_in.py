@@ -318,6 +318,20 @@ def test_a_run_that_stopped_goes_on_exactly(runs: Callable[..., Path], precision
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
 
 
+def test_the_device_skips_updates_without_weight(
+    runs: Callable[..., Path], make_copy_corpus: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next update is launched before Python knows."""
+    corpus = make_copy_corpus(weights=(0, 0, 2, 0.5), train=24, valid=4)
+    batching = BatchingConfig(batch_size=1)
+    options = {"data": [str(corpus)], "batching": batching, "training": LIMITS, "model": WITHOUT_DROPOUT}
+    here, there = (runs(device, device, **options) for device in ("cpu", NAME))
+    assert caplog.text.count("all weights of its pairs are 0") > 4
+    assert losses(there) == pytest.approx(losses(here), rel=1e-3)
+    for name, expected in weights(here).items():
+        torch.testing.assert_close(weights(there)[name], expected, rtol=1e-2, atol=1e-3)
+
+
 def test_an_update_waits_for_nothing_but_its_numbers(runs: Callable[..., Path]) -> None:
     """Training reads a report of an update while the next one is computed, and copies a checkpoint at once."""
     waits = {}

@@ -177,7 +177,8 @@ class Transformer(EncoderDecoder):
         mask = self.decoder.self_attention.causal_mask(x)
         x = self.decoder(x, mask, memory.states, Mask(memory.bias), record)
         hidden = real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens)
-        return DecoderOutput(hidden, self._maps(record, batch) if attention else None, self._auxiliary(memory, record))
+        maps = self._maps(record, batch) if attention else None
+        return DecoderOutput(hidden, maps, self._auxiliary(memory, record, batch))
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, TransformerMemory)
@@ -230,7 +231,7 @@ class Transformer(EncoderDecoder):
         mask, memory_mask = self.decoder.self_attention.flat_mask(target), FlatMask(None, queries=target, keys=source)
         return DecoderOutput(self.decoder(x, mask, states, memory_mask, Record())[0])
 
-    def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
+    def _auxiliary(self, memory: Memory, record: Record, batch: Batch) -> dict[str, Tensor]:
         """Return named auxiliary losses; the paper has none."""
         return {}
 
