@@ -23,7 +23,7 @@ from nmt.formats import ComparedModel, ExportComparison, Format, PortableModel, 
 from nmt.formats.export_manifest import KIND, write_export_manifest
 from nmt.formats.layer_subset import with_layers
 from nmt.formats.translating import computed_by_torch, imported_in_memory
-from nmt.hub import destination, upload
+from nmt.hub import checkpoint_at, destination, upload
 from nmt.models.loading import PACKING, LoadedModel, load_model
 from nmt.models.transformer.config import PositionKind
 from nmt.models.transformer.own_weights import describe, undescribed
@@ -31,7 +31,7 @@ from nmt.search.config import BeamConfig
 from nmt.search.validated_search import validated_search
 from nmt.storage import checkpoints
 from nmt.storage.adapted import ADAPTER
-from nmt.storage.checkpoints import CheckpointInfo
+from nmt.storage.checkpoints import CheckpointInfo, read_info
 from nmt.storage.files import check_destination, copy_folder, new_folder, write_manifest, yaml_text
 from nmt.storage.lock import remove_leftovers_of
 from nmt.storage.run_folder import CONFIG, MODEL, tokenizer_folder
@@ -71,13 +71,16 @@ def _write(config: ExportConfig, output: Path) -> ExportComparison:
             f"--format {config.format}, and then export that folder"
         )
     plain = not config.format and (config.push is not None or rewrites)
+    if not config.format and not rewrites and ADAPTER in read_info(checkpoint_at(config.path)).made:
+        raise UsageError(
+            f"{config.path} is an adapter; add --merge to write it and its base model as a whole model folder of nmt, or "
+            f"--format to write both for another toolkit"
+        )
     writer = None if plain else format_named(config.format, "--format")
     remove_leftovers_of(output)
     kind = checkpoints.KIND if writer is None or writer.own_folders else KIND
     check_destination(output, kind, "--output", overwrite=config.overwrite)
     loaded = load_model(config.path, device_named("cpu"))
-    if loaded.base is not None and writer is None and not rewrites:
-        raise UsageError(f"{config.path} is an adapter of {loaded.base.path}; add --merge to write a whole model")
     missing, model = undescribed(loaded.config), None
     if missing is None:
         weights = describe(loaded.config, loaded.sizes, loaded.arrays, loaded.origin)

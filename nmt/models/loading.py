@@ -16,8 +16,8 @@ from nmt.config.choices import NumberFormat
 from nmt.config.plain import component_from_plain
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import VocabularySizes
-from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.hub import checkpoint_at
+from nmt.errors import DataError, MissingInputError, NMTError, UsageError
+from nmt.hub import checkpoint_at, is_hub_name
 from nmt.models.ignored import build_model, without_effect
 from nmt.storage.adapted import AdaptedArrays, AdapterBase
 from nmt.storage.arrays import Numbers
@@ -180,25 +180,33 @@ def load_model(path: str | Path, device: DeviceLike) -> LoadedModel:
 
 
 def _base_of(checkpoint: Path, info: CheckpointInfo, device: DeviceLike) -> LoadedModel | None:
-    """Load the base model of an adapter: from where it was when the adapter was trained, or from ``base`` in the run
-    folder. None: the checkpoint holds a whole model."""
+    """Load the base model of an adapter. None: the checkpoint holds a whole model."""
     base = AdapterBase.of(info.made, str(checkpoint))
-    if base is None:
-        return None
-    beside = checkpoint.parent / "base"
-    try:
-        path = checkpoint_at(beside if beside.exists() else base.path)
-    except MissingInputError:
-        raise MissingInputError(
-            f"{checkpoint} is an adapter of the model {base.path}, which is missing; restore it, or put it at {beside}"
-        ) from None
-    loaded = load_model(path, device)
-    if checksums(path)[MODEL] != base.sha256:  # of an adapter itself, if the base is one
-        raise DataError(
-            f"{checkpoint} is an adapter of another base model than {path}: their checksums differ; put the model that "
-            f"it was trained on at {beside}"
-        )
-    return loaded
+    return None if base is None else load_model(find_base(base, checkpoint), device)
+
+
+def find_base(base: AdapterBase, adapter: Path, *places: str) -> str:
+    """Return the path of the base model of an adapter, by its checksum: among ``places``, at ``base`` in the run folder,
+    or where it was in training."""
+    beside = adapter.resolve().parent / "base"
+    tried: dict[str, str] = {}
+    kind: type[NMTError] = MissingInputError
+    for place in dict.fromkeys((*places, str(beside), base.path)):
+        inside = Path(place, Path(base.path).name)  # of a run folder that has a better checkpoint now
+        for path in (place, str(inside)) if inside.is_dir() else (place,):
+            try:
+                if checksums(checkpoint_at(path)).get(MODEL) == base.sha256:  # of an adapter itself, if the base is one
+                    return path
+                tried[place], kind = "another model", DataError
+            except MissingInputError as error:
+                tried.setdefault(place, str(error) if is_hub_name(place) else "no model")
+            except NMTError as error:
+                tried[place], kind = str(error), DataError
+    listed = "; ".join(f"{place}: {outcome}" for place, outcome in tried.items())
+    raise kind(
+        f"{adapter} is an adapter, and its base model is at none of these places ({listed}); put the model that it was "
+        f"trained on, or a link to it, at {beside}"
+    )
 
 
 def _options_of(checkpoint: Path, tree: dict[str, Any]) -> Any:
