@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from nmt.interface import EncoderDecoder
 
 
+T = TypeVar("T")
 PACKING = 1  # version of packed weights
 
 logger = logging.getLogger("nmt.models")
@@ -71,16 +72,18 @@ class LoadedModel:
     sizes: VocabularySizes
     pair: LanguagePair
     base: LoadedModel | None = None  # the model that an adapter changes; None: this is a whole model
+    names: Mapping[str, str] | None = None  # of parameters, and those in the checkpoint, if it keeps some layers only
 
     @property
     def origin(self) -> str:
         """The checkpoint, for messages."""
-        return str(self.path)
+        return str(self.path) if self.names is None else f"{self.path} with some of its layers"
 
     @cached_property
     def checksum(self) -> str:
-        """The checksum of its parameters, or of those of its base model."""
-        return checksums(self.path)[MODEL] if self.base is None else self.base.checksum
+        """The checksum of its parameters, or of those of its base model; with some of the layers, another one."""
+        own = checksums(self.path)[MODEL] if self.base is None else self.base.checksum
+        return own if self.names is None else f"{own} {self.names}"
 
     @property
     def packed(self) -> PackedFile | None:
@@ -96,7 +99,12 @@ class LoadedModel:
     def arrays(self) -> Mapping[str, Numbers]:
         """Parameters as views of the file, which processes share; bfloat16 is widened to float32."""
         require_parameters(self.path, self.info)
-        return self._whole(mapped_tensors(self.path / MODEL))
+        return self._kept(self._whole(mapped_tensors(self.path / MODEL)))
+
+    def _kept(self, tensors: Mapping[str, T]) -> Mapping[str, T]:
+        if self.names is None:
+            return tensors
+        return {name: tensors[stored] for name, stored in self.names.items()}
 
     def _whole(self, stored: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
         base = AdapterBase.of(self.info.made, self.origin)
@@ -119,7 +127,7 @@ class LoadedModel:
         from nmt.models.building import build_within
 
         require_parameters(self.path, self.info)
-        tensors = self.whole(read_tensors(self.path / MODEL))
+        tensors = self._kept(self.whole(read_tensors(self.path / MODEL)))
         size = sum(tensor.nbytes for tensor in tensors.values())
         build = functools.partial(build_model, self.config, self.sizes)
         model = build_within(build, len(tensors), size, self.origin)
@@ -175,7 +183,7 @@ def load_model(path: str | Path, device: DeviceLike) -> LoadedModel:
             f"{checkpoint} and {tokenizer} have different vocabularies; restore the tokenizer/ of its run or corpus "
             f"folder"
         )
-    options, base = _options_of(checkpoint, tree), _base_of(checkpoint, info, device)
+    options, base = options_of(checkpoint, tree), _base_of(checkpoint, info, device)
     return LoadedModel(checkpoint, tree, info, device, options, pair.sizes, pair, base)
 
 
@@ -195,7 +203,9 @@ def find_base(base: AdapterBase, adapter: Path, *places: str) -> str:
         inside = Path(place, Path(base.path).name)  # of a run folder that has a better checkpoint now
         for path in (place, str(inside)) if inside.is_dir() else (place,):
             try:
-                if checksums(checkpoint_at(path)).get(MODEL) == base.sha256:  # of an adapter itself, if the base is one
+                if (
+                    checksums(checkpoint_at(path)).get(MODEL) == base.sha256
+                ):  # of the base's own file, an adapter or not
                     return path
                 tried[place], kind = "another model", DataError
             except MissingInputError as error:
@@ -209,7 +219,7 @@ def find_base(base: AdapterBase, adapter: Path, *places: str) -> str:
     )
 
 
-def _options_of(checkpoint: Path, tree: dict[str, Any]) -> Any:
+def options_of(checkpoint: Path, tree: dict[str, Any]) -> Any:
     """Return the model options of a checkpoint."""
     origin = str(checkpoint / CONFIG)
     try:
