@@ -245,8 +245,7 @@ ADVICE_ELSEWHERE = {
     **dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES),
     **dict.fromkeys(("--remove-bpe", "--post-process"), _PIECES),
     **dict.fromkeys(
-        ("--encoder-layers-to-keep", "--decoder-layers-to-keep"),
-        "it is for trained models, in nmt-export, nmt-generate and nmt-serve; omit it",
+        ("--encoder-layers-to-keep", "--decoder-layers-to-keep"), "nmt-generate has it, for trained models"
     ),
     "--seed": "only sampling is random; use --sampling-seed for it, or omit it",
 }

@@ -175,6 +175,11 @@ def test_adapters_of_a_base_that_was_copied_are_averaged(base: Path, adapter: Pa
     assert nmt.load(averaged(adapter, other, output=tmp_path / "mean")).translate(LINES)
 
 
+def test_adapters_are_averaged_without_their_base(adapter: Path, tmp_path: Path) -> None:
+    moved = rewritten(adapter, tmp_path / "moved", path="/gone")
+    assert (averaged(moved, adapter, output=tmp_path / "mean") / "model.safetensors").is_file()
+
+
 def test_adapters_of_another_base_or_alpha_are_not_averaged(base: Path, adapter: Path, tmp_path: Path) -> None:
     others = {
         "a whole model": base,
