@@ -63,6 +63,27 @@ def test_two_processes_equal_one_with_twice_the_accumulation(
         assert log.count("training on cpu") == 1  # only the first process speaks
 
 
+@pytest.mark.timeout(600)
+def test_adapters_of_two_processes_equal_those_of_one(copy_corpus: Path, tmp_path: Path) -> None:
+    options, base = [str(copy_corpus), *TINY], str(tmp_path / "base")
+    run_one(*options, "--max-update", "4", "--save-dir", base)
+    options += [
+        "--finetune-from-model",
+        base,
+        "--lora-rank",
+        "2",
+        "--lora-dropout",
+        "0.2",
+        "--train-only",
+        "*norm.bias",
+    ]
+    run_one(*options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
+    run_two(*options, "--update-freq", "2", "--save-dir", str(tmp_path / "two"))
+    assert_alike(tmp_path / "two", tmp_path / "one")
+    made = [read_info(checkpoints_in(tmp_path / name)[-1]).made["adapter"] for name in ("one", "two")]
+    assert made[0] == made[1] and made[0]["path"] == str(checkpoints_in(Path(base))[-1])
+
+
 PATIENCE = "import nmt.distributed.peers; nmt.distributed.peers.PATIENCE = 1.0"
 AHEAD = ["--user-dir", str(Path(__file__).parent / "ahead"), "--criterion", "spoilt", "criterion.sentence=20"]
 
