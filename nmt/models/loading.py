@@ -203,9 +203,8 @@ def find_base(base: AdapterBase, adapter: Path, *places: str) -> str:
         inside = Path(place, Path(base.path).name)  # of a run folder that has a better checkpoint now
         for path in (place, str(inside)) if inside.is_dir() else (place,):
             try:
-                if (
-                    checksums(checkpoint_at(path)).get(MODEL) == base.sha256
-                ):  # of the base's own file, an adapter or not
+                stored = checksums(checkpoint_at(path)).get(MODEL)  # of its own file, if it is an adapter too
+                if stored == base.sha256:
                     return path
                 tried[place], kind = "another model", DataError
             except MissingInputError as error:
