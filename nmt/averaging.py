@@ -4,6 +4,7 @@ compare its validation scores with theirs, all measured in the same way.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from nmt.devices import choose_device
 from nmt.distributed.world import World
 from nmt.errors import DataError, DeviceError, MissingInputError, NMTError, OutputError, UsageError, quantity
 from nmt.keywords import configured
-from nmt.models.loading import architecture, load_model
+from nmt.models.loading import architecture, find_base, load_model
 from nmt.pages.numbers import figure
 from nmt.progress import in_lines
 from nmt.storage.adapted import ADAPTER, AdapterBase
@@ -94,6 +95,7 @@ def average_checkpoints(config: AverageConfig | None = None, **options: Any) -> 
         if path.resolve().is_relative_to(output.resolve()):  # a file or folder of this name is replaced
             raise OutputError(f"--output {output} would replace {path}, an input of the average; choose another folder")
     _check_vocabularies(paths)
+    _check_bases(paths)
     if len(paths) == 1:
         logger.warning("averaging a single checkpoint: the result is a copy of its parameters")
     logger.info("averaging %s: %s", quantity(len(paths), "checkpoint"), ", ".join(path.name for path in paths))
@@ -249,6 +251,21 @@ def _check_vocabularies(paths: Sequence[Path]) -> None:
             raise DataError(f"{path} and {paths[0]} have different vocabularies and cannot be averaged; omit one")
 
 
+def _check_bases(paths: Sequence[Path]) -> None:
+    """Refuse adapters that do not belong together, or whose base model was replaced by another one."""
+    kinds: dict[str, Path] = {}
+    for path in paths:
+        base = AdapterBase.of(read_info(path).made, str(path))
+        kind = f"an adapter with alpha {base.alpha:g} for base model {base.sha256[:12]}" if base else "a whole model"
+        kinds.setdefault(kind, path)
+        if base is not None:
+            with contextlib.suppress(MissingInputError):
+                find_base(base, path)
+    if len(kinds) > 1:
+        listed = "; ".join(f"{path} is {kind}" for kind, path in kinds.items())
+        raise DataError(f"these checkpoints cannot be averaged; choose those of one kind: {listed}")
+
+
 def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
     """Refuse checkpoints of different architectures."""
     others = differences(architecture(first.config.get("model")), architecture(other.config.get("model")))
@@ -257,16 +274,13 @@ def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
         raise DataError(
             f"{other.path} and {first.path} have different architectures ({listed}) and cannot be averaged; omit one"
         )
-    bases = [AdapterBase.of(stored.info.made, str(stored.path)) for stored in (first, other)]
-    if bases[0] != bases[1]:
-        raise DataError(
-            f"{other.path} and {first.path} do not have the same base model and cannot be averaged; omit one"
-        )
     shapes = {name: tensor.shape for name, tensor in first.model.items()}
     for name in sorted(shapes.keys() | other.model.keys()):
         shape = other.model[name].shape if name in other.model else None
         if shapes.get(name) != shape:
-            raise DataError(f"{other.path}: {name} has shape {shape}, but {shapes.get(name)} in {first.path}")
+            raise DataError(
+                f"{other.path}: {name} has shape {shape}, but {shapes.get(name)} in {first.path}; omit one of them"
+            )
 
 
 class Judge:

@@ -72,6 +72,8 @@ def translate(config: GenerateConfig) -> None:
             dtype=config.dtype,
             cuda_graphs=config.cuda_graphs,
             engine=config.engine,
+            encoder_layers_to_keep=config.encoder_layers_to_keep,
+            decoder_layers_to_keep=config.decoder_layers_to_keep,
         )
         width, pieces = config.search_facts.beam_size, len(translator.pair.target.vocabulary)
         if width is not None and width > pieces:  # probably a mistyped number

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import os
 import random
 import shutil
 import signal
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,8 @@ def make_copy_corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
     from nmt.data.tokenizers.piece_lists import WordsConfig
     from nmt.preprocessing.preprocess import preprocess
 
-    def make(reverse: bool = False, **sizes: int) -> Path:
+    def make(reverse: bool = False, weights: Sequence[float] = (), **sizes: int) -> Path:
+        """``weights``: of the pairs of a split in turn; empty: none."""
         folder = tmp_path_factory.mktemp("copy")
         letters = random.Random(1)
         for split, size in sizes.items():
@@ -111,9 +113,11 @@ def make_copy_corpus(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
             for language, step in {"src": 1, "tgt": -1 if reverse else 1}.items():
                 text = "".join(f"{line[::step]}\n" for line in lines)
                 (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
+            numbers = itertools.islice(itertools.cycle(weights), size)
+            (folder / f"{split}.weight").write_text("".join(f"{number}\n" for number in numbers))
         prefixes: dict[str, Any] = {f"{split}pref": str(folder / split) for split in sizes}
         config = PreprocessConfig("src", "tgt", tokenizer=WordsConfig(), joined_dictionary=True, **prefixes)
-        config.destdir = str(folder / "corpus")
+        config.destdir, config.weight_suffix = str(folder / "corpus"), "weight" if weights else None
         preprocess(config)
         return folder / "corpus"
 

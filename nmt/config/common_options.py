@@ -141,7 +141,15 @@ class DirectionOptions(CommonOptions):
 
 
 @dataclass(kw_only=True)
-class EngineOptions(CommonOptions):
+class LayersOptions(CommonOptions):
+    """The layers of a trained Transformer to keep (LayerDrop)."""
+
+    encoder_layers_to_keep: list[int] = flag([], help="Encoder layers to keep, counted from 1, such as 1,3; empty: all")
+    decoder_layers_to_keep: list[int] = flag([], help="Decoder layers to keep, counted from 1, such as 1,3; empty: all")
+
+
+@dataclass(kw_only=True)
+class EngineOptions(LayersOptions):
     """What computes translations, and in which numbers."""
 
     dtype: NumberFormat | None = flag(

@@ -7,7 +7,14 @@ from enum import Enum
 from typing import ClassVar
 
 from nmt.config.checks import require_not_negative, require_positive
-from nmt.config.common_options import CutTextOptions, OverwriteOption, PluginOption, ProgressOption, ThreadsOption
+from nmt.config.common_options import (
+    CutTextOptions,
+    LayersOptions,
+    OverwriteOption,
+    PluginOption,
+    ProgressOption,
+    ThreadsOption,
+)
 from nmt.config.option import flag, option
 from nmt.config.roles import CommandConfig
 from nmt.errors import UsageError
@@ -79,7 +86,7 @@ FEWEST_POSITIONS = 16
 
 
 @dataclass
-class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
+class ExportConfig(LayersOptions, PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
     """nmt-export: convert a model for another toolkit, and compare the result with the original."""
 
     command: ClassVar[str] = "export"
@@ -112,8 +119,6 @@ class ExportConfig(PluginOption, ThreadsOption, OverwriteOption, CommandConfig):
     merge: bool = flag(
         False, help="Write a whole model folder of nmt from an adapter (nmt-train --lora-rank) and its base model"
     )
-    encoder_layers_to_keep: list[int] = flag([], help="Encoder layers to keep, counted from 1, such as 1,3; empty: all")
-    decoder_layers_to_keep: list[int] = flag([], help="Decoder layers to keep, counted from 1, such as 1,3; empty: all")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,12 +18,12 @@ from nmt.config.exchange import ExportConfig, Quantization
 from nmt.data.text.lines import Reading
 from nmt.data.vocabulary import SPECIALS, Ids
 from nmt.devices import device_named
-from nmt.errors import DataError, NMTError, UsageError
+from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.formats import ComparedModel, ExportComparison, Format, PortableModel, format_named, model_card
 from nmt.formats.export_manifest import KIND, write_export_manifest
-from nmt.formats.layer_subset import with_layers
 from nmt.formats.translating import computed_by_torch, imported_in_memory
-from nmt.hub import destination, upload
+from nmt.hub import checkpoint_at, destination, upload
+from nmt.models.layer_subset import with_layers
 from nmt.models.loading import PACKING, LoadedModel, load_model
 from nmt.models.transformer.config import PositionKind
 from nmt.models.transformer.own_weights import describe, undescribed
@@ -31,7 +31,7 @@ from nmt.search.config import BeamConfig
 from nmt.search.validated_search import validated_search
 from nmt.storage import checkpoints
 from nmt.storage.adapted import ADAPTER
-from nmt.storage.checkpoints import CheckpointInfo
+from nmt.storage.checkpoints import CheckpointInfo, read_info
 from nmt.storage.files import check_destination, copy_folder, new_folder, write_manifest, yaml_text
 from nmt.storage.lock import remove_leftovers_of
 from nmt.storage.run_folder import CONFIG, MODEL, tokenizer_folder
@@ -71,13 +71,17 @@ def _write(config: ExportConfig, output: Path) -> ExportComparison:
             f"--format {config.format}, and then export that folder"
         )
     plain = not config.format and (config.push is not None or rewrites)
+    if not config.format and not rewrites and _is_adapter(config.path):
+        raise UsageError(
+            f"{config.path} is an adapter; add --merge to write it and its base model as a whole model folder of nmt, or "
+            f"--format to write both for another toolkit"
+        )
     writer = None if plain else format_named(config.format, "--format")
     remove_leftovers_of(output)
     kind = checkpoints.KIND if writer is None or writer.own_folders else KIND
     check_destination(output, kind, "--output", overwrite=config.overwrite)
     loaded = load_model(config.path, device_named("cpu"))
-    if loaded.base is not None and writer is None and not rewrites:
-        raise UsageError(f"{config.path} is an adapter of {loaded.base.path}; add --merge to write a whole model")
+    loaded = with_layers(loaded, config.encoder_layers_to_keep, config.decoder_layers_to_keep)
     missing, model = undescribed(loaded.config), None
     if missing is None:
         weights = describe(loaded.config, loaded.sizes, loaded.arrays, loaded.origin)
@@ -142,26 +146,28 @@ def _copy(loaded: LoadedModel, model: PortableModel | None, folder: Path, config
 
 def _rewrite(loaded: LoadedModel, model: PortableModel | None, folder: Path, config: ExportConfig) -> ExportComparison:
     """Write a model folder with an adapter added to the weights, or with some of the layers, and read it back."""
-    names, tree, info = {name: name for name in loaded.arrays}, loaded.tree, _of_whole_model(loaded.info)
-    kept = {"encoder": config.encoder_layers_to_keep, "decoder": config.decoder_layers_to_keep}
-    if any(kept.values()):
-        names, tree = with_layers(loaded, kept)
-        info = replace(info, scores={})  # those of all layers
-    write_numbers(folder / MODEL, {name: loaded.arrays[original] for name, original in names.items()})
+    info = _of_whole_model(loaded.info)
+    write_numbers(folder / MODEL, loaded.arrays)
     _copy_description(loaded, folder)
-    (folder / CONFIG).write_text(yaml_text(tree), encoding="utf-8")
+    (folder / CONFIG).write_text(yaml_text(loaded.tree), encoding="utf-8")
     model_card.write(folder, replace(loaded, info=info), model, None, config)
     _write_manifest(folder, info)
     try:
         parameters = sum(tensor.numel() for tensor in load_model(folder, device_named("cpu")).module.parameters())
     except UsageError as error:
-        if not any(kept.values()):
+        if loaded.names is None:
             raise
         raise UsageError(
             f"{config.path}: the layers to keep do not form a valid model ({error}); keep other layers"
         ) from None
     logger.info("wrote a model of %s parameters to %s", f"{parameters:,}", config.output or "the export")
     return ExportComparison(0, 0.0, 0)
+
+
+def _is_adapter(path: str) -> bool:
+    with contextlib.suppress(MissingInputError):
+        return ADAPTER in read_info(checkpoint_at(path)).made
+    return False
 
 
 def _of_whole_model(info: CheckpointInfo) -> CheckpointInfo:

@@ -18,6 +18,7 @@ from nmt.config.exchange import ExportConfig
 from nmt.config.sections import LOSSES, metric_of
 from nmt.data.language_pair import LanguagePair
 from nmt.data.languages import LanguageTokens, SourceToken
+from nmt.data.text.languages import short_code
 from nmt.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from nmt.errors import NMTError, quantity
 from nmt.formats import ExportComparison, Format, PortableModel
@@ -91,9 +92,10 @@ def pieces_for(model: PortableModel) -> list[str]:
 def language_tokens_for(pair: LanguagePair) -> tuple[list[str], list[str]]:
     """Return the tokens before the source and before the translation of an example; each is one or none.
 
-    It has the default direction; where the model has none, that from its first or to its last language."""
+    It has the default direction; where the model has none, that from English, or else its first language, to its last."""
     codes = [*pair.languages.tokens] if pair.languages else [""]
-    direction = pair.direction(pair.source_lang or codes[0], pair.target_lang or codes[-1])
+    first = next((code for code in codes if short_code(code) == "en"), codes[0])
+    direction = pair.direction(pair.source_lang or first, pair.target_lang or codes[-1])
     source, target = pair.source.vocabulary.pieces, pair.target.vocabulary.pieces
     return [source[number] for number in direction.source], [target[number] for number in direction.target]
 
@@ -213,7 +215,7 @@ def _positions(stack: StackWeights) -> str:
     if isinstance(positions, PositionsInHeads):
         return positions.value
     if isinstance(positions, Buckets):
-        return "buckets"
+        return "bucketed"
     return "sinusoidal" if isinstance(positions, Sinusoids) else "learned"
 
 

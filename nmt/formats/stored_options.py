@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from nmt.config.exchange import ImportConfig
 from nmt.errors import DataError, shown
+from nmt.storage.reading import read_mapping
 
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
 
@@ -33,6 +36,16 @@ def require_same_sides(options: Mapping[str, Any], names: tuple[str, ...], origi
             raise DataError(
                 f"{origin} has encoder_{name}={encoder} and decoder_{name}={decoder}; nmt supports only equal values"
             )
+
+
+def languages_of(folder: Path, config: Mapping[str, Any], options: ImportConfig) -> list[str]:
+    """Return the languages that the options or else the files of Hugging Face name; empty: unknown."""
+    stored = config.get("langs")  # of FSMT, and of nmt-export
+    if not isinstance(stored, list) or len(stored) != 2:
+        path = folder / "tokenizer_config.json"  # of OPUS-MT
+        tree = read_mapping(path) if path.is_file() else {}
+        stored = [tree.get(f"{side}_lang") or "" for side in ("source", "target")]
+    return [language or str(known) for language, known in zip((options.source_lang, options.target_lang), stored)]
 
 
 def dropouts_of(options: Mapping[str, Any]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from nmt.layers.dropout import Dropout
 from nmt.layers.linear import at_least_float32
+from nmt.layers.linear_cross_entropy import weighted_sum
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,14 @@ def tokens_by_sentence(values: Tensor, lengths: Tensor) -> Tensor:
     """Sum over the tokens of each sentence: [n, ...] in sentence order -> [B, ...]"""
     sentence = torch.repeat_interleave(lengths, output_size=values.size(0))  # [n]
     return values.new_zeros(len(lengths), *values.shape[1:]).index_add(0, sentence, values)
+
+
+def total_usage(usage: Tensor, weights: Tensor | None, lengths: Tensor | None = None) -> Tensor:
+    """Sum the usage of sentences [B, ...], or of the tokens [n, ...] of sentences of ``lengths``. The usage of a sentence
+    counts times its weight [B]; None: all are 1."""
+    if weights is not None and lengths is not None:
+        usage = tokens_by_sentence(usage, lengths)
+    return weighted_sum(usage, weights)
 
 
 def balance(usage: Tensor, importance_weight: float, load_weight: float) -> dict[str, Tensor]:

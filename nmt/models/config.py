@@ -45,12 +45,11 @@ def share_all_option(default: bool | None) -> Any:
     return option(default, help=text, flag="--share-all-embeddings", kind=FlagKind.switch)
 
 
-def shares_embeddings(option_value: bool | None, joint: bool) -> bool:
+def shares_embeddings(option_value: bool | None, joint: bool, name: str = "share_all_embeddings") -> bool:
     """Return the effect of ``model.share_all_embeddings``; null shares if the vocabulary is joint."""
     if option_value and not joint:
         raise UsageError(
-            "model.share_all_embeddings needs one vocabulary for both languages; preprocess with --joined-dictionary, "
-            "or omit it"
+            f"model.{name} needs one vocabulary for both languages; preprocess with --joined-dictionary, or omit it"
         )
     return joint if option_value is None else option_value
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from nmt.config.choices import NumberFormat
 from nmt.config.plain import component_from_plain
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import VocabularySizes
-from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.hub import checkpoint_at
+from nmt.errors import DataError, MissingInputError, NMTError, UsageError
+from nmt.hub import checkpoint_at, is_hub_name
 from nmt.models.ignored import build_model, without_effect
 from nmt.storage.adapted import AdaptedArrays, AdapterBase
 from nmt.storage.arrays import Numbers
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from nmt.interface import EncoderDecoder
 
 
+T = TypeVar("T")
 PACKING = 1  # version of packed weights
 
 logger = logging.getLogger("nmt.models")
@@ -71,16 +72,18 @@ class LoadedModel:
     sizes: VocabularySizes
     pair: LanguagePair
     base: LoadedModel | None = None  # the model that an adapter changes; None: this is a whole model
+    names: Mapping[str, str] | None = None  # of parameters, and those in the checkpoint, if it keeps some layers only
 
     @property
     def origin(self) -> str:
         """The checkpoint, for messages."""
-        return str(self.path)
+        return str(self.path) if self.names is None else f"{self.path} with some of its layers"
 
     @cached_property
     def checksum(self) -> str:
-        """The checksum of its parameters, or of those of its base model."""
-        return checksums(self.path)[MODEL] if self.base is None else self.base.checksum
+        """The checksum of its parameters, or of those of its base model; with some of the layers, another one."""
+        own = checksums(self.path)[MODEL] if self.base is None else self.base.checksum
+        return own if self.names is None else f"{own} {self.names}"
 
     @property
     def packed(self) -> PackedFile | None:
@@ -96,7 +99,12 @@ class LoadedModel:
     def arrays(self) -> Mapping[str, Numbers]:
         """Parameters as views of the file, which processes share; bfloat16 is widened to float32."""
         require_parameters(self.path, self.info)
-        return self._whole(mapped_tensors(self.path / MODEL))
+        return self._kept(self._whole(mapped_tensors(self.path / MODEL)))
+
+    def _kept(self, tensors: Mapping[str, T]) -> Mapping[str, T]:
+        if self.names is None:
+            return tensors
+        return {name: tensors[stored] for name, stored in self.names.items()}
 
     def _whole(self, stored: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
         base = AdapterBase.of(self.info.made, self.origin)
@@ -119,7 +127,7 @@ class LoadedModel:
         from nmt.models.building import build_within
 
         require_parameters(self.path, self.info)
-        tensors = self.whole(read_tensors(self.path / MODEL))
+        tensors = self._kept(self.whole(read_tensors(self.path / MODEL)))
         size = sum(tensor.nbytes for tensor in tensors.values())
         build = functools.partial(build_model, self.config, self.sizes)
         model = build_within(build, len(tensors), size, self.origin)
@@ -175,33 +183,42 @@ def load_model(path: str | Path, device: DeviceLike) -> LoadedModel:
             f"{checkpoint} and {tokenizer} have different vocabularies; restore the tokenizer/ of its run or corpus "
             f"folder"
         )
-    options, base = _options_of(checkpoint, tree), _base_of(checkpoint, info, device)
+    options, base = options_of(checkpoint, tree), _base_of(checkpoint, info, device)
     return LoadedModel(checkpoint, tree, info, device, options, pair.sizes, pair, base)
 
 
 def _base_of(checkpoint: Path, info: CheckpointInfo, device: DeviceLike) -> LoadedModel | None:
-    """Load the base model of an adapter: from where it was when the adapter was trained, or from ``base`` in the run
-    folder. None: the checkpoint holds a whole model."""
+    """Load the base model of an adapter. None: the checkpoint holds a whole model."""
     base = AdapterBase.of(info.made, str(checkpoint))
-    if base is None:
-        return None
-    beside = checkpoint.parent / "base"
-    try:
-        path = checkpoint_at(beside if beside.exists() else base.path)
-    except MissingInputError:
-        raise MissingInputError(
-            f"{checkpoint} is an adapter of the model {base.path}, which is missing; restore it, or put it at {beside}"
-        ) from None
-    loaded = load_model(path, device)
-    if checksums(path)[MODEL] != base.sha256:  # of an adapter itself, if the base is one
-        raise DataError(
-            f"{checkpoint} is an adapter of another base model than {path}: their checksums differ; put the model that "
-            f"it was trained on at {beside}"
-        )
-    return loaded
+    return None if base is None else load_model(find_base(base, checkpoint), device)
 
 
-def _options_of(checkpoint: Path, tree: dict[str, Any]) -> Any:
+def find_base(base: AdapterBase, adapter: Path, *places: str) -> str:
+    """Return the path of the base model of an adapter, by its checksum: among ``places``, at ``base`` in the run folder,
+    or where it was in training."""
+    beside = adapter.resolve().parent / "base"
+    tried: dict[str, str] = {}
+    kind: type[NMTError] = MissingInputError
+    for place in dict.fromkeys((*places, str(beside), base.path)):
+        inside = Path(place, Path(base.path).name)  # of a run folder that has a better checkpoint now
+        for path in (place, str(inside)) if inside.is_dir() else (place,):
+            try:
+                stored = checksums(checkpoint_at(path)).get(MODEL)  # of its own file, if it is an adapter too
+                if stored == base.sha256:
+                    return path
+                tried[place], kind = "another model", DataError
+            except MissingInputError as error:
+                tried.setdefault(place, str(error) if is_hub_name(place) else "no model")
+            except NMTError as error:
+                tried[place], kind = str(error), DataError
+    listed = "; ".join(f"{place}: {outcome}" for place, outcome in tried.items())
+    raise kind(
+        f"{adapter} is an adapter, and its base model is at none of these places ({listed}); put the model that it was "
+        f"trained on, or a link to it, at {beside}"
+    )
+
+
+def options_of(checkpoint: Path, tree: dict[str, Any]) -> Any:
     """Return the model options of a checkpoint."""
     origin = str(checkpoint / CONFIG)
     try:

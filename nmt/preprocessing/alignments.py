@@ -97,7 +97,7 @@ def words_of(line: str) -> list[str]:
 
 def _alignment_lines(path: Path, reading: Reading, *, quiet: bool) -> Iterator[str]:
     """Alignments are digits, so invalid bytes are an error here, whatever ``reading`` does about them in text."""
-    strict = Reading(max_line_bytes=reading.max_line_bytes)
+    strict = reading.strict("write pairs of word numbers, as UTF-8 text")
     return (line or "" for line in strict.lines(path, quiet=quiet))
 
 

@@ -43,7 +43,10 @@ logger = logging.getLogger("nmt.preprocessing")
 
 VALID = "valid"
 # Options of nmt-preprocess that parameters of the function replace, or that need files of their own.
-REPLACED = "trainpref validpref testpref tsv jsonl shard merge only_source align_suffix pairs zero_shot".split()
+REPLACED = (
+    "trainpref validpref testpref tsv jsonl shard merge only_source align_suffix weight_suffix weight_column weight_field "
+    "pairs zero_shot"
+).split()
 _LANGUAGES = ("source_lang", "target_lang")
 _WITHOUT_EFFECT = {"workers", "progress", "overwrite", "destdir"}  # on the corpus
 _OF_VOCABULARY = {"vocab_size", "hard_vocab_limit", "srcdict", "tgtdict", "bpe"}  # options that set its size
@@ -124,7 +127,10 @@ class Preparation:
         """Open the data and compose the options. ``called``: the function, for messages."""
         for name in options:
             if name in REPLACED:
-                raise UsageError(f"{called} has no option '{name}'; give text as data= and valid=")
+                raise UsageError(
+                    f"{called} has no option '{name}'; give text as data= and valid=, or make a corpus of files first: "
+                    f"nmt.preprocess(trainpref=...)"
+                )
         load_plugins(options.get("user_dir"))
         pair = _existing_tokenizers(tokenizer)
         if tokenizer is not None and pair is None:

@@ -53,7 +53,12 @@ def find_texts(config: PreprocessConfig, standard_input: Path) -> list[ParallelT
         splits += [(f"{split}{number or ''}", [(name, form_of(name))]) for number, name in enumerate(names_of(names))]
     if not splits:
         raise UsageError("no text is given: set --trainpref, --validpref or --testpref")
-    return [_text(config, standard_input, split, named) for split, named in splits]
+    texts = [_text(config, standard_input, split, named) for split, named in splits]
+    kinds = {type(weights) for text in texts for weights in text.weights}
+    for name, kind in (("suffix", TwoFiles), ("column", TabSeparated), ("field", JsonNumbers)):
+        if training and getattr(config, f"weight_{name}") is not None and kind not in kinds:
+            raise UsageError(f"--weight-{name} has no effect: no text has such weights; omit it")
+    return texts
 
 
 @contextlib.contextmanager
@@ -120,7 +125,7 @@ def _alignments(suffix: str | None, split: str, names: list[str]) -> tuple[Path,
     prefixes = [without_endings(name) for name in names]
     if split != TRAIN and not any(file_exists(prefix, suffix) for prefix in prefixes):
         return ()
-    return tuple(find_file(prefix, suffix) for prefix in prefixes)
+    return tuple(find_file(prefix, suffix, "suffix (--align-suffix)") for prefix in prefixes)
 
 
 def _weights(
@@ -152,7 +157,7 @@ def _weights_of(config: PreprocessConfig, split: str, name: str, pairs: PairFile
         return column if split == TRAIN or _begins(column) else None
     if suffix is None or name == STANDARD_INPUT or not (split == TRAIN or file_exists(prefix, suffix)):
         return None
-    return TwoFiles(find_file(prefix, suffix), None)
+    return TwoFiles(find_file(prefix, suffix, "suffix (--weight-suffix)"), None)
 
 
 def _begins(column: PairFile) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,12 +16,13 @@ from nmt.data.text.parallel import OneFile, PairFile, ParallelText
 from nmt.data.vocabulary import Flags
 from nmt.errors import DataError, quantity
 from nmt.preprocessing.alignments import word_starts, words_of
+from nmt.storage.arrays import LEAST_WEIGHT, MOST_WEIGHT
 
 _CHUNK = 2000  # lines
 
 
 def check_weights(weights: PairFile, text: PairFile, reading: Reading, kind: WeightKind) -> None:
-    """Read the weights once: there must be a line for each pair, of numbers from 0 on; a single one for ``kind`` pair."""
+    """Read the weights once: there must be a line for each pair, with numbers; a single one for ``kind`` pair."""
     lines, count = 0, text.count(reading)
     for lines, line in enumerate(_lines(weights, reading, kind), 1):
         numbers = _numbers(line, f"{weights.called(0)}:{lines}")
@@ -76,7 +76,7 @@ def _of_tokens(numbers: np.ndarray, target: str, starts: list[int] | None, token
 
 def _lines(weights: PairFile, reading: Reading, kind: WeightKind) -> Iterator[str]:
     """In a file of weights alone, invalid bytes are always an error. A pair that ``reading`` skips has weight 1."""
-    reading = reading if isinstance(weights, OneFile) else Reading(max_line_bytes=reading.max_line_bytes)
+    reading = reading if isinstance(weights, OneFile) else reading.strict("write numbers, as UTF-8 text")
     of_skipped = "1" if kind is WeightKind.pair else ""
     return (of_skipped if line is None else line for line in weights.side(0, reading))
 
@@ -85,8 +85,8 @@ def _numbers(line: str, place: str) -> list[float]:
     try:
         numbers = [float(item) for item in line.split()]
     except ValueError:
-        raise DataError(f"{place}: {line[:60]!r} is not a weight; give finite numbers of at least 0") from None
+        raise DataError(f"{place}: {line[:60]!r} is not a weight; give numbers such as 0.5") from None
     for number in numbers:
-        if not math.isfinite(number) or number < 0:
-            raise DataError(f"{place}: the weight {number:g} must be finite and at least 0")
+        if number and not LEAST_WEIGHT <= number <= MOST_WEIGHT:
+            raise DataError(f"{place}: the weight {number:.9g} must be 0, or from {LEAST_WEIGHT:g} to {MOST_WEIGHT:,}")
     return numbers

@@ -6,10 +6,12 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import itertools
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -21,6 +23,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 import nmt
+from nmt.data.text.languages import short_code
 from nmt.errors import quantity
 from nmt.serving import answering
 from nmt.serving.admission import ApiKeys, check_content_type, check_headers, key_of
@@ -42,7 +45,7 @@ KEY_IN_BODY = ("/translate", "/detect")  # routes of LibreTranslate
 NO_LONGER_THERE = 499  # status in the log and the metrics if the client has disconnected
 
 # Names of languages for clients; other languages are shown by their codes.
-LANGUAGES = dict(
+_LANGUAGES = dict(
     pair.split("=")
     for pair in (
         "ar=Arabic bg=Bulgarian bn=Bengali ca=Catalan cs=Czech da=Danish de=German el=Greek en=English eo=Esperanto "
@@ -53,6 +56,16 @@ LANGUAGES = dict(
         "vi=Vietnamese zh=Chinese"
     ).split()
 )
+
+
+def language_names(targets: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the name of each language, with its code if several have the same name, such as Chinese in two scripts.
+
+    ``targets``: the target languages of each source language."""
+    codes = dict.fromkeys([*targets, *itertools.chain(*targets.values())])
+    names = {code: _LANGUAGES.get(short_code(code), code) for code in codes}
+    counts = Counter(names.values())
+    return {code: name if counts[name] == 1 else f"{name} ({code})" for code, name in names.items()}
 
 
 def as_json(tree: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -210,22 +223,19 @@ class Service:
             return as_json([{"language": language, "confidence": 100.0}])
 
     async def languages(self, request: Request) -> Response:
-        languages = [
-            {"code": source, "name": LANGUAGES.get(source, source), "targets": targets}
-            for source, targets in self.models.languages().items()
-        ]
-        named = {tree["code"] for tree in languages}
-        targets = dict.fromkeys(target for tree in languages for target in tree["targets"])
-        languages += [
-            {"code": code, "name": LANGUAGES.get(code, code), "targets": []} for code in targets if code not in named
-        ]
-        return as_json(languages)
+        targets = self.models.languages()
+        return as_json(
+            [
+                {"code": code, "name": name, "targets": targets.get(code, [])}
+                for code, name in language_names(targets).items()
+            ]
+        )
 
     async def settings(self, request: Request) -> Response:
         """Settings that the web page of LibreTranslate reads first."""
-        first = self.models.all[0]
+        first, names = self.models.all[0], language_names(self.models.languages())
         languages = {
-            side: {"code": code, "name": LANGUAGES.get(code, code)}
+            side: {"code": code, "name": names.get(code, code)}
             for side, code in (
                 ("source", first.source or first.sources[0]),
                 ("target", first.target or first.targets[-1]),
@@ -247,11 +257,12 @@ class Service:
         return as_json({"languages": self.models.languages()})
 
     async def list_models(self, request: Request) -> Response:
+        names = language_names(self.models.languages())
         limits = ("max_beam", "max_body_bytes", "max_line_chars", "max_line_tokens", "max_lines")
         models = [
             {"name": model.name, "source": model.source, "target": model.target, "search": model.search}
-            | {"source_name": LANGUAGES.get(model.source, model.source)}
-            | {"target_name": LANGUAGES.get(model.target, model.target)}
+            | {"source_name": names.get(model.source, model.source)}
+            | {"target_name": names.get(model.target, model.target)}
             | ({"sources": model.sources, "targets": model.targets} if model.languages else {})
             for model in self.models.all
         ]

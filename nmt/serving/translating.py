@@ -57,7 +57,14 @@ class LoadedModels:
         make_current(device_named(device.name))
         translators = {
             name: Translator.load(
-                path, device.name, device.precision, config.user_dir, dtype=config.dtype, engine=config.engine
+                path,
+                device.name,
+                device.precision,
+                config.user_dir,
+                dtype=config.dtype,
+                engine=config.engine,
+                encoder_layers_to_keep=config.encoder_layers_to_keep,
+                decoder_layers_to_keep=config.decoder_layers_to_keep,
             )
             for name, path in names_of(config.path).items()
         }

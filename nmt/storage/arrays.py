@@ -21,6 +21,7 @@ FAULTS = (
 )
 
 Numbers = npt.NDArray[Any]
+LEAST_WEIGHT, MOST_WEIGHT = 1e-20, 1_000_000  # of a pair or token, besides 0; float32 can hold sums and gradients
 BFLOAT16 = "bfloat16"  # numpy has no such type
 HALVES = np.dtype("V2")  # of unwidened bfloat16: bytes that numpy refuses to compute with
 
@@ -78,10 +79,10 @@ def map_array(path: Path) -> npt.NDArray[Any]:
 
 
 def map_weights(path: Path) -> npt.NDArray[np.floating[Any]]:
-    """Map a one-dimensional array of finite numbers from 0 on."""
+    """Map a one-dimensional array of weights."""
     array = map_array(path)
-    if array.ndim != 1 or array.dtype.kind != "f" or not bool(((array >= 0) & (array < np.inf)).all()):
-        raise DataError(f"{path} is damaged: it should hold one row of weights, finite and at least 0")
+    if array.ndim != 1 or array.dtype.kind != "f" or not bool(((array >= 0) & (array <= MOST_WEIGHT)).all()):
+        raise DataError(f"{path} is damaged: it should hold one row of weights from 0 to {MOST_WEIGHT:,}")
     return array
 
 

@@ -254,7 +254,7 @@ def _resumed(setup: RunSetup, store: CheckpointStore) -> tuple[RunSetup, ResumeP
         each.config = {**store.config, "optimizer": to_plain(config.optimizer), "checkpoint": checkpoint}
     if not point.changes("scheduler."):
         resume.compare_length(point, config, setup.max_update)
-    return setup, point
+    return replace(setup, config=resume.with_base(config, point)), point
 
 
 def _step(setup: RunSetup, point: ResumePoint | None) -> tuple[Step, Arithmetic]:
@@ -297,11 +297,8 @@ def _tell_and_check(
 
 
 def _settings(setup: RunSetup, arithmetic: Arithmetic, point: ResumePoint | None) -> RunSettings:
-    base = parts.base_of_adapters(setup.config)
-    if point is not None:
-        resume.require_base(point, base)
     return RunSettings(
-        base=base,
+        base=parts.base_of_adapters(setup.config),
         vocabularies=setup.datasets.pair.digest(),
         fingerprint=setup.fingerprint,
         # derived from the length of the run; it stays, although the run may have become longer

@@ -18,7 +18,7 @@ from nmt.config.translation import TranslationOptions
 from nmt.data.batching.plan import plan_batches
 from nmt.data.corpus.folder import Split
 from nmt.data.language_pair import LanguagePair
-from nmt.data.languages import Direction, SourceToken, split_tag, tagged
+from nmt.data.languages import Direction, NoDirection, SourceToken, split_tag, tagged
 from nmt.data.text.lines import PAUSE, require_text
 from nmt.data.vocabulary import EOS, UNK, Ids
 from nmt.errors import DataError, UsageError
@@ -235,7 +235,10 @@ class SourceReader:
             if len(rest):
                 usual = self._usual
         except UsageError as error:
-            raise DataError(f"line {number}: {error}") from None
+            names_language = line.source_lang or line.target_lang or len(typed)
+            if names_language or isinstance(error, NoDirection):
+                raise DataError(f"line {number}: {error}") from None
+            raise
         return replace(usual, source=typed) if len(typed) else usual, rest
 
     def _split_stored(self, ids: Ids) -> tuple[Ids, Ids]:

@@ -29,6 +29,7 @@ from nmt.devices import device_named, kind_of
 from nmt.engines import AUTO, EngineSpec, choose_format, engine_for, format_of
 from nmt.engines.step_hook import HookedEngine, StepHook
 from nmt.errors import DeviceError, UsageError
+from nmt.models.layer_subset import with_layers
 from nmt.models.loading import CopiedModel, load_model
 from nmt.plugins import UserDir, load_plugins
 from nmt.progress import Count
@@ -86,6 +87,8 @@ class Translator:
         dtype: NumberFormat | str | None = None,
         cuda_graphs: bool = False,
         engine: str = AUTO,
+        encoder_layers_to_keep: Sequence[int] = (),
+        decoder_layers_to_keep: Sequence[int] = (),
     ) -> Translator:
         """Load a run folder (its best checkpoint), a checkpoint, or several joined by ``:`` as an ensemble.
 
@@ -93,7 +96,8 @@ class Translator:
         weights of the probabilities of each model; empty: equal. ``workers``: processes for several batches, on a CPU only;
         they are forked, so leave it at 1 in a program with threads. ``shortlist``: a file of nmt-shortlist. ``dtype``: data
         type of the weights, "float32", "bfloat16", "float16" or "int8"; None: that of ``precision``. ``engine``: "torch",
-        "native" (C, on a CPU), "graphs" (CUDA graphs, on a GPU; also ``cuda_graphs``), one of a plugin, or "auto"."""
+        "native" (C, on a CPU), "graphs" (CUDA graphs, on a GPU; also ``cuda_graphs``), one of a plugin, or "auto".
+        ``encoder_layers_to_keep``, ``decoder_layers_to_keep``: some layers of a Transformer, counted from 1; empty: all."""
         load_plugins(user_dir)
         chosen = device_named(device)
         if cuda_graphs:
@@ -105,7 +109,10 @@ class Translator:
                 "record; omit one of them"
             )
         paths = split_paths(str(path))
-        loaded = [load_model(member_path, chosen) for member_path in paths]
+        loaded = [
+            with_layers(load_model(member_path, chosen), encoder_layers_to_keep, decoder_layers_to_keep)
+            for member_path in paths
+        ]
         pair = loaded[0].pair
         for other, model in zip(paths[1:], loaded[1:]):
             if model.pair.digest() != pair.digest():

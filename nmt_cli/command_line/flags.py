@@ -244,7 +244,7 @@ _PIECES = "only nmt-generate and nmt-score have it; validation joins tokens as t
 ADVICE_ELSEWHERE = {
     **dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES),
     **dict.fromkeys(("--remove-bpe", "--post-process"), _PIECES),
-    **dict.fromkeys(("--encoder-layers-to-keep", "--decoder-layers-to-keep"), "nmt-export has it, for trained models"),
+    **dict.fromkeys(("--encoder-layers-to-keep", "--decoder-layers-to-keep"), "nmt-generate has it; omit it here"),
     "--seed": "only sampling is random; use --sampling-seed for it, or omit it",
 }
 _ELSEWHERE = dict.fromkeys(FOREIGN, "this command does not use it; omit it")

@@ -21,6 +21,7 @@ import nmt
 from nmt.config.choices import Precision
 from nmt.config.sections import (
     BatchingConfig,
+    CheckpointConfig,
     DeviceConfig,
     ParametersConfig,
     TrainConfig,
@@ -37,6 +38,7 @@ from nmt.doctor.outcomes import Outcome, results
 from nmt.doctor.suite import full
 from nmt.engines.ensemble import EnsembleEngine
 from nmt.engines.model_engine import ModelDecoding, ModelEngine
+from nmt.interface import Batch, LossReport
 from nmt.models.transformer.config import TransformerConfig
 from nmt.optim.config import MuonConfig, ScheduleFreeAdamWConfig
 from nmt.optim.schedules import ConstantConfig
@@ -272,6 +274,11 @@ def losses(run: Path) -> dict[str, float]:
     return {f"{e['event']} {e['update']}": e["loss"] for e in events if e["event"] in ("train", "valid")}
 
 
+def skipped(run: Path) -> list[int]:
+    events = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [event["update"] for event in events if event["event"] == "skipped"]
+
+
 def weights(run: Path) -> dict[str, Tensor]:
     return read_tensors(checkpoints_in(run)[-1] / "model.safetensors")
 
@@ -308,6 +315,31 @@ def test_embeddings_of_a_file_stay_on_the_device(runs: Callable[..., Path], tmp_
     assert bool((weights(run)["source_input.embedding.table.weight"][row] == 0.5).all())
 
 
+def test_an_adapter_on_the_device_is_that_of_the_cpu(
+    runs: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some updates are NaN: the device skips them itself, before the CPU knows of them."""
+    base = runs("base", "cpu", training=LIMITS, model=WITHOUT_DROPOUT)
+    forward = Step.forward
+
+    def spoilt(step: Step, batch: Batch) -> LossReport:
+        report = forward(step, batch)
+        is_spoilt = step.training and bool((batch.sentence_ids % 29 == 0).any())
+        return replace(report, loss_sum=report.loss_sum * float("nan")) if is_spoilt else report
+
+    monkeypatch.setattr(Step, "forward", spoilt)
+    options = {"model": WITHOUT_DROPOUT, "parameters": ParametersConfig(lora_rank=2, train_only=["*norm.bias"])}
+    options["checkpoint"] = CheckpointConfig(finetune_from_model=str(base))
+    here, there = (runs(device, device, training=LIMITS, **options) for device in ("cpu", NAME))
+    runs("parts", NAME, training=replace(LIMITS, max_update=4), **options)
+    parts = runs("parts", NAME, training=LIMITS, **options)
+    assert skipped(here) == skipped(there) == skipped(parts) and 0 < len(skipped(here)) < 8
+    assert any(name.endswith(".lora_up") for name in weights(here)) and weights(here).keys() == weights(there).keys()
+    for name, expected in weights(here).items():
+        torch.testing.assert_close(weights(there)[name], expected, rtol=1e-2, atol=1e-3)
+        assert torch.equal(weights(parts)[name], weights(there)[name])
+
+
 @pytest.mark.parametrize("precision", [Precision.bf16, Precision.fp16])
 def test_a_run_that_stopped_goes_on_exactly(runs: Callable[..., Path], precision: Precision) -> None:
     undisturbed = runs("whole", NAME, precision, training=LIMITS, validation=CHECKED)
@@ -316,6 +348,20 @@ def test_a_run_that_stopped_goes_on_exactly(runs: Callable[..., Path], precision
     assert losses(resumed).items() >= losses(undisturbed).items() and len(losses(undisturbed)) > 3
     before, after = weights(undisturbed), weights(resumed)
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_the_device_skips_updates_without_weight(
+    runs: Callable[..., Path], make_copy_corpus: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next update is launched before Python knows."""
+    corpus = make_copy_corpus(weights=(0, 0, 2, 0.5), train=24, valid=4)
+    batching = BatchingConfig(batch_size=1)
+    options = {"data": [str(corpus)], "batching": batching, "training": LIMITS, "model": WITHOUT_DROPOUT}
+    here, there = (runs(device, device, **options) for device in ("cpu", NAME))
+    assert caplog.text.count("all weights of its pairs are 0") > 4
+    assert losses(there) == pytest.approx(losses(here), rel=1e-3)
+    for name, expected in weights(here).items():
+        torch.testing.assert_close(weights(there)[name], expected, rtol=1e-2, atol=1e-3)
 
 
 def test_an_update_waits_for_nothing_but_its_numbers(runs: Callable[..., Path]) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,12 @@ from tests.distributed.processes import (
     ids=lambda criterion: criterion[1],
 )
 def test_two_processes_equal_one_with_twice_the_accumulation(
-    copy_corpus: Path, tmp_path: Path, criterion: tuple[str, ...]
+    copy_corpus: Path, make_copy_corpus: Callable[..., Path], tmp_path: Path, criterion: tuple[str, ...]
 ) -> None:
-    options = [str(copy_corpus), *TINY, *criterion]
+    """With weights, if the criterion uses them. Nine of ten are 0; in some micro-batches all are."""
+    weights = () if "minimum_risk" in criterion else (2, 0.5, *[0] * 18)
+    corpus = make_copy_corpus(weights=weights, train=600, valid=40) if weights else copy_corpus
+    options = [str(corpus), *TINY, *criterion]
     # R-Drop compares two passes that are nearly the same, so that rounding has more weight.
     tolerance = 1e-4 if "r_drop" in criterion else 1e-5
     run_one(*options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
@@ -57,6 +61,27 @@ def test_two_processes_equal_one_with_twice_the_accumulation(
         log = run_two(*options, "--update-freq", "2", "--distributed-strategy", strategy, "--save-dir", str(folder))
         assert_alike(folder, tmp_path / "one", tolerance)
         assert log.count("training on cpu") == 1  # only the first process speaks
+
+
+@pytest.mark.timeout(600)
+def test_adapters_of_two_processes_equal_those_of_one(copy_corpus: Path, tmp_path: Path) -> None:
+    options, base = [str(copy_corpus), *TINY], str(tmp_path / "base")
+    run_one(*options, "--max-update", "4", "--save-dir", base)
+    options += [
+        "--finetune-from-model",
+        base,
+        "--lora-rank",
+        "2",
+        "--lora-dropout",
+        "0.2",
+        "--train-only",
+        "*norm.bias",
+    ]
+    run_one(*options, "--update-freq", "4", "--save-dir", str(tmp_path / "one"))
+    run_two(*options, "--update-freq", "2", "--save-dir", str(tmp_path / "two"))
+    assert_alike(tmp_path / "two", tmp_path / "one")
+    made = [read_info(checkpoints_in(tmp_path / name)[-1]).made["adapter"] for name in ("one", "two")]
+    assert made[0] == made[1] and made[0]["path"] == str(checkpoints_in(Path(base))[-1])
 
 
 PATIENCE = "import nmt.distributed.peers; nmt.distributed.peers.PATIENCE = 1.0"

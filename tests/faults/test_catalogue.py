@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NUMBERS = [str(number) for number in range(1, 99)]
+NUMBERS = [str(number) for number in range(1, 103)]
 
 
 def rows() -> list[list[str]]:

@@ -46,7 +46,8 @@ def test_every_form_translates_in_the_direction_of_the_request(several: Server, 
 
 def test_the_languages_are_listed(several: Server) -> None:
     assert several.ask("GET", "/languages").json == [
-        {"code": code, "name": code, "targets": [other for other in CODES if other != code]} for code in CODES
+        {"code": code, "name": name, "targets": [other for other in CODES if other != code]}
+        for code, name in zip(CODES, ("German", "English", "French"))
     ]
     assert several.ask("GET", "/api/languages").json["languages"]["deu_Latn"] == CODES[1:]
     (model,) = several.ask("GET", "/v1/models").json["models"]

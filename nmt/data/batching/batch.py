@@ -62,6 +62,16 @@ class Batch(ShortRepr):
         """The weight [M] of each target; None: all are 1."""
         return self.extras.get(WEIGHTS)
 
+    @property
+    def sentence_weights(self) -> Tensor | None:
+        """The mean weight [B] of the targets of each sentence; None: all are 1."""
+        if self.weights is None:
+            return None
+        started = (int(self.target_sizes.sum()) - len(self.weights)) // self.num_sentences  # ``whole`` has reset it
+        lengths = self.target_lengths - started
+        sentence = torch.repeat_interleave(lengths, output_size=len(self.weights))  # [M]
+        return self.weights.new_zeros(len(lengths)).index_add(0, sentence, self.weights) / lengths
+
     def whole(self) -> Batch:
         """Return the batch as models read it: all real target positions are targets. Those not predicted hold pad."""
         if not self.started:

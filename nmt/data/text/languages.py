@@ -69,7 +69,7 @@ LOGOGRAPHS = 5
 
 def looks_like(text: str, other: str, own: str) -> bool:
     """Whether ``text``, which should be in the language ``own``, looks like ``other``. Both are language codes."""
-    own, other = _code(own), _code(other)
+    own, other = short_code(own), short_code(other)
     scripts, others = _scripts(own), _scripts(other)
     if not scripts or not others:
         return False
@@ -99,7 +99,7 @@ def _scripts(language: str) -> frozenset[str]:
     return SCRIPTS.get(language) or (_LATIN if language in FUNCTION_WORDS else frozenset())
 
 
-def _code(language: str) -> str:
-    """``en`` of en_US, en-GB and eng_Latn."""
+def short_code(language: str) -> str:
+    """Return ``en`` of en_US, en-GB and eng_Latn."""
     code = re.split(r"[_-]", language.lower())[0]
     return _SHORT.get(code, code)

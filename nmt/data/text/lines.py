@@ -54,6 +54,11 @@ class Reading:
 
     invalid: InvalidText = InvalidText.error
     max_line_bytes: int = MAX_LINE_BYTES
+    advice: str = "correct it, or set on_invalid_utf8=replace or skip (--on-invalid-utf8)"  # on invalid bytes
+
+    def strict(self, advice: str) -> Reading:
+        """Return the options for a file of numbers, in which invalid bytes are always an error."""
+        return Reading(max_line_bytes=self.max_line_bytes, advice=advice)
 
     def lines(self, path: Path, *, quiet: bool = False, name: str = "") -> Iterator[str | None]:
         """Yield the lines of a plain or packed file without line feeds; None for a line skipped by ``invalid=skip``.
@@ -108,6 +113,7 @@ class _LineReader:
         self._file = file
         self._name = name
         self._invalid, self._max_line_bytes = InvalidText(reading.invalid), reading.max_line_bytes
+        self._advice = reading.advice
         self._notices = logging.DEBUG if quiet else logging.WARNING
         self._number = 0  # lines begun
         self._offset = 0  # where the current line begins in the (decompressed) file
@@ -231,7 +237,7 @@ class _LineReader:
         in_line = in_file if self._number == 1 else bad  # the first line includes the byte-order mark
         return (
             f"{self._name}:{self._number}:{in_line}: byte 0x{body[bad]:02x} {what} (byte {in_file} of the file); "
-            f"correct it, or set on_invalid_utf8=replace or skip (--on-invalid-utf8)"
+            f"{self._advice}"
         )
 
 

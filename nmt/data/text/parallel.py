@@ -13,7 +13,7 @@ import itertools
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -153,7 +153,7 @@ class JsonLines(OneFile):
         return [self.text(tree, name, place) for name in self.fields]
 
     def text(self, tree: Any, field: str, place: str) -> str:
-        return text_of_field(tree, field, place)
+        return text_of_field(tree, field, place, json.dumps)
 
 
 @dataclass(frozen=True)
@@ -161,17 +161,18 @@ class JsonNumbers(JsonLines):
     """The same with a field that holds a number or a list of numbers, as the numbers of a line."""
 
     def text(self, tree: Any, field: str, place: str) -> str:
-        node = node_of_field(tree, field, place)
-        return " ".join(map(str, node if isinstance(node, list) else [node]))
+        node = node_of_field(tree, field, place, json.dumps)
+        items = node if isinstance(node, list) else [node]
+        return " ".join(item if isinstance(item, str) else json.dumps(item) for item in items)
 
 
-def node_of_field(tree: Any, field: str, place: str) -> Any:
-    """Return what a field holds. ``place``: of the object, for messages."""
+def node_of_field(tree: Any, field: str, place: str, write: Callable[[Any], str] = str) -> Any:
+    """Return what a field holds. For messages: ``place``, of the object, and ``write``, for other values than text."""
     node = tree
     for name in [field] if isinstance(tree, Mapping) and field in tree else field.split("."):
         if not isinstance(node, Mapping) or name not in node:
             names = (
-                ", ".join(map(str, itertools.islice(node, 10))) if isinstance(node, Mapping) else type(node).__name__
+                ", ".join(map(str, itertools.islice(node, 10))) if isinstance(node, Mapping) else write(node)[:_SHOWN]
             )
             raise DataError(
                 f"{place}: no field '{field}'; there is {names or 'nothing'} (set the fields: --fields, --weight-field)"
@@ -180,11 +181,11 @@ def node_of_field(tree: Any, field: str, place: str) -> Any:
     return node
 
 
-def text_of_field(tree: Any, field: str, place: str) -> str:
-    """Return the text of a field as one line. ``place``: of the object, for messages."""
-    node = node_of_field(tree, field, place)
+def text_of_field(tree: Any, field: str, place: str, write: Callable[[Any], str] = str) -> str:
+    """Return the text of a field as one line; ``place`` and ``write`` as for ``node_of_field``."""
+    node = node_of_field(tree, field, place, write)
     if not isinstance(node, str):
-        raise DataError(f"{place}: field '{field}' holds {str(node)[:_SHOWN]}, which is not text")
+        raise DataError(f"{place}: field '{field}' holds {write(node)[:_SHOWN]}, which is not text")
     try:
         node.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -267,8 +268,8 @@ def file_exists(prefix: str, suffix: str) -> bool:
     return any(Path(f"{prefix}.{suffix}{packed}").exists() for packed in ("", *PACKED))
 
 
-def find_file(prefix: str, language: str) -> Path:
-    """Return ``PREFIX.LANG``, or the packed file."""
+def find_file(prefix: str, language: str, ending: str = "language") -> Path:
+    """Return ``PREFIX.LANG``, or the packed file. ``ending``: what LANG is, for messages."""
     plain = Path(f"{prefix}.{language}")
     for path in (plain, *(Path(f"{plain}{packed}") for packed in PACKED)):
         if path.is_file():
@@ -277,7 +278,7 @@ def find_file(prefix: str, language: str) -> Path:
             raise _no_plain_file(path)
     raise MissingInputError(
         f"neither {plain} nor {plain}{' or '.join(PACKED)} exists (working directory: {os.getcwd()}); "
-        f"the name of a file is its prefix, a dot and the language"
+        f"the name of a file is its prefix, a dot and the {ending}"
     )
 
 

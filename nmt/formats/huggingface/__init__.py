@@ -1,4 +1,4 @@
-"""Models of Hugging Face's transformers: reads and writes Marian, Pegasus, M2M100, NLLB and mBART-50, reads FSMT and T5.
+"""Models of Hugging Face's transformers: reads and writes Marian, Pegasus, M2M100, NLLB, mBART-50 and T5, reads FSMT.
 
 Marian (OPUS-MT) has norms after each sublayer, Pegasus before it; both have sinusoids in halves. FSMT is fairseq's
 Transformer with two vocabularies. M2M100, NLLB and mBART-50 have tokens of many languages.
@@ -13,6 +13,7 @@ from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.formats import ComparedModel, Format, PortableModel, formats
 from nmt.formats.huggingface.folder import HuggingFaceFolder
 from nmt.formats.huggingface.multilingual_writing import is_multilingual, source_language
+from nmt.formats.huggingface.t5_writing import write_t5
 from nmt.formats.huggingface.writing import TransformersExport, write_folder
 from nmt.formats.model_card import (
     TEXT,
@@ -22,15 +23,16 @@ from nmt.formats.model_card import (
     language_tokens_for,
     pieces_for,
 )
+from nmt.models.transformer.weights import Buckets
 from nmt.storage.reading import read_mapping
 from nmt.storage.run_folder import split_paths
 
 _OF_TEXT = """With transformers and sentencepiece (`pip install torch transformers sentencepiece`):
 
-from transformers import AutoModelForSeq2SeqLM, MarianTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 folder = "."  # the folder of this file
-tokenizer = MarianTokenizer.from_pretrained(folder)
+tokenizer = AutoTokenizer.from_pretrained(folder)
 model = AutoModelForSeq2SeqLM.from_pretrained(folder)
 inputs = tokenizer(["$text"], return_tensors="pt", padding=True)
 for output in model.generate(**inputs):
@@ -83,7 +85,8 @@ class HuggingFace(Format):
 
     def write(self, model: PortableModel, folder: Path, options: ExportConfig) -> None:
         self.require_library()
-        write_folder(model, folder, options)
+        write = write_t5 if isinstance(model.weights.source.positions, Buckets) else write_folder
+        write(model, folder, options)
 
     def read_export(self, folder: Path) -> ComparedModel:
         return TransformersExport(folder)
@@ -93,7 +96,7 @@ class HuggingFace(Format):
             before, first = language_tokens_for(model.pair)
             how = example(_OF_LANGUAGES, text=TEXT, source=source_language(model.pair, before[0]), target=first[0])
         elif cut_by_sentencepiece(model):
-            how = example(_OF_TEXT, text=TEXT)
+            how = example(_OF_TEXT, text=" ".join([*language_tokens_for(model.pair)[0], TEXT]))
         else:
             vocabulary = "vocab.json" if model.pair.shared else "target_vocab.json"
             how = example(_OF_PIECES, tokens=pieces_for(model), vocabulary=vocabulary)

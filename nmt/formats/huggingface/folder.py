@@ -22,7 +22,7 @@ from nmt.formats.huggingface.multilingual import MULTILINGUAL, MultilingualToken
 from nmt.formats.huggingface.t5 import T5Folder
 from nmt.formats.huggingface.tensor_files import stored_tensors
 from nmt.formats.huggingface.weights import ACTIVATIONS, NORM_FIRST, read_weights
-from nmt.formats.stored_options import dropouts_of, number_of, require_same_sides, required_count
+from nmt.formats.stored_options import dropouts_of, languages_of, number_of, require_same_sides, required_count
 from nmt.formats.tensors import Tensors
 from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order, require_vocabulary_sizes
 from nmt.search.config import MOST_PIECES, WIDEST_BEAM, LengthPenalty, StopRule
@@ -94,13 +94,7 @@ class HuggingFaceFolder:
         return [pad, places.get("<unk>"), bos, eos]
 
     def _pair(self, kind: str, config: Mapping[str, Any], orders: Sequence[VocabularyOrder]) -> LanguagePair:
-        languages = [self.options.source_lang, self.options.target_lang]
-        own = config.get("langs")  # of FSMT, and of nmt-export
-        if not isinstance(own, list) or len(own) != 2:
-            path = self.path / "tokenizer_config.json"  # of OPUS-MT
-            stored = read_mapping(path) if path.is_file() else {}
-            own = [stored.get(f"{side}_lang") or "" for side in ("source", "target")]
-        languages = [language or str(known) for language, known in zip(languages, own)]
+        languages = languages_of(self.path, config, self.options)
         require_languages(*languages)
         source = self._tokenizer(kind, "source", orders[0], languages[0])
         target = self._tokenizer(kind, "target", orders[-1], languages[1])

@@ -6,9 +6,10 @@ M2M100 has a vocab.json and then the languages. Embeddings may have a few more r
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,14 @@ M2M100_LANGUAGES = {
 }
 
 
+def _checksum(codes: Iterable[str]) -> str:
+    return hashlib.sha256(" ".join(codes).encode()).hexdigest()[:16]
+
+
+# Of the languages of known models in the order of their ids: M2M100, WMT21, NLLB-200 and mBART-50.
+_ORDERS = {*map(_checksum, map(str.split, M2M100_LANGUAGES.values())), "352fad64dcddc764", "0da159ac33c9f831"}
+
+
 @dataclass(frozen=True)
 class MultilingualTokenizer:
     """The tokenizer of a folder."""
@@ -68,6 +77,12 @@ class MultilingualTokenizer:
             folder / _JSON
         ).is_file():  # its ids are certain, a list's order is not
             ids |= added_tokens(folder / _JSON)
+        unnumbered = [code for token in listed if token not in ids and (code := _code(token))]
+        if unnumbered and _checksum(unnumbered) not in _ORDERS:
+            raise DataError(
+                f"{folder}: the files of the tokenizer list {len(unnumbered)} languages without ids, in the order of no "
+                "known model; copy all files of the tokenizer from the original model"
+            )
         symbols = _in_order(folder, first, ids, listed)
         tokens = {code: token for token in symbols[len(first) :] if (code := _code(token))}
         if not tokens:
@@ -151,7 +166,7 @@ def _listed(folder: Path, options: Mapping[str, Any]) -> Iterator[str]:
             yield from map(_content, listed if isinstance(listed, list) else [])
     if (folder / "vocab.json").is_file():
         yield from (f"__{code}__" for code in M2M100_LANGUAGES.get(str(options.get("language_codes")), "").split())
-    else:
+    elif not (folder / _JSON).is_file():
         yield MASK
 
 

@@ -63,7 +63,7 @@ def write_multilingual_tokenizer(model: PortableModel, folder: Path, symbols: Se
 def _with_merges(folder: Path, ids: Mapping[str, int], languages: LanguageTokens, options: Mapping[str, Any]) -> Any:
     import transformers
 
-    extracted = _extracted(folder, transformers.NllbTokenizer)
+    extracted = sentencepiece_parts(folder / SENTENCEPIECE, transformers.NllbTokenizer)
     if lost := [token for token in map("".join, extracted["merges"]) if token not in ids]:
         raise UsageError(
             f"the sentencepiece model has the token {lost[0]!r}, which the vocabulary lacks; NllbTokenizer needs all of its "
@@ -87,7 +87,7 @@ def _with_scores(folder: Path, ids: Mapping[str, int], languages: LanguageTokens
             f"transformers' unigram tokenizer has the {len(FAIRSEQ_LANGUAGE_CODES)} languages of mBART-50, the model has "
             f"{len(languages.tokens)}; export to ctranslate2"
         )
-    extracted = _extracted(folder, transformers.MBart50Tokenizer)
+    extracted = sentencepiece_parts(folder / SENTENCEPIECE, transformers.MBart50Tokenizer)
     scores = dict(extracted["vocab"])
     return transformers.MBart50Tokenizer(
         vocab=[(token, scores.get(token, 0.0)) for token in ids],
@@ -96,9 +96,9 @@ def _with_scores(folder: Path, ids: Mapping[str, int], languages: LanguageTokens
     )
 
 
-def _extracted(folder: Path, kind: Any) -> dict[str, Any]:
+def sentencepiece_parts(path: Path, kind: Any) -> dict[str, Any]:
     """Return the parts of the sentencepiece model that a tokenizer of transformers is made of."""
     from transformers.convert_slow_tokenizer import SentencePieceExtractor
 
-    parts: Any = SentencePieceExtractor(str(folder / SENTENCEPIECE)).extract(kind.model)  # annotated wrongly there
+    parts: Any = SentencePieceExtractor(str(path)).extract(kind.model)  # annotated wrongly there
     return dict(parts)

@@ -25,7 +25,7 @@ from nmt.formats.layout import unusual_head_size
 from nmt.formats.residual_stream import ORIGINAL_LAYOUT, in_halves
 from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order
 from nmt.layers.sinusoids import SinusoidLayout, Sinusoids, Wavelengths
-from nmt.models.transformer.weights import Activation, Buckets, TransformerWeights
+from nmt.models.transformer.weights import Activation, TransformerWeights
 from nmt.search.config import BeamConfig, LengthPenalty
 from nmt.storage.files import write_json
 from nmt.storage.tensor_file import write_numbers
@@ -33,7 +33,7 @@ from nmt.storage.tensor_file import write_numbers
 if TYPE_CHECKING:
     from torch import Tensor
 
-_MOST_PIECES = 512  # tokens of a sentence, the limit stored in the folder
+MOST_PIECES = 512  # tokens of a sentence, the limit stored in the folder
 _FAMILIES = {"m2m_100": "M2M100 and NLLB", "mbart": "mBART-50"}
 _FAMILIES |= dict.fromkeys(("marian", "pegasus"), "Marian and Pegasus")
 _ARCHITECTURES = {
@@ -58,14 +58,14 @@ def write_folder(model: PortableModel, folder: Path, options: ExportConfig) -> N
     if isinstance(positions, Sinusoids) and positions.interleaved:
         weights = in_halves(weights)
         config[ORIGINAL_LAYOUT] = SinusoidLayout.interleaved.value
-    longest = min(_MOST_PIECES, config["max_position_embeddings"])
+    longest = min(MOST_PIECES, config["max_position_embeddings"])
     write_json(folder / "config.json", config)
-    write_json(folder / "generation_config.json", _generation(config, model, longest))
+    write_json(folder / "generation_config.json", generation_options(config, model, longest))
     write_numbers(folder / "model.safetensors", tensors_of(weights, kind), {"format": "pt"})
     if kind in MULTILINGUAL:
         write_multilingual_tokenizer(model, folder, symbols, longest)
     else:
-        _write_tokenizer(model, folder, min(_MOST_PIECES, options.longest))
+        _write_tokenizer(model, folder, min(MOST_PIECES, options.longest))
 
 
 def _kind(model: PortableModel) -> str:
@@ -92,8 +92,6 @@ def _complaints(weights: TransformerWeights, kind: str) -> Iterator[tuple[bool, 
     if not of_mbart:
         norms = "no norm of the embeddings, but the model has one (model.embedding_norm)"
     yield weights.is_recurrent, "have self-attention in the decoder, but the model has SSRUs; export it to safetensors"
-    of_t5 = "have no relative position buckets (T5, MADLAD), but the model has them; export it to ctranslate2"
-    yield isinstance(positions, Buckets), of_t5
     yield not is_known, f"have {place_kind} positions, {others}"
     yield own != formula or base != _BASE, f"have {known}, {others}"
     yield has_norm is not of_mbart, f"have {norms}; export it to ctranslate2"
@@ -152,12 +150,12 @@ def _configuration(model: PortableModel, kind: str, longest: int) -> dict[str, A
     return config
 
 
-def _generation(config: Mapping[str, Any], model: PortableModel, longest: int) -> dict[str, Any]:
+def generation_options(config: Mapping[str, Any], model: PortableModel, longest: int) -> dict[str, Any]:
     """Return the search options that both toolkits have; transformers lacks GNMT's length penalty."""
-    ids = ("pad_token_id", "bos_token_id", "eos_token_id", "forced_eos_token_id", "decoder_start_token_id")
+    ids = {name: number for name, number in config.items() if name.endswith("_token_id")}
     search, pair = BeamConfig(**model.search), model.pair
-    options = {name: config[name] for name in ids} | {
-        "bad_words_ids": [[config["pad_token_id"]], [config["bos_token_id"]]],
+    options = ids | {
+        "bad_words_ids": [[ids[name]] for name in ("pad_token_id", "bos_token_id") if name in ids],
         "num_beams": search.beam_size,
         "length_penalty": search.lenpen if search.length_penalty is LengthPenalty.power else 1.0,
         "max_length": longest,

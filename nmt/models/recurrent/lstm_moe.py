@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from nmt.interface import AttentionRequest, Batch, DecoderOutput, Memory, VocabularySizes, real_positions
 from nmt.layers.dropout import Dropout
 from nmt.layers.embeddings import Embedding
-from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence
+from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence, total_usage
 from nmt.layers.recurrent_attention import ProductAttention
 from nmt.layers.stack import Stack
 from nmt.models import models
@@ -145,6 +145,7 @@ class LSTMMoE(AttentiveRecurrent):
         embedded = self.dropout(self.target_embedding(batch.target_in))
         real = real_positions(batch.target_lengths, embedded.size(1))
         hidden, weights, used, _ = self.decoder.mixing_at(real, embedded, memory, self.begin(memory, 1))
-        usage = torch.stack([memory.usage.sum(0), used.sum(0)])  # [layers, 2, E]
-        balanced = balance(usage, self.importance_weight, self.load_weight)
+        encoder = total_usage(memory.usage, batch.sentence_weights)
+        decoder = total_usage(used, batch.sentence_weights, batch.target_lengths)
+        balanced = balance(torch.stack([encoder, decoder]), self.importance_weight, self.load_weight)
         return decoded(hidden, batch, attention, (weights,), auxiliary=balanced)

@@ -147,6 +147,9 @@ class TransformerConfig(ShortRepr):
     share_decoder_embeddings: bool = option(
         True, help="Share one matrix between target and output", flag="--share-decoder-input-output-embed"
     )
+    share_input_embeddings: bool = option(
+        False, help="Share one matrix between source and target, as T5 1.1 does, which has another one in the output"
+    )
     embedding_scale: bool = option(True, help="Multiply embeddings by sqrt(d_model), as in the paper")
     embedding_norm: bool = option(
         False, help="Normalize the sum of embedding and position, as mBART does (the paper does not)"

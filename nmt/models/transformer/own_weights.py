@@ -179,7 +179,7 @@ class _Layout:
         config, width = self.config, self.config.d_model
         joint = shares_embeddings(config.share_all_embeddings, self.sizes.shared)
         source = target = self._parameter("source_input.embedding.table.weight", self.sizes.source, width)
-        if not joint:
+        if not (joint or config.share_input_embeddings):
             target = self._parameter("target_input.embedding.table.weight", self.sizes.target, width)
         output = self._linear("output", self.sizes.target, width, bias=config.output_bias)
         if joint or config.share_decoder_embeddings:
@@ -331,6 +331,7 @@ def configuration(weights: TransformerWeights, sizes: VocabularySizes) -> Transf
         position_offset=formula.offset,
         share_all_embeddings=None if all_shared and sizes.shared else False,
         share_decoder_embeddings=target.embedding is weights.output.weight,
+        share_input_embeddings=source.embedding is target.embedding and not all_shared,
         embedding_scale=source.scale != 1.0,
         embedding_norm=source.embedding_norm is not None,
         output_bias=weights.output.bias is not None,

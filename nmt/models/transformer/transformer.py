@@ -131,11 +131,14 @@ class Transformer(EncoderDecoder):
         scale = math.sqrt(config.d_model) if config.embedding_scale else 1.0
         shares_all = shares_embeddings(config.share_all_embeddings, sizes.shared)
         source = Embedding(sizes.source, config.d_model, scale)
-        target = source if shares_all else Embedding(sizes.target, config.d_model, scale)
+        shares_inputs = shares_all or shares_embeddings(
+            config.share_input_embeddings, sizes.shared, "share_input_embeddings"
+        )
+        target = source if shares_inputs else Embedding(sizes.target, config.d_model, scale)
         self.width, self.head_width = config.d_model, config.head_sizes().d_k
         norm = embedding_norm(config)
         self.source_input = InputLayer(source, stacks.input_positions(config), config.dropout, norm)
-        borrowed = Borrowed(source) if shares_all else target
+        borrowed = Borrowed(source) if shares_inputs else target
         self.target_input = TargetInput(borrowed, stacks.input_positions(config), config)
         source_norm, target_norm = final_norms(config)
         source_biases, target_biases = mask_biases(config)
@@ -174,7 +177,8 @@ class Transformer(EncoderDecoder):
         mask = self.decoder.self_attention.causal_mask(x)
         x = self.decoder(x, mask, memory.states, Mask(memory.bias), record)
         hidden = real_rows(x, batch.target_lengths, batch.target_offsets, batch.num_tokens)
-        return DecoderOutput(hidden, self._maps(record, batch) if attention else None, self._auxiliary(memory, record))
+        maps = self._maps(record, batch) if attention else None
+        return DecoderOutput(hidden, maps, self._auxiliary(memory, record, batch))
 
     def start(self, memory: Memory, beam_size: int, vocabulary: Tensor | None = None) -> tuple[Memory, DecoderState]:
         assert isinstance(memory, TransformerMemory)
@@ -227,7 +231,7 @@ class Transformer(EncoderDecoder):
         mask, memory_mask = self.decoder.self_attention.flat_mask(target), FlatMask(None, queries=target, keys=source)
         return DecoderOutput(self.decoder(x, mask, states, memory_mask, Record())[0])
 
-    def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
+    def _auxiliary(self, memory: Memory, record: Record, batch: Batch) -> dict[str, Tensor]:
         """Return named auxiliary losses; the paper has none."""
         return {}
 

@@ -15,8 +15,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from nmt.interface import Memory, VocabularySizes
-from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence
+from nmt.interface import Batch, Memory, VocabularySizes
+from nmt.layers.experts import Experts, NoisyTopK, balance, tokens_by_sentence, total_usage
 from nmt.models import models
 from nmt.models.transformer.config import FeedForwardKind, TransformerMoEConfig
 from nmt.models.transformer.layers import DecoderLayer, EncoderLayer, LayerParts, Record, TransformerLayer
@@ -115,7 +115,9 @@ class TransformerMoE(Transformer):
         usage = [tokens_by_sentence(used, source_lengths) for used in record.usage]
         return TransformerMoEMemory(memory.states, memory.bias, usage=torch.stack(usage, dim=1))
 
-    def _auxiliary(self, memory: Memory, record: Record) -> dict[str, Tensor]:
+    def _auxiliary(self, memory: Memory, record: Record, batch: Batch) -> dict[str, Tensor]:
         assert isinstance(memory, TransformerMoEMemory)
-        decoder = torch.stack([used.sum(0) for used in record.usage])
-        return balance(torch.cat([memory.usage.sum(0), decoder]), self.importance_weight, self.load_weight)
+        weights = batch.sentence_weights
+        decoder = torch.stack([total_usage(used, weights, batch.target_lengths) for used in record.usage])
+        encoder = total_usage(memory.usage, weights)
+        return balance(torch.cat([encoder, decoder]), self.importance_weight, self.load_weight)

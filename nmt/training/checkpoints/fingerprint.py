@@ -6,6 +6,7 @@ A resumed run may change its limits, its intervals of saving and logging, the de
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nmt.config.option import groups_of
@@ -13,9 +14,10 @@ from nmt.config.plain import flattened, to_plain
 from nmt.config.sampling import CorpusSamplingConfig
 from nmt.config.sections import ParametersConfig, TrainConfig, TrainingConfig
 from nmt.config.variation import VariationConfig
+from nmt.data.text.parallel import require_file
 from nmt.hub import checkpoint_at
 from nmt.storage.checkpoints import FORMAT, KIND
-from nmt.storage.files import read_manifest
+from nmt.storage.files import read_manifest, sha256
 from nmt.storage.run_folder import MODEL
 
 Fingerprint = dict[str, Any]  # options and checksums of data, by option name
@@ -29,6 +31,8 @@ _WITHOUT_EFFECT = ("metrics", "samples", "patience")
 _CHECKSUMS = {
     "data": "the corpus or its vocabulary changed",
     "validation.data": "the validation data changed",
+    "parameters.source_embeddings": "the file or --freeze-embeddings changed",
+    "parameters.target_embeddings": "the file or --freeze-embeddings changed",
     "criterion.teacher": "its parameters changed, or its run folder has a new best checkpoint",
 }
 
@@ -46,6 +50,9 @@ def fingerprint(config: TrainConfig, data: Sequence[str], valid_data: Sequence[s
     options["training"] = {"clip_norm": config.training.clip_norm} | changed
     options["sampling"] = _changed(tree["sampling"], CorpusSamplingConfig(), tree["sampling"])
     options["parameters"] = _changed(tree["parameters"], ParametersConfig(), tree["parameters"])
+    if config.parameters.freeze_embeddings:  # a resumed run reads again which rows are frozen
+        files = {name: options["parameters"].get(name) for name in ("source_embeddings", "target_embeddings")}
+        options["parameters"] |= {name: sha256(require_file(Path(path))) for name, path in files.items() if path}
     if config.variation.is_on:
         names = [name for name in tree["variation"] if name != "readers"]
         options["variation"] = _changed(tree["variation"], VariationConfig(), names)

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Mapping, Set
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
 
 from nmt.config.sections import LOSSES, CheckpointConfig, TrainConfig, ValidationConfig, metric_of
 from nmt.errors import DataError, UsageError, quantity
+from nmt.models.loading import find_base
 from nmt.optim import Horizon, Progress, schedulers
 from nmt.storage.adapted import AdapterBase
 from nmt.storage.checkpoints import StoredCheckpoint, TrainingState
@@ -35,6 +35,10 @@ RESETS = {
     "reset_lr_scheduler": ("scheduler.", "optimizer.lr"),
     "reset_meters": VALIDATION,
 }
+
+# Changes that no flag allows: what an adapter stores depends on them.
+ADAPTER = ("parameters.lora_rank", "parameters.lora_alpha", "parameters.lora_on")
+TRAINED = ("parameters.train_only", "parameters.freeze")
 
 MOST_SHOWN, MOST_SHOWN_OF_ONE = 6, 80  # options in a message, and characters of each
 
@@ -113,6 +117,11 @@ def resume_point(
         changed = {key: change for key, change in changed.items() if not key.startswith(VALIDATION)}
     if settings.batches_in_update == batches_in_update:
         changed = {key: change for key, change in changed.items() if key not in ACCUMULATION}
+    if fixed := {key: changed[key] for key in changed if key in ADAPTER + (TRAINED if settings.base else ())}:
+        raise UsageError(
+            f"{stored.path} was trained with other options that cannot change when a run resumes ({_listed(fixed)}); "
+            f"restore them, or start a new run from this checkpoint: --finetune-from-model, with another --save-dir"
+        )
     allowed = tuple(prefix for name, prefixes in RESETS.items() if getattr(options, name) for prefix in prefixes)
     refused = {key: change for key, change in changed.items() if not (options.reset or key.startswith(allowed))}
     if refused:
@@ -164,9 +173,9 @@ def other_scores(point: ResumePoint, validated_as: Fingerprint, options: Validat
 
 def origin(options: CheckpointConfig, point: ResumePoint) -> str | None:
     """Return the model that the run was fine-tuned from, as its checkpoints name it. Refuse another model: the parameters
-    are those of the checkpoint."""
+    are those of the checkpoint. ``with_base`` checks the base model of an adapter."""
     named, stored = options.finetune_from_model, point.stored.config["checkpoint"].get("finetune_from_model")
-    if named is not None and (stored is None or Path(named).resolve() != Path(stored).resolve()):
+    if named is not None and not point.settings.base and not _is_same(named, stored):
         raise UsageError(
             f"the run in {point.stored.path.parent} did not start from {named}; omit --finetune-from-model to resume "
             f"it, or choose another --save-dir"
@@ -174,14 +183,22 @@ def origin(options: CheckpointConfig, point: ResumePoint) -> str | None:
     return None if stored is None else str(stored)
 
 
-def require_base(point: ResumePoint, base: Mapping[str, Any]) -> None:
-    """Refuse to resume an adapter on another model than it was trained on."""
-    stored = AdapterBase.of(point.settings.base, "the run")
-    if stored is not None and AdapterBase.of(base, "the run") != stored:
+def with_base(config: TrainConfig, point: ResumePoint) -> TrainConfig:
+    """Return the options with the path of the base model, if the run trains an adapter. Refuse another model."""
+    base, named = AdapterBase.of(point.settings.base, "the run"), config.checkpoint.finetune_from_model
+    if base is None or named is None:
+        return config
+    path, stored = find_base(base, point.stored.path, named), origin(config.checkpoint, point)
+    if not Path(path).is_relative_to(named) and not _is_same(named, stored):
         raise UsageError(
-            f"the adapter in {point.stored.path.parent} was trained on {stored.path} with --lora-alpha {stored.alpha:g}; "
-            f"restore this base model and this option, or choose another --save-dir"
+            f"the adapter in {point.stored.path.parent} was not trained on {named}; resume it with --finetune-from-model "
+            f"{path}, or choose another --save-dir"
         )
+    return replace(config, checkpoint=replace(config.checkpoint, finetune_from_model=path))
+
+
+def _is_same(named: str, stored: str | None) -> bool:
+    return stored is not None and Path(named).resolve() == Path(stored).resolve()
 
 
 def compare_length(point: ResumePoint, config: TrainConfig, now: int | None) -> None:

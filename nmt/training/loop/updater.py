@@ -74,8 +74,8 @@ class UpdateSums:
 
     @property
     def denominator(self) -> Tensor:
-        """Never zero: an update without a single token has zero gradients and leaves them so."""
-        return self.sums[2].clamp(min=1e-8)
+        """1 instead of 0: an update without tokens or weight has zero gradients and leaves them so."""
+        return self.sums[2] + (self.sums[2] == 0)
 
     def send(self, grad_norm: Tensor, learning_rate: float) -> Tensor:
         """Begin to copy the sums and the gradient norm. Return, on the device, whether loss and gradient are finite and any

@@ -24,6 +24,7 @@ from nmt.storage.tensor_file import read_tensors
 
 logger = logging.getLogger("nmt.training")
 
+FORMATS = "give a text file of word2vec's format, or a .safetensors file"
 Rows = dict[int, Tensor]  # vectors by token id
 
 
@@ -31,7 +32,7 @@ def fill_embeddings(config: TrainConfig, model: EncoderDecoder, pair: LanguagePa
     """Copy the vectors of files to the embeddings of a new run's model, and freeze these rows if options say so."""
     options = config.parameters
     for side, path in (("source", options.source_embeddings), ("target", options.target_embeddings)):
-        if path is None:
+        if path is None or not (is_new or options.freeze_embeddings):
             continue
         vocabulary: Vocabulary = getattr(pair, side).vocabulary
         weight = _embedding(config, model, pair, side)
@@ -76,7 +77,12 @@ def _of_safetensors(path: Path, vocabulary: Vocabulary) -> Rows:
         raise DataError(
             f"{path} must hold one matrix with {len(vocabulary)} rows, one for each token; it has: {shapes}"
         )
-    return dict(enumerate(matrices[0]))
+    matrix = matrices[0].float()
+    is_floating = matrices[0].is_floating_point()
+    if not (is_floating and bool(matrix.isfinite().all())):
+        fault = "NaN or infinity" if is_floating else f"numbers of type {matrices[0].dtype}".replace("torch.", "")
+        raise DataError(f"{path} has {fault}; embeddings must be finite float32 numbers")
+    return dict(enumerate(matrix))
 
 
 def _of_text(path: Path, vocabulary: Vocabulary) -> Rows:
@@ -85,7 +91,7 @@ def _of_text(path: Path, vocabulary: Vocabulary) -> Rows:
     ids = {piece: number for number, piece in enumerate(vocabulary.pieces)}
     words = {piece.removeprefix(WORD_START): number for piece, number in ids.items() if piece.startswith(WORD_START)}
     of_tokens, of_words, is_marked, width = Rows(), Rows(), not words, 0
-    for number, line in enumerate(Reading().lines(path), 1):
+    for number, line in enumerate(Reading(advice=FORMATS).lines(path), 1):
         token, *numbers = (line or "").rstrip().split(" ")
         if number == 1 and len(numbers) == 1 and token.isdecimal():
             continue
@@ -102,7 +108,7 @@ def _of_text(path: Path, vocabulary: Vocabulary) -> Rows:
 
 
 def _vector(numbers: list[str], place: str) -> Floats:
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError), np.errstate(over="ignore"):
         vector = np.array(numbers, dtype=np.float32)
         if np.isfinite(vector).all():
             return vector

@@ -25,6 +25,12 @@ VARIANTS = (
     ),
     Subject("transformer_shared_output", TransformerConfig(share_all_embeddings=False).shrink()),
     Subject(
+        "transformer_shared_inputs",
+        TransformerConfig(
+            share_all_embeddings=False, share_decoder_embeddings=False, share_input_embeddings=True
+        ).shrink(),
+    ),
+    Subject(
         "transformer_every_dropout",
         TransformerConfig(dropout=0.3, attention_dropout=0.2, activation_dropout=0.1).shrink(),
     ),

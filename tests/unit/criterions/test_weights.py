@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,9 +17,12 @@ from nmt.criterions.config import (
     RDropConfig,
     WordDistillationConfig,
 )
-from nmt.data.batching.batch import WEIGHTS
+from nmt.data.batching.batch import WEIGHTS, collate
+from nmt.data.vocabulary import EOS
+from nmt.interface import LossReport
 from nmt.layers import linear_cross_entropy
 from nmt.models.output_layers import LinearOutput
+from nmt.testing.subjects import subject
 from tests.unit.criterions.tiny import TinyModel, assert_same_gradients, batch_of, gradients
 
 FIRST, SECOND, THIRD = ([4, 5, 6], [5, 4]), ([7], [6, 6, 7]), ([5, 7], [4])
@@ -69,9 +73,29 @@ def test_the_law_holds(name: str, model: TinyModel) -> None:
     assert weighted.denominator == weighted.weight == repeated.denominator == 24 and weighted.num_tokens == 27
     torch.testing.assert_close(weighted.loss_sum, repeated.loss_sum, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(weighted.nll_sum, repeated.nll_sum, rtol=1e-12, atol=1e-12)
-    assert weighted.auxiliary.keys() == repeated.auxiliary.keys()
+    torch.testing.assert_close(weighted.auxiliary, repeated.auxiliary, rtol=1e-12, atol=1e-12)
     of_both = gradients(model, weighted.loss_sum), gradients(model, repeated.loss_sum)
     assert_same_gradients(*of_both, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("started", [0, 1], ids=["without", "with language tokens"])
+@pytest.mark.parametrize("name", ["transformer_moe", "lstm_moe"])
+def test_the_law_holds_for_the_balance_of_experts(name: str, started: int) -> None:
+    model, criterion = subject(name).model().double(), criterions.build(CONFIGS["smoothed"])
+
+    def report(*pairs: tuple[list[int], list[int]], weights: list[float] | None = None) -> LossReport:
+        sources, targets = ([np.array([*pair[side], EOS]) for pair in pairs] for side in (0, 1))
+        counts = torch.tensor([len(target) - started for target in targets])
+        extras = {} if weights is None else {WEIGHTS: torch.tensor(weights).repeat_interleave(counts)}
+        result: LossReport = criterion(model, collate(sources, targets, None, extras, started))
+        return result
+
+    weighted, repeated = report(FIRST, SECOND, THIRD, weights=[2.0, 0.0, 1.0]), report(FIRST, FIRST, THIRD)
+    assert repeated.auxiliary["load"] > 0.01 and repeated.auxiliary["importance"] > 0.01
+    torch.testing.assert_close(weighted.auxiliary, repeated.auxiliary, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(weighted.loss_sum, repeated.loss_sum, rtol=1e-10, atol=1e-12)
+    of_both = gradients(model, weighted.loss_sum), gradients(model, repeated.loss_sum)
+    assert_same_gradients(*of_both, rtol=1e-8, atol=1e-12)
 
 
 def test_weights_of_one_change_nothing(model: TinyModel) -> None:

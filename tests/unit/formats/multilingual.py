@@ -133,12 +133,12 @@ def t5(folder: Path, *, madlad: bool) -> Any:
     )
     torch.manual_seed(2)
     model = transformers.T5ForConditionalGeneration(config)
+    if madlad:  # transformers 5 makes it the embedding
+        model.lm_head.weight = torch.nn.Parameter(model.shared.weight.clone())
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_table = "shared" in name or "lm_head" in name
-            parameter.mul_(0.3 if "shared" in name else 1).add_(
-                (0.05 if is_table else 0.1) * torch.randn_like(parameter)
-            )
+            parameter.mul_(0.3 if is_table else 1).add_((0.05 if is_table else 0.1) * torch.randn_like(parameter))
         model.lm_head.weight[ids["eos_token_id"]].mul_(5)  # translations end
     model.save_pretrained(folder)
     return model.eval()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from nmt.config.choices import ProgressStyle
@@ -102,6 +104,13 @@ def store(folder: Path, pair: LanguagePair = PAIR, **options: Any) -> Path:
     found = PortableModel(describe(config, sizes, state, "here"), pair, training)
     write_model(Converted.of(found), folder, {"imported_from": "nowhere"}, overwrite=False, style=ProgressStyle.none)
     return folder
+
+
+def run_example(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the example of a model card in its folder."""
+    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    monkeypatch.chdir(folder)
+    exec(compile(code, str(folder / "README.md"), "exec"), {})
 
 
 def scores(folder: Path, source: list[str], target: list[str]) -> torch.Tensor:

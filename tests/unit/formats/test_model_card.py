@@ -17,7 +17,7 @@ from nmt.data.tokenizers.sentencepiece import BpeConfig, SentencePieceBuilder
 from nmt.formats.exporting import export_model
 from nmt.models.loading import load_model
 from nmt.storage.files import replace_manifest
-from tests.unit.formats.stored import PAIR, store
+from tests.unit.formats.stored import PAIR, run_example, store
 
 pytestmark = pytest.mark.slow
 LINES = [f"A sentence to translate, number {number} of many." for number in range(150)]
@@ -51,10 +51,9 @@ def test_the_example_of_a_card_translates(
     whole_words: bool,
 ) -> None:
     run = store(tmp_path / "run", PAIR if whole_words else cut)
-    (code,) = re.findall(r"```python\n(.*?)```", card(run, tmp_path / "there", name), flags=re.DOTALL)
-    monkeypatch.chdir(tmp_path / "there")
+    card(run, tmp_path / "there", name)
     capsys.readouterr()
-    exec(compile(code, "README.md", "exec"), {})
+    run_example(tmp_path / "there", monkeypatch)
     line = capsys.readouterr().out.splitlines()[-1]
     assert line and (not whole_words or set(line.split()) & {*PAIR.target.vocabulary.pieces})
 

@@ -191,6 +191,27 @@ def test_the_same_model_in_other_files_is_the_same(both: Callable[[str], Both], 
     assert_same("older", target_lang="deu_Latn")
 
 
+def test_a_list_of_languages_without_ids_must_have_the_order_of_the_model(
+    both: Callable[[str], Both], tmp_path: Path
+) -> None:
+    """As in facebook/mbart-large-50."""
+    one, content = both("mbart"), there.sentencepiece_model("unigram")
+    languages = [*one.pair.language_tokens.tokens.values()]
+    for name, order in (("same", languages), ("turned", languages[::-1])):
+        folder = tmp_path / name
+        shutil.copytree(one.folder, folder)
+        (folder / "sentencepiece.bpe.model").write_bytes(content)
+        (folder / "tokenizer.json").unlink()
+        (folder / "tokenizer_config.json").unlink()
+        (folder / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": order}))
+    found = there.imported(tmp_path / "same", tmp_path / "here")
+    there.assert_same_parameters(one.here, found)
+    assert load_model(found, "cpu").pair.digest() == one.pair.digest()
+    with pytest.raises(DataError, match=f"list {len(languages)} languages without ids, in the order of no known model"):
+        there.imported(tmp_path / "turned", tmp_path / "not here")
+    assert not (tmp_path / "not here").exists()
+
+
 def test_a_default_direction_is_stored(both: Callable[[str], Both], tmp_path: Path) -> None:
     one = both("mbart")
     assert (one.pair.source_lang, one.pair.target_lang) == ("", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from nmt.formats.importing import import_model
 from nmt.models.loading import load_model
 from nmt.models.transformer.config import NormOrder, PositionKind
 from nmt.storage.tensor_file import mapped_tensors
-from tests.unit.formats.stored import PAIR, store
+from tests.unit.formats.stored import PAIR, run_example, store
 
 pytestmark = pytest.mark.slow
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: nmt-toolkit[huggingface]")
@@ -55,14 +54,6 @@ def imported(folder: Path, output: Path, **options: Any) -> Path:
 def exported(model: Path, output: Path, kind: str = "huggingface", **options: Any) -> ExportComparison:
     options = {"sentences": 3, "longest": 64} | options
     return export_model(ExportConfig(path=str(model), format=kind, output=str(output), **options))
-
-
-def run_example(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the example of a model card in its folder."""
-    found = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert found is not None
-    monkeypatch.chdir(folder)
-    exec(compile(found[1], str(folder / "README.md"), "exec"), {})
 
 
 @pytest.mark.parametrize("kind", there.MAKERS)
@@ -125,12 +116,13 @@ def test_ctranslate2_translates_with_the_language_as_prefix(
 
 
 def test_fewer_languages_come_back(folders: Folders, tmp_path: Path) -> None:
-    """M2M100Tokenizer has fixed languages; NllbTokenizer reads those of a trimmed model."""
-    fewer = imported(folders("nllb")[0], tmp_path / "fewer", languages=["eng_Latn", "fra_Latn"])
-    exported(fewer, tmp_path / "out")
-    again = load_model(imported(tmp_path / "out", tmp_path / "again"), "cpu").pair
-    assert [*again.language_tokens.tokens] == ["eng_Latn", "fra_Latn"]
-    assert again.digest() == load_model(fewer, "cpu").pair.digest()
+    """NllbTokenizer reads those of a trimmed NLLB or M2M100; the unigram tokenizer of mBART-50 has fixed ones."""
+    for kind, languages in (("nllb", ["eng_Latn", "fra_Latn"]), ("m2m100", ["en", "fr"])):
+        fewer = imported(folders(kind)[0], tmp_path / kind, languages=languages)
+        exported(fewer, tmp_path / f"{kind} out")
+        again = load_model(imported(tmp_path / f"{kind} out", tmp_path / f"{kind} again"), "cpu").pair
+        assert [*again.language_tokens.tokens] == languages
+        assert again.digest() == load_model(fewer, "cpu").pair.digest()
     fewer = imported(folders("mbart")[0], tmp_path / "other", languages=["en_XX", "de_DE"])
     with pytest.raises(UsageError, match="unigram tokenizer has the 52 languages of mBART-50, the model has 2"):
         exported(fewer, tmp_path / "refused")

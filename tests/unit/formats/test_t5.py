@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,19 +17,45 @@ import sentencepiece
 import torch
 
 from nmt.config.exchange import ExportConfig, ImportConfig, Quantization
+from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.batching.batch import collate
+from nmt.data.language_pair import LanguagePair
+from nmt.data.languages import LanguageTokens, SourceToken
+from nmt.data.tokenizers.sentencepiece import SentencePieceBuilder, SentencePieceTokenizer, UnigramConfig
+from nmt.data.tokenizers.sentencepiece_list import SentencePieceList, SentencePieceListConfig
 from nmt.data.vocabulary import EOS, PAD, SPECIALS
 from nmt.errors import DataError, MissingInputError, UsageError
-from nmt.formats.exporting import export_model
+from nmt.formats.exporting import ExportComparison, export_model
 from nmt.formats.importing import import_model
 from nmt.models.loading import LoadedModel, load_model
+from nmt.models.transformer.config import FeedForwardKind, NormKind, NormOrder, ScoreKind, StartSymbol
+from nmt.preprocessing.preprocess import preprocess
+from nmt.storage.tensor_file import mapped_tensors
 from nmt.translation import Translator
+from tests.commands import run_copy
+from tests.unit.formats.stored import HELD, run_example, store
 
 pytestmark = pytest.mark.slow
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: nmt-toolkit[huggingface]")
 pytest.importorskip("babel", reason="babel is not installed: nmt-toolkit[test]")
 
 from tests.unit.formats import multilingual as there  # noqa: E402
+
+
+def exported(model: Path, output: Path, **options: Any) -> ExportComparison:
+    return export_model(
+        ExportConfig(
+            path=str(model), format="huggingface", output=str(output), **{"sentences": 3, "longest": 64} | options
+        )
+    )
+
+
+@cache
+def _unigram_pair() -> LanguagePair:
+    tokenizer = SentencePieceBuilder(UnigramConfig(vocab_size=800, character_coverage=0.99)).train(
+        there.names(500), seed=1
+    )
+    return LanguagePair("en", "de", tokenizer, tokenizer, shared=True)
 
 
 @dataclass(frozen=True)
@@ -168,10 +195,118 @@ def test_ctranslate2_says_the_same_and_gives_the_model_back(
         there.assert_same_parameters(t5.here, again)
 
 
-def test_exports_to_hugging_face_are_refused(t5: BothT5, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no relative position buckets \(T5, MADLAD\), but the model has them"):
-        export_model(ExportConfig(path=str(t5.here), format="huggingface", output=str(tmp_path / "there")))
-    assert not (tmp_path / "there").exists()
+def test_t5_goes_out_to_transformers_and_comes_back(
+    t5: BothT5, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Except for rows that no token has. Characters of MADLAD that no token has are cut into bytes."""
+    out = tmp_path / "out"
+    found = exported(t5.here, out)
+    assert found.difference < 2e-5 and found.equal == found.sentences == 3
+    before, after = (mapped_tensors(path / "model.safetensors") for path in (t5.folder, out))
+    assert before.keys() == after.keys()
+    for name, array in after.items():
+        np.testing.assert_array_equal(array, before[name][: len(array)], err_msg=name)
+    again = load_model(there.imported(out, tmp_path / "again"), "cpu")
+    there.assert_same_parameters(t5.here, again.path)
+    assert again.pair.digest() == t5.loaded.pair.digest()
+    assert (again.pair.source_lang, again.pair.target_lang) == ("en", "de")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    for line in [*there.names(400), "\u2660 unknown \u2663\u2663", ""]:
+        ids = t5.processor.encode(line)
+        assert tokenizer(line, add_special_tokens=False).input_ids == ids, line
+        if t5.processor.unk_id() not in ids:
+            assert tokenizer.decode(ids) == t5.processor.decode(ids)
+    assert ("<2de>" in (out / "README.md").read_text()) is bool(t5.before)
+    run_example(out, monkeypatch)
+    line = capsys.readouterr().out.removesuffix("\n")
+    (ours,) = Translator.load(t5.here, device="cpu").translate(["A sentence to translate."], min_len=0)
+    assert line[:40] == ours[:40]  # at the longest length, toolkits end differently
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_model_of_ours_goes_out_as_t5(tmp_path: Path, scaled: bool) -> None:
+    """Scores of attention and embeddings may be scaled; T5 stores both in its matrices."""
+    scales = {"attention_score": ScoreKind.scaled_dot, "embedding_scale": True, "start_symbol": StartSymbol.bos}
+    run = store(tmp_path / "run", _unigram_pair(), **HELD["as T5"] | (scales if scaled else {}))
+    found = exported(run, tmp_path / "out", sentences=20)
+    assert found.difference < 2e-5 and found.equal == found.sentences == 20
+    again = load_model(there.imported(tmp_path / "out", tmp_path / "again"), "cpu")
+    assert again.pair.source.encode(["Deutsch"])[0].tolist() == _unigram_pair().source.encode(["Deutsch"])[0].tolist()
+    assert exported(again.path, tmp_path / "twice").difference < 2e-5
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"decoder_norm": NormOrder.post}, "has norms before sublayers, but the model has some after them"),
+        ({"embedding_norm": True}, "has no norm of the embeddings, but the model has one"),
+        ({"norm_kind": NormKind.layer_norm}, "has RMSNorm, but the model has layer normalization"),
+        (
+            {"feed_forward": FeedForwardKind.glu},
+            "has feed-forward networks with relu, gelu, or gated gelu_tanh or swish, but the model has others",
+        ),
+        ({"d_v": 4}, "has keys and values of one width, but the model has two"),
+        ({"share_all_embeddings": False}, "has one embedding for both sides, but the model has two"),
+        ({"attention_bias": True}, r"has no biases, .* or fine-tune an imported model with --freeze '\*\.bias'"),
+    ],
+)
+def test_what_t5_lacks_is_said(tmp_path: Path, options: dict[str, Any], says: str) -> None:
+    run = store(tmp_path / "run", _unigram_pair(), **HELD["as T5"] | options)
+    with pytest.raises(UsageError, match=f"Hugging Face's T5 {says}"):
+        exported(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_tokenizers_that_t5_lacks_are_refused(tmp_path: Path) -> None:
+    ours = _unigram_pair().source
+    pieces, content = ours.vocabulary.pieces, cast(SentencePieceTokenizer, ours).model_bytes()
+    tokens = LanguageTokens({"en": pieces[10], "de": pieces[11]}, SourceToken.target, target=False)
+
+    def with_tokens(name: str, begin: int, end: int | None, *others: str) -> Path:
+        tokenizer = SentencePieceList(SentencePieceListConfig(), content, [*pieces[begin:end], *others])
+        return store(tmp_path / name, LanguagePair("en", "de", tokenizer, tokenizer, shared=True), **HELD["as T5"])
+
+    for run, says in (
+        (store(tmp_path / "words", **HELD["as T5"]), "has one unigram sentencepiece model for both sides"),
+        (
+            store(tmp_path / "tokens", replace(_unigram_pair(), languages=tokens), **HELD["as T5"]),
+            ".*such as <2de>, but",
+        ),
+        (with_tokens("fewer", 4, -1), f"has the tokens .*, but '{pieces[-1]}' is only in the sentencepiece model"),
+        (with_tokens("more", 4, None, "more"), "has the tokens .*, but 'more' is only in the vocabulary"),
+    ):
+        with pytest.raises(UsageError, match=f"Hugging Face's T5 {says}"):
+            exported(run, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_trimmed_t5_goes_out(t5: BothT5, tmp_path: Path) -> None:
+    """Its sentencepiece model has fewer tokens."""
+    fewer = there.imported(
+        t5.folder, tmp_path / "fewer", vocabulary_text=[__file__], source_lang="en", target_lang="de"
+    )
+    found = exported(fewer, tmp_path / "out")
+    assert found.difference < 2e-5 and found.equal == found.sentences == 3
+    again = load_model(there.imported(tmp_path / "out", tmp_path / "again"), "cpu").pair
+    assert again.digest() == load_model(fewer, "cpu").pair.digest()
+    assert len(again.source.vocabulary) < len(t5.loaded.pair.source.vocabulary)
+
+
+def test_a_fine_tuned_t5_without_biases_goes_out(t5: BothT5, tmp_path: Path) -> None:
+    """Embeddings of source and target stay one matrix."""
+    for split, lines in (("train", there.names(200)), ("valid", there.names(20))):
+        for language in ("en", "de"):
+            (tmp_path / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines))
+    pairs = PreprocessConfig("en", "de", trainpref=str(tmp_path / "train"), validpref=str(tmp_path / "valid"))
+    preprocess(replace(pairs, srcdict=str(t5.here), tgtdict=str(t5.here), destdir=str(tmp_path / "corpus")))
+    options = f"--config {t5.here} --finetune-from-model {t5.here} --freeze *.bias --lr 0.001 --warmup-updates 1 --cpu"
+    options += " --max-update 3 --max-tokens 400 --valid-samples 0 --no-html --save-dir run"
+    done = run_copy("train", "corpus", *options.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = exported(tmp_path / "run", tmp_path / "out")
+    assert found.difference < 2e-5 and found.equal == found.sentences
+    before, after = (mapped_tensors(path / "model.safetensors") for path in (t5.folder, tmp_path / "out"))
+    assert not np.array_equal(before["shared.weight"][:100], after["shared.weight"][:100])
 
 
 def test_damaged_t5_folders_are_refused(tmp_path: Path) -> None:

@@ -124,6 +124,10 @@ def test_a_python_shell_sees_the_lines_and_a_program_does_not(
     [
         ({"data": PAIRS, "trainpref": "text"}, "preprocess has no option 'trainpref'; give text as data= and valid="),
         ({"data": PAIRS, "pairs": ["de-en"]}, "preprocess has no option 'pairs'"),
+        (
+            {"data": PAIRS, "weight_field": "w"},
+            r"no option 'weight_field'.*, or make a corpus of files first: nmt.prep",
+        ),
         ({"data": PAIRS, "vocab_siz": 3}, r"preprocess has no option 'vocab_siz' \(did you mean 'vocab_size'\?\)"),
         ({"data": "text/train"}, "is not a corpus folder, and text needs source_lang= and target_lang="),
         ({"valid": PAIRS}, "preprocess: valid= and valid_share= need pairs or text in data="),

@@ -156,10 +156,10 @@ def test_alignments_stand_beside_each_part(text: Text) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"[1]\n", r"x\.jsonl:1: no field 'en'; there is list \(set the fields"),
+        (b"[1]\n", r"x\.jsonl:1: no field 'en'; there is \[1\] \(set the fields"),
         (b'{"en": "a", "de": "b"}\n{"en": "a", "fr": "b"}\n', r"x\.jsonl:2: no field 'de'; there is en, fr"),
         (b'{"en": "a", "de": 3}\n', "field 'de' holds 3, which is not text"),
-        (b'{"en": "a", "de": null}\n', "field 'de' holds None, which is not text"),
+        (b'{"en": "a", "de": null}\n', "field 'de' holds null, which is not text"),
         (b'{"en": "a\\u0000", "de": "b"}\n', "field 'en' holds NUL"),
         (b'{"en": "\\ud800", "de": "b"}\n', r"field 'en' holds U\+D800, which is not a character"),
         (b"en: a\n", "'en: a' is not JSON; each line should be an object"),

@@ -118,14 +118,12 @@ def test_shards_join_to_the_weights_of_one_run(prepared: Callable[..., Corpus], 
 @pytest.mark.parametrize(
     ("weights", "options", "error", "message"),
     [
-        (["1", "-1", "1", "1"], {}, DataError, r"train.weight:2: the weight -1 must be finite and at least 0"),
-        (["1", "1", "nan", "1"], {}, DataError, r"train.weight:3: the weight nan must be finite"),
-        (
-            ["1", "one", "1", "1"],
-            {},
-            DataError,
-            r"train.weight:2: 'one' is not a weight; give finite numbers of at least 0",
-        ),
+        (["1", "-1", "1", "1"], {}, DataError, r"train.weight:2: the weight -1 must be 0, or from 1e-20 to 1,000,000$"),
+        (["1", "1", "nan", "1"], {}, DataError, r"train.weight:3: the weight nan must be 0"),
+        (["1", "1e39", "1", "1"], {}, DataError, r"train.weight:2: the weight 1e\+39 must be 0"),
+        (["1000000", "1000001", "1", "1"], {}, DataError, r"train.weight:2: the weight 1000001 must be 0"),
+        (["1e-20", "1e-21", "1", "1"], {}, DataError, r"train.weight:2: the weight 1e-21 must be 0"),
+        (["1", "one", "1", "1"], {}, DataError, r"train.weight:2: 'one' is not a weight; give numbers such as 0.5"),
         (["1", "1", "1"], {}, DataError, r"train.weight has 3 lines, but .*train.src has 4"),
         (["1", "1 2", "1", "1"], {}, DataError, r"train.weight:2: 2 numbers instead of one; .*--weight-kind token"),
         (["1", "", "1", "1"], {}, DataError, r"train.weight:2: 0 numbers instead of one"),
@@ -135,7 +133,8 @@ def test_shards_join_to_the_weights_of_one_run(prepared: Callable[..., Corpus], 
             DataError,
             r"weight:1: 2 weights, but the target has 3 words",
         ),
-        (None, {"weight_suffix": "missing"}, MissingInputError, r"neither .*train.missing nor"),
+        (None, {"weight_suffix": "missing"}, MissingInputError, r"a dot and the suffix \(--weight-suffix\)$"),
+        (WEIGHTS, {"weight_column": 3}, UsageError, "--weight-column has no effect: no text has such weights; omit it"),
         (
             WEIGHTS,
             {"weight_suffix": None, "weight_column": 3},
@@ -171,9 +170,53 @@ def test_faulty_weights_are_refused_and_nothing_is_written(
     assert not (tmp_path / "corpus").exists()
 
 
+@pytest.mark.parametrize("form", ["tsv", "jsonl"])
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ("1e39", r":2: the weight 1e\+39 must be 0, or from 1e-20 to 1,000,000"),
+        ("1e-50", ":2: the weight 1e-50 must be 0"),
+        ("true", ":2: 'true' is not a weight"),
+        ("null", ":2: 'null' is not a weight"),
+    ],
+)
+def test_columns_and_fields_have_the_same_bounds(
+    prepared: Callable[..., Corpus], tmp_path: Path, form: str, weight: str, message: str
+) -> None:
+    weights = ["1", weight, "1", "1"]
+    lines = {
+        "tsv": [f"a\tb\t{weight}" for weight in weights],
+        "jsonl": [f'{{"src": "a", "tgt": "b", "w": {weight}}}' for weight in weights],
+    }
+    (tmp_path / f"train.{form}").write_text("".join(f"{line}\n" for line in lines[form]))
+    options: dict[str, Any] = {"weight_column": 3} if form == "tsv" else {"weight_field": "w"}
+    with pytest.raises(DataError, match=message):
+        prepared(trainpref=str(tmp_path / f"train.{form}"), validpref=None, weight_suffix=None, **options)
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_files_and_columns_of_several_texts_have_their_own_options(
+    prepared: Callable[..., Corpus], tmp_path: Path
+) -> None:
+    (tmp_path / "more.tsv").write_text("a\tx\t7\n")
+    options = {"trainpref": f"{tmp_path}/train,{tmp_path}/more.tsv", "weight_column": 3}
+    assert rows(prepared(WEIGHTS, **options)) == [[2.0], [0.5], [0.0], [7.0]]
+
+
+@pytest.mark.parametrize("invalid", list(InvalidText))
+def test_a_file_that_is_not_text_is_an_error_without_a_useless_option(
+    prepared: Callable[..., Corpus], tmp_path: Path, invalid: InvalidText
+) -> None:
+    prepared(WEIGHTS)
+    (tmp_path / "train.weight").write_bytes(b"1\n\xff\n1\n1\n")
+    with pytest.raises(DataError, match=r"train.weight:2:0: byte 0xff is not UTF-8 .*; write numbers, as UTF-8 text$"):
+        prepared(None, on_invalid_utf8=invalid)
+
+
 def test_damaged_weights_are_found(prepared: Callable[..., Corpus], tmp_path: Path) -> None:
     corpus = prepared(WEIGHTS)
     path = tmp_path / "corpus" / "train.weights.npy"
-    np.save(path, np.array([1.0, -1.0, 1.0], dtype=np.float32))
-    with pytest.raises(DataError, match=r"train.weights.npy is damaged: it should hold one row of weights"):
-        corpus.split("train")
+    for damaged in (-1.0, np.nan, np.inf, 1e7):
+        np.save(path, np.array([1.0, damaged, 1.0], dtype=np.float32))
+        with pytest.raises(DataError, match="is damaged: it should hold one row of weights from 0 to 1,000,000"):
+            corpus.split("train")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nmt.errors import UsageError
+from nmt.serving.app import language_names
 from nmt.serving.models import Models, ServedModel, names_of
 from nmt.serving.refusals import Refused
 
@@ -23,6 +24,17 @@ SECOND = ServedModel("second", "de", "en", "greedy")
 )
 def test_a_model_is_called_like_its_folder_if_no_other_is(paths: list[str], names: list[str]) -> None:
     assert names_of(paths) == dict(zip(names, paths))
+
+
+def test_languages_of_one_name_have_their_codes() -> None:
+    targets = {"eng_Latn": ["zho_Hans", "zho_Hant", "de_DE"], "de_DE": ["ace_Arab"]}
+    assert language_names(targets) == {
+        "eng_Latn": "English",
+        "de_DE": "German",
+        "zho_Hans": "Chinese (zho_Hans)",
+        "zho_Hant": "Chinese (zho_Hant)",
+        "ace_Arab": "ace_Arab",
+    }
 
 
 @pytest.mark.parametrize(("paths", "sentence"), [([], "name the models"), (["a", "b", "a"], "names a twice")])

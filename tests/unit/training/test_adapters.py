@@ -23,8 +23,9 @@ from nmt.formats.exporting import export_model
 from nmt.models.loading import load_model
 from nmt.models.transformer.own_weights import describe
 from nmt.optim.schedules import ConstantConfig
-from nmt.storage.checkpoints import checksums
-from nmt.storage.run_folder import checkpoints_in
+from nmt.storage.checkpoints import FORMAT, KIND, checksums
+from nmt.storage.files import read_manifest, replace_manifest
+from nmt.storage.run_folder import checkpoints_in, set_pointer
 from nmt.storage.tensor_file import read_tensors
 from nmt.training.assemble import train
 
@@ -55,6 +56,33 @@ def adapter(make_run: MakeConfig, base: Path, tmp_path_factory: pytest.TempPathF
     return Path(config.checkpoint.save_dir)
 
 
+def rewritten(adapter: Path, folder: Path, **facts: Any) -> Path:
+    """Return a copy of a run folder whose checkpoints note other facts of their base model."""
+    shutil.copytree(adapter, folder)
+    for path in checkpoints_in(folder):
+        manifest = read_manifest(path, KIND, FORMAT)
+        manifest["made"]["adapter"] |= facts
+        replace_manifest(path, manifest)
+    return folder
+
+
+def half_way(adapter: Path, folder: Path) -> Path:
+    """Return a copy of a run folder with its first checkpoint only."""
+    shutil.copytree(adapter, folder)
+    for path in checkpoints_in(folder)[1:]:
+        shutil.rmtree(path)
+    for name in ("last.json", "best.json"):
+        (folder / name).unlink()
+    return folder
+
+
+def trained_on(base: Path, folder: Path) -> Path:
+    """Return a copy of the base model's run folder whose best checkpoint is another one."""
+    shutil.copytree(base, folder)
+    set_pointer(folder, "best", checkpoints_in(folder)[0])
+    return folder
+
+
 def parameters(run: Path) -> dict[str, torch.Tensor]:
     return read_tensors(checkpoints_in(run)[-1] / "model.safetensors")
 
@@ -80,12 +108,7 @@ def test_the_base_is_unchanged_and_everything_else_is_added(base: Path, adapter:
 def test_a_resumed_run_has_the_bits_of_one_that_was_not_interrupted(
     make_run: MakeConfig, base: Path, adapter: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(adapter, tmp_path / "run")
-    for name in ("last.json", "best.json"):
-        (tmp_path / "run" / name).unlink()
-    for path in checkpoints_in(tmp_path / "run"):
-        if not path.name.endswith("00000004"):
-            shutil.rmtree(path)
+    half_way(adapter, tmp_path / "run")
     train(adapting(make_run, tmp_path, base))
     expected, resumed = parameters(adapter), parameters(tmp_path / "run")
     assert expected.keys() == resumed.keys() and all(torch.equal(expected[name], resumed[name]) for name in expected)
@@ -139,10 +162,39 @@ def test_adapters_of_one_base_are_averaged(base: Path, adapter: Path, tmp_path: 
     for name, tensor in read_tensors(average / "model.safetensors").items():
         torch.testing.assert_close(tensor, (sides[0][name] + sides[1][name]) / 2)
     assert len(nmt.load(average).translate(LINES)) == 3
-    with pytest.raises(DataError, match="do not have the same base model"):
-        average_checkpoints(
-            inputs=[inputs[0], str(checkpoints_in(base)[-1])], output=str(tmp_path / "no"), validate=False
-        )
+
+
+def averaged(*runs: Path, output: Path) -> Path:
+    inputs = [str(checkpoints_in(run)[-1]) for run in runs]
+    return average_checkpoints(inputs=inputs, output=str(output), validate=False).folder
+
+
+def test_adapters_of_a_base_that_was_copied_are_averaged(base: Path, adapter: Path, tmp_path: Path) -> None:
+    copy = checkpoints_in(shutil.copytree(base, tmp_path / "copy"))[-1]
+    other = rewritten(adapter, tmp_path / "other", path=str(copy))
+    assert nmt.load(averaged(adapter, other, output=tmp_path / "mean")).translate(LINES)
+
+
+def test_adapters_are_averaged_without_their_base(adapter: Path, tmp_path: Path) -> None:
+    moved = rewritten(adapter, tmp_path / "moved", path="/gone")
+    assert (averaged(moved, adapter, output=tmp_path / "mean") / "model.safetensors").is_file()
+
+
+def test_adapters_of_another_base_or_alpha_are_not_averaged(base: Path, adapter: Path, tmp_path: Path) -> None:
+    others = {
+        "a whole model": base,
+        "an adapter with alpha 5 for base model ": rewritten(adapter, tmp_path / "alpha", alpha=5.0),
+        "an adapter with alpha 6 for base model 0123": rewritten(
+            adapter, tmp_path / "missing", sha256="0123", path="no"
+        ),
+    }
+    for kind, other in others.items():
+        with pytest.raises(DataError, match=f"choose those of one kind: .* is an adapter with alpha 6 .* is {kind}"):
+            averaged(adapter, other, output=tmp_path / "mean")
+    replaced = rewritten(adapter, tmp_path / "replaced", sha256="0123")
+    with pytest.raises(DataError, match="base model is at none of these places .*base0.*: another model"):
+        averaged(replaced, output=tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()
 
 
 def test_layers_that_run_again_change_no_bit(make_run: MakeConfig, base: Path, adapter: Path, tmp_path: Path) -> None:
@@ -153,35 +205,95 @@ def test_layers_that_run_again_change_no_bit(make_run: MakeConfig, base: Path, a
     assert all(torch.equal(tensor, first[name]) for name, tensor in parameters(tmp_path / "run").items())
 
 
-def test_another_or_missing_base_is_refused(make_run: MakeConfig, base: Path, adapter: Path, tmp_path: Path) -> None:
-    other, moved = tmp_path / "other", tmp_path / "moved"
-    train(replace(make_run(tmp_path, seed=2), checkpoint=CheckpointConfig(str(other))))
-    shutil.copytree(adapter, moved)
-    (moved / "base").symlink_to(other)
-    with pytest.raises(
-        DataError, match=r"is an adapter of another base model than .*other.*; put the model .* at .*moved.base"
-    ):
-        load_model(moved, "cpu")
-    (moved / "base").unlink()
-    kept = base.rename(tmp_path / "elsewhere")
-    try:
-        with pytest.raises(
-            MissingInputError, match="is an adapter of the model .* which is missing; restore it, or put it at"
-        ):
+def test_the_base_model_is_found_by_its_checksum(base: Path, adapter: Path, tmp_path: Path) -> None:
+    first, last = checkpoints_in(base)[0], load_model(adapter, "cpu").base
+    assert last is not None
+    alone = shutil.copytree(checkpoints_in(adapter)[-1], tmp_path / "alone")
+    shutil.copytree(adapter / "tokenizer", alone / "tokenizer")
+    (tmp_path / "base").symlink_to(first)
+    found = load_model(alone, "cpu").base
+    assert found is not None and found.path == last.path
+    moved = rewritten(adapter, tmp_path / "moved", path=f"/gone/{last.path.name}")
+    (moved / "base").symlink_to(trained_on(base, tmp_path / "general"))
+    found = load_model(moved, "cpu").base
+    assert found is not None and found.checksum == last.checksum
+
+
+def test_another_or_missing_base_is_refused(base: Path, adapter: Path, tmp_path: Path) -> None:
+    moved = rewritten(adapter, tmp_path / "moved", path="/gone")
+    link, places = moved / "base", "is an adapter, and its base model is at none of these places"
+    advice = "put the model that it was trained on, or a link to it, at .*moved/base"
+    for target in (None, link):  # a link to itself leads nowhere
+        if target is not None:
+            link.symlink_to(target)
+        with pytest.raises(MissingInputError, match=rf"{places} \(.*moved/base: no model; /gone: no model\); {advice}"):
             load_model(moved, "cpu")
-        (moved / "base").symlink_to(kept)
-        load_model(moved, "cpu")
+    for target in (checkpoints_in(base)[0], moved):
+        link.unlink()
+        link.symlink_to(target)
+        with pytest.raises(DataError, match=rf"{places} \(.*moved/base: another model; /gone: no model\); {advice}"):
+            load_model(moved, "cpu")
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_run_resumes_on_its_base_model_wherever_it_is_now(
+    make_run: MakeConfig, base: Path, adapter: Path, tmp_path: Path, is_named: bool
+) -> None:
+    run, moved = half_way(adapter, tmp_path / "run"), trained_on(base, tmp_path / "moved")
+    hidden = base.rename(tmp_path / "hidden")
+    try:
+        if not is_named:
+            (run / "base").symlink_to(moved)
+        train(adapting(make_run, tmp_path, moved if is_named else base))
     finally:
-        kept.rename(base)
-    shutil.copytree(adapter, tmp_path / "again" / "run")
-    shutil.copytree(base, tmp_path / "aside")
-    shutil.rmtree(base)
-    shutil.copytree(other, base)
-    config = adapting(make_run, tmp_path / "again", base, training=TrainingConfig(max_update=20))
-    with pytest.raises(UsageError, match="was trained on .* restore this base model and this option"):
+        hidden.rename(base)
+    assert all(torch.equal(tensor, parameters(run)[name]) for name, tensor in parameters(adapter).items())
+    assert load_model(run, "cpu").info.made["adapter"]["path"] == str(checkpoints_in(moved)[-1])
+
+
+def test_a_run_does_not_resume_on_another_base_model(
+    make_run: MakeConfig, base: Path, adapter: Path, tmp_path: Path
+) -> None:
+    half_way(adapter, tmp_path / "run")
+    (other,) = checkpoints_in(base)[:1]
+    with pytest.raises(UsageError, match="was not trained on .*; resume it with --finetune-from-model .*, or choose"):
+        train(adapting(make_run, tmp_path, other))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lora_rank": 2}, "parameters.lora_rank: 3 -> 2"),
+        ({"lora_alpha": 5.0}, "parameters.lora_alpha: null -> 5.0"),
+        ({"lora_on": ["decoder.*"]}, r"parameters.lora_on: null -> \['decoder.\*'\]"),
+        ({"train_only": []}, "parameters.train_only: "),
+        ({"freeze": ["decoder.*"]}, "parameters.freeze: "),
+        ({"lora_rank": None, "lora_dropout": 0.0}, "parameters.lora_rank: 3 -> null"),
+    ],
+)
+def test_options_that_an_adapter_depends_on_cannot_change(
+    make_run: MakeConfig, base: Path, adapter: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    half_way(adapter, tmp_path / "run")
+    config = adapting(make_run, tmp_path, base, parameters=replace(LORA, **changes))
+    for config.checkpoint.reset in (False, True):
+        with pytest.raises(UsageError, match=rf"cannot change when a run resumes \({message}.*--finetune-from-model"):
+            train(config)
+
+
+def test_the_dropout_of_an_adapter_can_change(make_run: MakeConfig, base: Path, adapter: Path, tmp_path: Path) -> None:
+    half_way(adapter, tmp_path / "run")
+    config = adapting(make_run, tmp_path, base, parameters=replace(LORA, lora_dropout=0.0))
+    with pytest.raises(UsageError, match=r"\(parameters.lora_dropout: 0.2 -> null\).* resume with --reset-optimizer"):
         train(config)
-    shutil.rmtree(base)
-    shutil.copytree(tmp_path / "aside", base)
+    config.checkpoint.reset_optimizer = True
+    assert train(config).update == 12
+
+
+def test_an_export_of_an_adapter_needs_merge_or_a_format(adapter: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is an adapter; add --merge to write it .*, or --format to"):
+        export_model(ExportConfig(path=str(adapter), output=str(tmp_path / "no")))
+    assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.parametrize(

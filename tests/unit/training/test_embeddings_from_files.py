@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 from nmt.config.sections import ParametersConfig, TrainConfig, TrainingConfig
 from nmt.data.corpus.folder import Corpus
 from nmt.data.vocabulary import Vocabulary
-from nmt.errors import DataError, UsageError
+from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.models.recurrent.config import LSTMConfig
 from nmt.optim.config import AdamWConfig
 from nmt.storage.run_folder import checkpoints_in
@@ -74,6 +76,31 @@ def test_a_resumed_run_keeps_its_rows(tiny_run: MakeConfig, tmp_path: Path, voca
     assert torch.equal(tables[0][row], tables[1][row]) and not torch.equal(tables[0], tables[1])
 
 
+def test_a_resumed_run_reads_only_frozen_vectors_and_refuses_others(
+    tiny_run: MakeConfig, tmp_path: Path, vocabulary: Vocabulary
+) -> None:
+    def run(name: str, updates: int, freeze: bool, **options: Any) -> torch.Tensor:
+        path = tmp_path / f"{name}.txt"
+        parameters = ParametersConfig(source_embeddings=str(path), freeze_embeddings=freeze)
+        config = tiny_run(parameters=parameters, training=TrainingConfig(max_update=updates))
+        config.checkpoint = replace(config.checkpoint, save_dir=str(tmp_path / name), **options)
+        return trained(config)
+
+    for name in ("trained", "frozen"):
+        vectors(tmp_path / f"{name}.txt", ["c"])
+        run(name, 4, name == "frozen")
+    (tmp_path / "trained.txt").unlink()
+    run("trained", 8, False)
+    vectors(tmp_path / "frozen.txt", ["b", "c"])
+    with pytest.raises(UsageError, match=r"parameters.source_embeddings: the file or --freeze-embeddings changed"):
+        run("frozen", 8, True)
+    (tmp_path / "frozen.txt").unlink()
+    with pytest.raises(MissingInputError, match=r"frozen.txt does not exist"):
+        run("frozen", 8, True)
+    vectors(tmp_path / "frozen.txt", ["c"])
+    assert run("frozen", 8, True)[vocabulary.id("c")].tolist() == pytest.approx([place / 100 for place in range(16)])
+
+
 def test_a_matrix_has_a_row_for_each_token(tiny_run: MakeConfig, tmp_path: Path, vocabulary: Vocabulary) -> None:
     matrix = torch.randn(len(vocabulary), 16)
     write_tensors(tmp_path / "m.safetensors", {"any": matrix})
@@ -105,12 +132,15 @@ def test_words_are_the_tokens_that_begin_them_unless_the_file_has_their_marks(
         ("a 1 2 3\nb 1 2\n", r"v.txt:2 has 2 numbers after the token; expected 3"),
         ("a 1 x 3\n", r"v.txt:1: a vector must consist of finite numbers"),
         ("a 1 inf 3\n", r"v.txt:1: a vector must consist of finite numbers"),
+        ("a 1 1e300 3\n", r"v.txt:1: a vector must consist of finite numbers"),
+        ("a 1 \udcff 3\n", r"v.txt:1:4: byte 0xff is not UTF-8 .*; give a text file of word2vec's format"),
         ("", "has no vector for any token"),
     ],
 )
 def test_faulty_files_are_refused(tiny_run: MakeConfig, tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "v.txt").write_text(content)
-    with pytest.raises(DataError, match=message):
+    (tmp_path / "v.txt").write_text(content, errors="surrogateescape")
+    with pytest.raises(DataError, match=message), warnings.catch_warnings():
+        warnings.simplefilter("error")
         train(tiny_run(parameters=ParametersConfig(source_embeddings=str(tmp_path / "v.txt"))))
     assert not (tmp_path / "run").exists()
 
@@ -119,6 +149,23 @@ def test_a_matrix_of_another_size_is_refused(tiny_run: MakeConfig, tmp_path: Pat
     write_tensors(tmp_path / "m.safetensors", {"any": torch.zeros(3, 16)})
     with pytest.raises(DataError, match=r"must hold one matrix with 12 rows, one for each token; it has: \[3, 16\]"):
         train(tiny_run(parameters=ParametersConfig(source_embeddings=str(tmp_path / "m.safetensors"))))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (torch.tensor(float("nan")), "m.safetensors has NaN or infinity; embeddings must be finite float32 numbers"),
+        (torch.tensor(1e300, dtype=torch.float64), "m.safetensors has NaN or infinity"),
+        (torch.tensor(1), "m.safetensors has numbers of type int64; embeddings must be"),
+    ],
+)
+def test_numbers_of_other_kinds_are_refused(
+    tiny_run: MakeConfig, tmp_path: Path, vocabulary: Vocabulary, value: torch.Tensor, message: str
+) -> None:
+    write_tensors(tmp_path / "m.safetensors", {"any": value.expand(len(vocabulary), 16)})
+    with pytest.raises(DataError, match=message):
+        train(tiny_run(parameters=ParametersConfig(source_embeddings=str(tmp_path / "m.safetensors"))))
+    assert not (tmp_path / "run").exists()
 
 
 def test_options_that_contradict_are_refused(tiny_run: MakeConfig, tmp_path: Path) -> None:

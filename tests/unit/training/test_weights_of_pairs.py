@@ -98,6 +98,16 @@ def _figures(manifest: str) -> tuple[float, float]:
     return tree["loss"], tree["nll"]
 
 
+@pytest.mark.parametrize("factor", [1e-15, 1e5])
+def test_only_ratios_of_weights_matter(
+    make_run: Callable[..., TrainConfig], corpus: Callable[..., Path], tmp_path: Path, factor: float
+) -> None:
+    weights = [2, 0, 1, 1, 0]
+    plain = corpus("plain", LINES, weights)
+    scaled = corpus("scaled", LINES, [factor * weight for weight in weights], like=plain)
+    assert close(*(run(make_run, tmp_path / data.name / "r", data) for data in (plain, scaled)))
+
+
 def test_a_corpus_without_weights_has_weights_of_one_in_a_mixture(
     make_run: Callable[..., TrainConfig], corpus: Callable[..., Path], tmp_path: Path
 ) -> None:

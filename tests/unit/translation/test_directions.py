@@ -226,7 +226,7 @@ def test_a_default_direction_is_used_and_a_language_is_not_translated_to_itself_
     )
     (usual,) = translator.translations(["rot"])
     assert usual.source_pieces[0] == "eng_Latn" and usual.direction == ("eng_Latn", "deu_Latn")
-    with pytest.raises(DataError, match="source and target language are both 'eng_Latn'; give source_lang"):
+    with pytest.raises(UsageError, match="^source and target language are both 'eng_Latn'; give source_lang"):
         translator.translate(["rot"], target_lang="eng_Latn")
     assert translator.translate(["rot"], source_lang="eng_Latn", target_lang="eng_Latn")
 

@@ -78,7 +78,7 @@ def test_each_part_of_a_long_line_has_the_tag(model: Path) -> None:
 
 
 def test_a_tag_that_the_model_has_not_is_refused(model: Path) -> None:
-    with pytest.raises(DataError, match="line 1: the model has no language 'es' .*; it has en, fr, deu"):
+    with pytest.raises(UsageError, match="^the model has no language 'es' .*; it has en, fr, deu"):
         sources(model, ["rot"], tag="es")
     with pytest.raises(DataError, match="line 2: the model has no language 'es'"):
         sources(model, ["rot", Line("rot", tag="es")])
@@ -92,7 +92,7 @@ def test_a_model_without_tags_reads_lines_as_they_are(tmp_path: Path) -> None:
     plain = write_tiny_model(tmp_path / "plain", updates=5)
     assert sources(plain, ["ein mann"]) == ["ein mann"]
     assert sources(plain, ["ein mann"], source_lang="de", tag="en") == ["ein mann"]
-    with pytest.raises(DataError, match="line 1: the model translates from de to en, not to fr"):
+    with pytest.raises(UsageError, match="^the model translates from de to en, not to fr"):
         sources(plain, ["ein mann"], tag="fr")
 
 

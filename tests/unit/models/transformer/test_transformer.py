@@ -217,9 +217,20 @@ def test_nothing_is_shared_when_nothing_should_be() -> None:
     )
 
 
-def test_sharing_all_matrices_of_separate_vocabularies_is_refused() -> None:
-    with pytest.raises(UsageError, match="--joined-dictionary"):
-        build(SEPARATE, share_all_embeddings=True)
+def test_source_and_target_may_share_what_the_output_does_not() -> None:
+    apart: dict[str, Any] = {"share_all_embeddings": False, "share_decoder_embeddings": False}
+    names = [
+        name
+        for name in build(share_input_embeddings=True, **apart).state_dict()
+        if "embedding" in name or name.startswith("output")
+    ]
+    assert names == ["source_input.embedding.table.weight", "output.weight"]
+
+
+@pytest.mark.parametrize("option", ["share_all_embeddings", "share_input_embeddings"])
+def test_sharing_matrices_of_separate_vocabularies_is_refused(option: str) -> None:
+    with pytest.raises(UsageError, match=f"model.{option} needs one vocabulary .*--joined-dictionary"):
+        build(SEPARATE, **{option: True, "share_decoder_embeddings": False})
 
 
 @pytest.mark.parametrize("sizes", [JOINT, SEPARATE])

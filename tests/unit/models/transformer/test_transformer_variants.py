@@ -47,6 +47,7 @@ STRUCTURES: dict[str, tuple[Any, ...]] = {
     "embedding_norm": (True,),
     "share_all_embeddings": (False,),
     "share_decoder_embeddings": (False,),
+    "share_input_embeddings": (True,),
     "norm": (NormOrder.pre,),
     "attention_bias": (True,),
     "norm_kind": (NormKind.rms_norm,),

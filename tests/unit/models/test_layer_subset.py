@@ -15,8 +15,11 @@ from nmt.errors import UsageError
 from nmt.formats.exporting import export_model
 from nmt.models.loading import load_model
 from nmt.models.recurrent.config import LSTMConfig
-from nmt.models.transformer.config import TransformerConfig
+from nmt.models.transformer.config import TransformerConfig, TransformerMoEConfig
+from nmt.serving.config import ServeConfig
+from nmt.serving.translating import LoadedModels
 from nmt.training.assemble import train
+from tests.commands import run_copy
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,45 @@ def test_the_kept_layers_keep_their_order_and_parameters(run: Path, tmp_path: Pa
         assert names and all((loaded.arrays[n] == whole.arrays[n.replace(own, original, 1)]).all() for n in names)
     assert whole.info.scores and not loaded.info.scores, "they were those of all layers"
     assert len(nmt.load(small).translate(["a b", "c"])) == 2
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_a_model_is_loaded_with_some_layers(run: Path, tmp_path: Path, engine: str) -> None:
+    small = export(run, tmp_path / "small", encoder_layers_to_keep=[1, 3], decoder_layers_to_keep=[2])
+    lines = ["a b c", "h h g", "d e"]
+    whole = nmt.load(
+        run, engine=engine
+    )  # in memory at the same time: its packed matrices are not used for other layers
+    loaded = nmt.load(run, engine=engine, encoder_layers_to_keep=[3, 1], decoder_layers_to_keep=[2])
+    scores = [
+        [line.hypotheses[0].score for line in each.translations(lines)]
+        for each in (loaded, nmt.load(small, engine=engine), whole)
+    ]
+    assert scores[0] == scores[1] != scores[2]
+
+
+def test_the_commands_load_some_layers(run: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("a b c\nh h g\n", encoding="utf-8")
+    done = run_copy("generate", "--path", run, "--input", text, "--encoder-layers-to-keep", "2", "--workers", "1")
+    translations = nmt.load(run, encoder_layers_to_keep=[2]).translate(["a b c", "h h g"])
+    assert done.stdout.decode().splitlines() == translations
+    served = LoadedModels.load(ServeConfig(path=[str(run)], encoder_layers_to_keep=[2]))
+    assert [translator.translate(["a b c", "h h g"]) for translator in served.translators.values()] == [translations]
+
+
+def test_layers_that_are_not_there_are_not_loaded(run: Path) -> None:
+    with pytest.raises(UsageError, match="--decoder-layers-to-keep 3: name each layer once, from 1 to 2"):
+        nmt.load(run, decoder_layers_to_keep=[3])
+
+
+def test_layers_that_form_no_model_are_refused(make_run: Callable[..., TrainConfig], tmp_path: Path) -> None:
+    model = TransformerMoEConfig(2, 1, d_model=16, d_ff=24, num_heads=2, num_experts=2)
+    config = make_run(tmp_path, model=model, training=TrainingConfig(max_update=4))
+    train(config)
+    for engine in ("auto", "torch"):
+        with pytest.raises(UsageError, match="with some of its layers holds another architecture: encoder.layers.0"):
+            nmt.load(config.checkpoint.save_dir, engine=engine, encoder_layers_to_keep=[1])
 
 
 def test_all_layers_are_the_model(run: Path, tmp_path: Path) -> None:

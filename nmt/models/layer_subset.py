@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 from nmt.errors import UsageError
-from nmt.models.loading import LoadedModel
+from nmt.models.loading import LoadedModel, options_of
 
 _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.*)")
 
 
-def with_layers(loaded: LoadedModel, kept: Mapping[str, Sequence[int]]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the names of parameters in the smaller model and in the original, and the configuration of the smaller one.
-
-    ``kept``: the layers, counted from 1, of "encoder" and "decoder"; empty: all.
-    """
+def with_layers(loaded: LoadedModel, encoder: Sequence[int], decoder: Sequence[int]) -> LoadedModel:
+    """Return a model with some of its layers, counted from 1; empty: all."""
+    kept = {"encoder": encoder, "decoder": decoder}
+    if not any(kept.values()):
+        return loaded
     counts = {"encoder": 0, "decoder": 0}
     for match in filter(None, map(_LAYER.fullmatch, loaded.arrays)):
         counts[match[1]] = max(counts[match[1]], int(match[2]) + 1)
@@ -42,4 +42,11 @@ def with_layers(loaded: LoadedModel, kept: Mapping[str, Sequence[int]]) -> tuple
             names[name] = name
         elif (number := numbers.get((of_layer[1], int(of_layer[2])))) is not None:
             names[f"{of_layer[1]}.layers.{number}.{of_layer[3]}"] = name
-    return names, tree
+    try:
+        options = options_of(loaded.path, tree)
+    except UsageError as error:
+        raise UsageError(
+            f"{loaded.origin}: the layers to keep do not form a valid model ({error}); keep other layers"
+        ) from None
+    info = replace(loaded.info, scores={})  # those of all layers
+    return replace(loaded, tree=tree, info=info, config=options, names=names)
