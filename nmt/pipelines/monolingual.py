@@ -28,6 +28,7 @@ from nmt.storage.files import write_json
 from nmt.storage.reading import read_json
 
 SCORES = "scores.json"
+_METRICS = ("--metrics", "bleu,chrf", "--format", "json")
 DENOISING: Options = {"augment": ["mask_spans=1.0", "shuffle_sentences=1.0"], "validation.interval": None}
 # Keys of options, by command, that other stages depend on, besides those that the stages set.
 RESERVED = {
@@ -163,17 +164,7 @@ class MonolingualStages:
             outside |= {str(path): [path] for path in (source, reference)}
             output = f"{number}.{model}"
             line = ["nmt-generate", "--path", f"../{model}", "--input", str(source), "--output", output, "--overwrite"]
-            score = [
-                "nmt-score",
-                "--sys",
-                output,
-                "--ref",
-                str(reference),
-                "--metrics",
-                "bleu,chrf",
-                "--format",
-                "json",
-            ]
+            score = ["nmt-score", "--sys", output, "--ref", str(reference), *_METRICS]
             commands.append(Command((*line, *self._reading_words)))
             commands.append(Command((*score, *self._reading_words), f"{output}.json"))
             results.append((prefix, model, f"{output}.json"))
