@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from nmt.config.visualizing import PictureStyle, VisualizeConfig
 from nmt.data.text.lines import Reading
@@ -114,11 +114,13 @@ def _draw_attention(config: VisualizeConfig, output: Path) -> None:
         raise UsageError(
             f"a picture has room for {_MOST_SENTENCES} sentences, and there are {len(sources)}; give fewer, or write .html"
         )
-    from nmt.translation import Line, attention
+    from nmt.translation import attention
 
     set_threads(config.threads)
-    lines = [Line(text, source_lang=config.source_lang or "", target_lang=config.target_lang or "") for text in sources]
-    sentences = attention(config.path, lines, translations, device=config.device, user_dir=config.user_dir)
+    direction: dict[str, Any] = {"source_lang": config.source_lang, "target_lang": config.target_lang}
+    sentences = attention(
+        config.path, sources, translations, device=config.device, user_dir=config.user_dir, **direction
+    )
     shown = [sentence.by_words() if config.words else sentence for sentence in sentences if sentence.source]
     if not shown:
         raise DataError(f"{config.input or _STDIN} has only empty lines; it needs a sentence")

@@ -157,9 +157,10 @@ class LanguagePair:
             needed = {"source_lang": source} if languages.source is SourceToken.source else {}
             reads_target = languages.target or languages.source is SourceToken.target
             self._require(needed | ({"target_lang": target} if reads_target else {}))
-            if languages.source is SourceToken.source and source == target and not source_lang:
+            if languages.source is SourceToken.source and source == target and not (source_lang and target_lang):
                 raise UsageError(
-                    f"source and target language are both '{target}'; give source_lang (--source-lang) too"
+                    f"source and target language are both '{target}'; give both source_lang and target_lang (--source-lang, "
+                    f"--target-lang)"
                 )
         token = languages.tokens.get(first or "")
         before = [] if token is None else [self.source.vocabulary.id(token)]

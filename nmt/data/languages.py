@@ -27,7 +27,7 @@ _CODES = (".+", ".+", "[a-z]{2,3}(?:[-_][A-Za-z]{2,4})?")
 _SHAPE = re.compile("|".join(shape.format(f"({code})") for shape, code in zip(_SHAPES, _CODES)))
 _LISTED = 20  # most languages that a message lists
 STORED = "pair.json of the model"
-_CLOSE = 0.4  # similarity of a code that a message suggests, by difflib
+_CLOSE = 0.6  # similarity of a code that a message suggests, by difflib
 
 
 class SourceToken(Enum):
@@ -87,7 +87,11 @@ class LanguageTokens:
     def refusal(self, name: str, place: str = STORED) -> UsageError:
         """Return the error for a language that the model lacks. ``place``: see ``listed``."""
         codes = [*self.tokens]
-        near = [code for code in codes if code.startswith(name)] or difflib.get_close_matches(name, codes, 3, _CLOSE)
+        near = [code for code in codes if code.startswith(name)]
+        if not near:  # scripts and countries do not make languages similar
+            beginnings = {_beginning(code): code for code in reversed(codes)}
+            matches = difflib.get_close_matches(_beginning(name), beginnings, 3, _CLOSE)
+            near = [beginnings[match] for match in matches]
         hint = f" (did you mean {' or '.join(near[:3])}?)" if near else ""
         return UsageError(f"the model has no language '{name}'{hint}; it has {listed(codes, place)}")
 
@@ -108,6 +112,10 @@ class Direction:
     @property
     def names(self) -> tuple[str, str]:
         return self.source_lang, self.target_lang
+
+
+def _beginning(code: str) -> str:
+    return re.split("[_-]", code)[0]
 
 
 def listed(codes: Sequence[str], place: str) -> str:

@@ -56,8 +56,9 @@ def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[P
         config, origin = _downloaded(config)
     if not config.output:
         raise UsageError("name the model folder to write: --output FOLDER")
-    if not Path(config.path).exists() and (advice := hub_advice(config.path)):
-        raise MissingInputError(f"{config.path} does not exist (working directory: {Path.cwd()}){advice}")
+    for path in split_paths(config.path):
+        if not Path(path).exists():
+            raise MissingInputError(f"{path} does not exist (working directory: {Path.cwd()}){hub_advice(path)}")
     output = Path(config.output)
     from_format = config.from_format or format_of(Path(split_paths(config.path)[0]))
     reader = format_named(from_format, "--from")

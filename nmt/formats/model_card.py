@@ -65,7 +65,8 @@ def write(
     }
     pair = loaded.pair
     head = yaml_text(_front(DISTRIBUTION if export is None else export[0].library, loaded, config.license))
-    ends = f"from {pair.source_lang} to {pair.target_lang}" if pair.source_lang else f"between {pair.called}"
+    has_direction = pair.source_lang and pair.target_lang
+    ends = f"from {pair.source_lang} to {pair.target_lang}" if has_direction else f"between {pair.called}"
     if pair.languages is not None and len(pair.languages.trained) > 1:
         ends = f"in {len(pair.languages.trained)} directions"
     parts = [f"---\n{head}---", f"# Translation {ends}"]

@@ -113,7 +113,7 @@ def _counts(tokenizers: Sequence[SentencePieceTokenizer], options: ImportConfig)
     with show_progress(options.progress, "vocabulary text", "lines") as count_lines:
         for path in paths:
             of_file = Counter[str]()
-            for block in Reading().blocks(path):
+            for block in Reading(advice="correct it: --vocabulary-text is UTF-8").blocks(path):
                 lines = [line for line in block if line]
                 for tokenizer in tokenizers:
                     occurring = zip(*np.unique(tokenizer.encode_flat(lines)[0], return_counts=True))

@@ -30,7 +30,8 @@ class VocabularyOrder:
         special_ids = set(there)
         if len(special_ids) != len(there) or any(number >= len(symbols) for number in there):
             raise DataError(
-                f"{origin}: the special symbols have the ids {there}, which must differ and be below {len(symbols)}"
+                f"{origin}: the special symbols have the ids {there}, which must differ and be below {len(symbols)}; take "
+                "the tokenizer and the options from the same model"
             )
         others = [number for number in range(len(symbols)) if number not in special_ids]
         pieces = tuple(symbols[number] for number in others)

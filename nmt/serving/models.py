@@ -121,9 +121,13 @@ class Models:
             raise Refused(HTTPStatus.NOT_FOUND, f"{subject} {direction}; available: {self.directions()}")
         if len({(model.source, model.target) for model in fitting}) > 1:
             raise wrong(f"give the source and the target language; available: {self.directions()}")
-        if unknown and fitting[0].languages is not None and fitting[0].reads_source:
-            raise malformed("the model reads the source language, which the server does not detect; give it")
-        return fitting[0]
+        chosen = fitting[0]
+        if chosen.languages is not None and chosen.reads_source:
+            if unknown:
+                raise malformed("the model reads the source language, which the server does not detect; give it")
+            if chosen.source and chosen.source == chosen.target and not (source and target):
+                raise malformed(f"source and target language are both '{chosen.source}'; give both")
+        return chosen
 
     def ignore_source(self, target: str | None) -> bool:
         """Whether a model translates to ``target`` from any language that it has."""

@@ -224,22 +224,22 @@ class SourceReader:
         """Return the direction of a line, and its ids without a language token. The languages of the line come first, then a
         token that its text begins with, then the options."""
         typed, rest = self._split_typed(ids, line)
-        options, usual = self.options, Direction("", "")
+        token, options, direction = "", self.options, Direction("", "")
+        if len(typed) and self.pair.languages is not None:
+            (token,) = self.pair.source.pieces(typed[-1:].tolist())  # without the space that may be before it
+        names_language = bool(line.source_lang or line.target_lang or token)
         try:
-            if line.source_lang or line.target_lang:
-                names = line.source_lang or options.source_lang, line.target_lang or options.target_lang
-                return self.pair.direction(*names), rest
-            if len(typed) and self.pair.languages is not None:
-                (token,) = self.pair.source.pieces(typed[-1:].tolist())  # without the space that may be before it
-                return self.pair.direction(options.source_lang, token), rest
-            if len(rest):
-                usual = self._usual
+            if names_language:
+                names = line.source_lang or options.source_lang, line.target_lang or token or options.target_lang
+                direction = self.pair.direction(*names)
+            elif len(rest):
+                direction = self._usual
         except UsageError as error:
-            names_language = line.source_lang or line.target_lang or len(typed)
             if names_language or isinstance(error, NoDirection):
                 raise DataError(f"line {number}: {error}") from None
             raise
-        return replace(usual, source=typed) if len(typed) else usual, rest
+        keeps_typed = len(typed) and not (token or line.target_lang)
+        return replace(direction, source=typed) if keeps_typed else direction, rest
 
     def _split_stored(self, ids: Ids) -> tuple[Ids, Ids]:
         """Split the ids of a corpus into a language token, if there is one, and the rest."""

@@ -56,9 +56,10 @@ FUNCTION_WORDS: dict[str, frozenset[str]] = {
 _SHORT = dict(
     code.split("=")
     for code in (
-        "arb=ar bel=be ben=bn bul=bg ces=cs dan=da deu=de ell=el eng=en fin=fi fra=fr heb=he hin=hi hun=hu hye=hy "
-        "ita=it jpn=ja kat=ka kor=ko mkd=mk nld=nl nob=no npi=ne pes=fa pol=pl por=pt ron=ro rus=ru spa=es srp=sr swe=sv "
-        "tam=ta tha=th tur=tr ukr=uk urd=ur zho=zh"
+        "als=sq arb=ar bel=be ben=bn bul=bg cat=ca ces=cs dan=da deu=de ell=el eng=en epo=eo est=et eus=eu fin=fi fra=fr "
+        "gle=ga glg=gl heb=he hin=hi hrv=hr hun=hu hye=hy ind=id isl=is ita=it jpn=ja kat=ka kor=ko lit=lt lvs=lv mkd=mk "
+        "nld=nl nob=no npi=ne pes=fa pol=pl por=pt ron=ro rus=ru slk=sk slv=sl spa=es srp=sr swe=sv swh=sw tam=ta tgl=tl "
+        "tha=th tur=tr ukr=uk urd=ur vie=vi zho=zh zsm=ms"
     ).split()
 )
 _WORD = re.compile(r"[^\W\d_]+")

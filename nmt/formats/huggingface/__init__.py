@@ -92,12 +92,13 @@ class HuggingFace(Format):
         return TransformersExport(folder)
 
     def usage(self, model: PortableModel) -> str:
+        before, first = language_tokens_for(model.pair)
+        is_t5 = isinstance(model.weights.source.positions, Buckets)
         if is_multilingual(model):
-            before, first = language_tokens_for(model.pair)
             how = example(_OF_LANGUAGES, text=TEXT, source=source_language(model.pair, before[0]), target=first[0])
-        elif cut_by_sentencepiece(model):
-            how = example(_OF_TEXT, text=" ".join([*language_tokens_for(model.pair)[0], TEXT]))
+        elif cut_by_sentencepiece(model) and (is_t5 or not before):
+            how = example(_OF_TEXT, text=" ".join([*before, TEXT]))
         else:
             vocabulary = "vocab.json" if model.pair.shared else "target_vocab.json"
-            how = example(_OF_PIECES, tokens=pieces_for(model), vocabulary=vocabulary)
+            how = example(_OF_PIECES, tokens=[*before, *pieces_for(model)], vocabulary=vocabulary)
         return f"{how}\n\n{about_length_penalty(model, 'transformers')}"

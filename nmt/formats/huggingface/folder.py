@@ -11,6 +11,7 @@ from nmt.config.exchange import ImportConfig
 from nmt.data.imported.tokenizers import require_languages, sentencepiece_of
 from nmt.data.imported.vocabularies import read_huggingface_vocabulary
 from nmt.data.language_pair import LanguagePair
+from nmt.data.languages import LanguageTokens
 from nmt.data.tokenizers import Tokenizer
 from nmt.data.tokenizers.bpe_codes import BpeCodes, BpeCodesConfig, WordEnds
 from nmt.data.tokenizers.piece_lists import WordsConfig, WordTokenizer
@@ -28,6 +29,7 @@ from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order, require_
 from nmt.search.config import MOST_PIECES, WIDEST_BEAM, LengthPenalty, StopRule
 from nmt.storage.reading import read_file, read_json, read_mapping
 
+LANGUAGES = "nmt_languages"  # of nmt-export, for models that were trained with language tokens
 _BEAM, _HIGHEST_PENALTY = 5, 10.0
 # Why similar models cannot be imported.
 _MISSING = {
@@ -98,7 +100,11 @@ class HuggingFaceFolder:
         require_languages(*languages)
         source = self._tokenizer(kind, "source", orders[0], languages[0])
         target = self._tokenizer(kind, "target", orders[-1], languages[1])
-        return LanguagePair(languages[0], languages[1], source, target, len(orders) == 1)
+        try:
+            tokens = LanguageTokens.of_plain(config[LANGUAGES]) if LANGUAGES in config else None
+        except ValueError as error:
+            raise DataError(f"{self.path / 'config.json'}: {LANGUAGES}: {error}") from None
+        return LanguagePair(languages[0], languages[1], source, target, len(orders) == 1, tokens).checked()
 
     def _tokenizer(self, kind: str, side: str, order: VocabularyOrder, language: str) -> Tokenizer:
         if kind == "fsmt":

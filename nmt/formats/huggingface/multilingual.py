@@ -31,6 +31,7 @@ MULTILINGUAL = ("m2m_100", "mbart")
 SENTENCEPIECE, MASK = "sentencepiece.bpe.model", "<mask>"
 _JSON, _OPTIONS = "tokenizer.json", "tokenizer_config.json"
 _LANGUAGE = re.compile(r"__([a-z]{2,3})__|([a-z]{2,3}_[A-Z][A-Za-z]{1,3})")  # M2M100's; those of the others
+_FILLERS = {"m2m_100": (2,), "mbart": (0,)}  # rows of NLLB and mBART-50 after the last token
 _MOST_FILLERS = 8  # rows after the last token: fairseq's sizes are multiples of 8, and M2M100 has 8 more
 # Languages of M2M100 in the order of their ids, by the option language_codes; newer folders do not list them.
 M2M100_LANGUAGES = {
@@ -45,7 +46,7 @@ def _checksum(codes: Iterable[str]) -> str:
     return hashlib.sha256(" ".join(codes).encode()).hexdigest()[:16]
 
 
-# Of the languages of known models in the order of their ids: M2M100, WMT21, NLLB-200 and mBART-50.
+# Checksums of the languages of M2M100, WMT21, NLLB-200 and mBART-50, in the order of their ids.
 _ORDERS = {*map(_checksum, map(str.split, M2M100_LANGUAGES.values())), "352fad64dcddc764", "0da159ac33c9f831"}
 
 
@@ -58,6 +59,7 @@ class MultilingualTokenizer:
     model: bytes
     symbols: list[str]  # tokens in the order of their ids
     languages: LanguageTokens
+    fillers: Sequence[int]  # numbers of embedding rows without a token that the model may have
 
     @classmethod
     def read(cls, folder: Path, config: Mapping[str, Any]) -> MultilingualTokenizer:
@@ -89,18 +91,25 @@ class MultilingualTokenizer:
             raise DataError(
                 f"{folder}: the files of the tokenizer list no languages; copy tokenizer.json of the original model into it"
             )
-        return cls(folder, options, model, symbols, LanguageTokens(tokens, SourceToken.source, target=True))
+        fillers: Sequence[int] = range(_MOST_FILLERS + 1)
+        if unnumbered:  # they follow the other tokens, so the number of these must be that of the original
+            fillers = (0, 8) if (folder / "vocab.json").is_file() else _FILLERS[str(config["model_type"])]
+        languages = LanguageTokens(tokens, SourceToken.source, target=True)
+        own = config.get("langs")  # of nmt-export
+        if isinstance(own, list) and len(own) == 2:
+            options |= {"src_lang": own[0], "tgt_lang": own[1]}
+        return cls(folder, options, model, symbols, languages, fillers)
 
     def require_rows(self, weights: TransformerWeights) -> None:
-        """Refuse embeddings of another size. Languages follow vocab.json, so its size must be that of the original."""
-        require_rows(self.folder, weights, len(self.symbols), exact=(self.folder / "vocab.json").is_file())
+        """Refuse embeddings of another size."""
+        require_rows(self.folder, weights, len(self.symbols), self.fillers)
 
     def pair(self, pieces: Sequence[str], options: ImportConfig, forced: object) -> LanguagePair:
         """``pieces``: without special tokens; ``forced``: the id that translations begin with by default, or None."""
         with damage_named(self.folder / SENTENCEPIECE):
             tokenizer = SentencePieceList(SentencePieceListConfig(hide_others=True), self.model, pieces)
         own = [self.options.get(f"{side}_lang") for side in ("src", "tgt")]
-        if not all(own):  # transformers stores a source language that nobody chose
+        if None in own:  # transformers stores a source language that nobody chose
             token = self.symbols[forced] if type(forced) is int and 0 <= forced < len(self.symbols) else None
             own = [None, token]
         stored = [self.languages.code(str(name)) or "" for name in own]
@@ -109,13 +118,10 @@ class MultilingualTokenizer:
         return LanguagePair(source, target, tokenizer, tokenizer, True, self.languages).checked()
 
 
-def require_rows(
-    folder: Path, weights: TransformerWeights, tokens: int, fillers: int = _MOST_FILLERS, *, exact: bool = False
-) -> None:
-    """Refuse embeddings of another size. ``fillers``: the most rows of no token, which are dropped; ``exact``: all or none
-    of them."""
+def require_rows(folder: Path, weights: TransformerWeights, tokens: int, fillers: Sequence[int]) -> None:
+    """Refuse embeddings of another size. ``fillers``: allowed numbers of rows of no token, which are dropped."""
     rows = len(weights.source.embedding)
-    if rows not in ((tokens, tokens + fillers) if exact else range(tokens, tokens + fillers + 1)):
+    if rows - tokens not in fillers:
         raise DataError(
             f"{folder} has embeddings of {rows:,} tokens, but its tokenizer has {tokens:,}; take both from the same model"
         )

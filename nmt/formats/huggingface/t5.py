@@ -77,7 +77,7 @@ class T5Folder:
         specials, start = self._specials(symbols, processor)
         order = VocabularyOrder.of(symbols, specials, str(self.path))
         weights = _Weights(Tensors(stored_tensors(self.path), str(self.path)), self.config).read(start)
-        require_rows(self.path, weights, len(symbols), _MOST_FILLERS)
+        require_rows(self.path, weights, len(symbols), range(_MOST_FILLERS + 1))
         tokenizer = SentencePieceList(SentencePieceListConfig(hide_others=True), model, order.pieces)
         dropouts = dropouts_of({"dropout": self.config.get("dropout_rate")})
         return PortableModel(in_our_order(weights, order, order), self._pair(tokenizer), dropouts, search)
@@ -109,7 +109,8 @@ class T5Folder:
             require_languages(source, target)
             return LanguagePair(source, target, tokenizer, tokenizer, True)
         languages = LanguageTokens(tokens, SourceToken.target, target=False)
-        return LanguagePair(source, languages.known(target), tokenizer, tokenizer, True, languages).checked()
+        known = languages.known(source), languages.known(target)
+        return LanguagePair(*known, tokenizer, tokenizer, True, languages).checked()
 
 
 class _T5Reader(LayoutReader):

@@ -19,7 +19,7 @@ from nmt.formats.huggingface.multilingual_writing import sentencepiece_parts
 from nmt.formats.huggingface.t5 import ACTIVATIONS, LANGUAGE, MODEL, layout_of, scaled_output
 from nmt.formats.huggingface.writing import MOST_PIECES, generation_options
 from nmt.formats.residual_stream import map_named_arrays
-from nmt.formats.vocabulary_order import VocabularyOrder, in_our_order
+from nmt.formats.vocabulary_order import ABSENT, VocabularyOrder, in_our_order
 from nmt.models.transformer.weights import Activation, Array, Buckets, TransformerWeights, arrays_of
 from nmt.storage.files import write_json
 from nmt.storage.tensor_file import write_numbers
@@ -31,9 +31,9 @@ def write_t5(model: PortableModel, folder: Path, options: ExportConfig) -> None:
         raise UsageError("Hugging Face's T5 has one unigram sentencepiece model for both sides; export to ctranslate2")
     for holds, complaint in _complaints(model.weights, languages):
         if holds:
-            raise UsageError(f"Hugging Face's T5 {complaint}; export to ctranslate2")
+            raise UsageError(f"Hugging Face's T5 {complaint}")
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_bytes())
-    rows = _rows(processor, tokenizer.vocabulary.pieces, model.weights.start)
+    rows = _rows(processor, tokenizer.vocabulary.pieces, model.weights)
     order = VocabularyOrder((), rows)
     weights = in_our_order(model.weights, order, order)
     if any(_is_bias(name) and array.any() for name, array in arrays_of(weights)):
@@ -57,19 +57,25 @@ def write_t5(model: PortableModel, folder: Path, options: ExportConfig) -> None:
 
 def _complaints(weights: TransformerWeights, languages: LanguageTokens | None) -> Iterator[tuple[bool, str]]:
     """Yield the properties that T5 lacks, and whether the model has them."""
-    stacks, first = (weights.source, weights.target), weights.source.layers[0]
-    yield not all(stack.norm_first for stack in stacks), "has norms before sublayers, but the model has some after them"
-    yield weights.source.embedding_norm is not None, "has no norm of the embeddings, but the model has one"
-    yield first.self_norm.bias is not None, "has RMSNorm, but the model has layer normalization"
+    norms_after = not all(stack.norm_first for stack in (weights.source, weights.target))
+    first, instead = weights.source.layers[0], "export to ctranslate2"
+    yield norms_after, f"has norms before sublayers, but the model has some after them; {instead}"
+    normed = weights.source.embedding_norm is not None
+    yield normed, f"has no norm of the embeddings, but the model has one; {instead}"
+    yield first.self_norm.bias is not None, f"has RMSNorm, but the model has layer normalization; {instead}"
     feeds = "has feed-forward networks with relu, gelu, or gated gelu_tanh or swish, but the model has others"
-    yield _feed_forward(weights) not in ACTIVATIONS.values(), feeds
-    width = len(first.attention.query.weight)
-    yield width != len(first.attention.value.weight), "has keys and values of one width, but the model has two"
+    yield _feed_forward(weights) not in ACTIVATIONS.values(), f"{feeds}; {instead}"
+    widths = {len(linear.weight) for linear in (first.attention.query, first.attention.value)}
+    yield len(widths) > 1, "has keys and values of one width, but the model has two; export to safetensors"
     separate = weights.source.embedding is not weights.target.embedding
-    yield separate, "has one embedding for both sides, but the model has two"
-    usual = languages is None or (languages.source is SourceToken.target and not languages.target)
-    usual = usual and (languages is None or all(map(LANGUAGE.fullmatch, languages.tokens.values())))
-    yield not usual, "has language tokens only before the source, such as <2de>, but the model has others"
+    yield separate, f"has one embedding for both sides, but the model has two; {instead}"
+    if languages is not None:
+        before = languages.source is SourceToken.target and not languages.target
+        usual = before and all(map(LANGUAGE.fullmatch, languages.tokens.values()))
+        yield (
+            not usual,
+            f"has language tokens only before the source, such as <2de>, but the model has others; {instead}",
+        )
 
 
 def _feed_forward(weights: TransformerWeights) -> tuple[Activation, bool]:
@@ -81,8 +87,9 @@ def _is_bias(name: str) -> bool:
     return name.endswith(".bias")
 
 
-def _rows(processor: Any, pieces: Sequence[str], start: int) -> tuple[int, ...]:
-    """Return our id of each token of the sentencepiece model. The decoder begins with the token of our id ``start``."""
+def _rows(processor: Any, pieces: Sequence[str], weights: TransformerWeights) -> tuple[int, ...]:
+    """Return our id of each token of the sentencepiece model."""
+    start, bias = weights.start, weights.output.bias
     unknown, bos, eos = processor.unk_id(), processor.bos_id(), processor.eos_id()
     pad = bos if processor.pad_id() < 0 else processor.pad_id()
     first = {PAD: pad, EOS: eos, BOS: unknown if bos in (-1, pad) else bos}[start]
@@ -97,6 +104,12 @@ def _rows(processor: Any, pieces: Sequence[str], start: int) -> tuple[int, ...]:
             f"Hugging Face's T5 has the tokens of its sentencepiece model, but {lost[0]!r} is only in the "
             f"{'vocabulary' if unknown_there else 'sentencepiece model'}; export to ctranslate2"
         )
+    for number, name in enumerate(SPECIALS):
+        if number not in rows and (bias is None or bias[number] != ABSENT):
+            raise UsageError(
+                f"Hugging Face's T5 has the special tokens of its sentencepiece model, which has no {name} of its own; "
+                f"export to ctranslate2"
+            )
     return tuple(row for row in rows if row is not None)
 
 

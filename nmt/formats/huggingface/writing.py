@@ -17,7 +17,7 @@ from nmt.data.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 from nmt.errors import UsageError
 from nmt.formats import ComparedModel, PortableModel
 from nmt.formats.fairseq import EPSILON
-from nmt.formats.huggingface.folder import EARLY_STOPPING
+from nmt.formats.huggingface.folder import EARLY_STOPPING, LANGUAGES
 from nmt.formats.huggingface.multilingual import MULTILINGUAL
 from nmt.formats.huggingface.multilingual_writing import is_multilingual, write_multilingual_tokenizer
 from nmt.formats.huggingface.weights import tensors_of
@@ -144,6 +144,8 @@ def _configuration(model: PortableModel, kind: str, longest: int) -> dict[str, A
     for side, stack in (("encoder", weights.source), ("decoder", weights.target)):
         config |= {f"{side}_layers": len(stack.layers), f"{side}_attention_heads": heads}
         config |= {f"{side}_ffn_dim": len(first.feed_forward.inner.weight)}
+    if kind not in MULTILINGUAL and pair.languages is not None:
+        config[LANGUAGES] = pair.languages.plain()
     if kind == "marian":
         shared = weights.source.embedding is weights.target.embedding
         config |= {"decoder_vocab_size": len(pair.target.vocabulary), "share_encoder_decoder_embeddings": shared}

@@ -113,7 +113,7 @@ def t5(folder: Path, *, madlad: bool) -> Any:
     if madlad:
         ids, options = (
             {"pad_token_id": 1, "eos_token_id": 2},
-            {"user_defined_symbols": "<2de>,<2fr>", "byte_fallback": True},
+            {"user_defined_symbols": "<2de>,<2fr>,<2en>", "byte_fallback": True},
         )
     (folder / "spiece.model").write_bytes(sentencepiece_model("unigram", vocab_size=1900, **options))
     config = transformers.T5Config(

@@ -13,6 +13,7 @@ import yaml
 
 from nmt.config.exchange import ExportConfig
 from nmt.data.language_pair import LanguagePair
+from nmt.data.languages import LanguageTokens, SourceToken
 from nmt.data.tokenizers.sentencepiece import BpeConfig, SentencePieceBuilder
 from nmt.formats.exporting import export_model
 from nmt.models.loading import load_model
@@ -56,6 +57,22 @@ def test_the_example_of_a_card_translates(
     run_example(tmp_path / "there", monkeypatch)
     line = capsys.readouterr().out.splitlines()[-1]
     assert line and (not whole_words or set(line.split()) & {*PAIR.target.vocabulary.pieces})
+
+
+@pytest.mark.slow
+def test_the_example_of_a_model_with_language_tokens_begins_with_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """MarianTokenizer would cut a space before it."""
+    tags = {"en": "<2en>", "de": "<2de>"}
+    options = BpeConfig(vocab_size=66, user_defined_symbols=[*tags.values()])
+    tokenizer = SentencePieceBuilder(options).train(LINES, seed=1)
+    languages = LanguageTokens(tags, SourceToken.target)
+    run = store(tmp_path / "run", LanguagePair("en", "de", tokenizer, tokenizer, shared=True, languages=languages))
+    assert "for token in ['<2de>', " in card(run, tmp_path / "there", "huggingface")
+    capsys.readouterr()
+    run_example(tmp_path / "there", monkeypatch)
+    assert capsys.readouterr().out.strip()
 
 
 EVENTS: list[dict[str, Any]] = [

@@ -209,6 +209,10 @@ def test_a_list_of_languages_without_ids_must_have_the_order_of_the_model(
     assert load_model(found, "cpu").pair.digest() == one.pair.digest()
     with pytest.raises(DataError, match=f"list {len(languages)} languages without ids, in the order of no known model"):
         there.imported(tmp_path / "turned", tmp_path / "not here")
+    other = there.sentencepiece_model("unigram", vocab_size=1495)
+    (tmp_path / "same" / "sentencepiece.bpe.model").write_bytes(other)
+    with pytest.raises(DataError, match="embeddings of 1,554 tokens, but its tokenizer has 1,549"):
+        there.imported(tmp_path / "same", tmp_path / "not here")
     assert not (tmp_path / "not here").exists()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from nmt.config.exchange import ExportConfig, ImportConfig
 from nmt.data.languages import LanguageTokens, SourceToken
-from nmt.errors import UsageError
+from nmt.errors import DataError, UsageError
 from nmt.formats.exporting import ExportComparison, export_model
 from nmt.formats.importing import import_model
 from nmt.models.loading import load_model
@@ -104,6 +104,14 @@ def test_a_default_direction_and_search_come_back(
     assert "fra_Latn" not in capsys.readouterr().out
 
 
+def test_a_default_source_alone_comes_back(folders: Folders, tmp_path: Path) -> None:
+    here = imported(folders("nllb")[0], tmp_path / "here", source_lang="eng_Latn")
+    exported(here, tmp_path / "out")
+    again = load_model(imported(tmp_path / "out", tmp_path / "again"), "cpu").pair
+    assert (again.source_lang, again.target_lang) == ("eng_Latn", "")
+    assert "# Translation between 202 languages" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("kind", ["m2m100", "mbart"])
 def test_ctranslate2_translates_with_the_language_as_prefix(
     folders: Folders, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,6 +154,18 @@ def test_languages_come_back_from_other_formats(kind: str, tmp_path: Path) -> No
     assert back("two", source_lang="p2", target_lang="en") == (languages, "de", "en")
     with pytest.raises(UsageError, match="the model has no language 'fr'; it has en, de"):
         back("three", source_lang="fr")
+
+
+def test_languages_of_a_model_of_ours_come_back_from_marian(tmp_path: Path) -> None:
+    languages = LanguageTokens({"en": "p1", "de": "p2"}, SourceToken.target, target=True)
+    run = store(tmp_path / "run", replace(PAIR, languages=languages))
+    exported(run, tmp_path / "there")
+    assert load_model(imported(tmp_path / "there", tmp_path / "again"), "cpu").pair.languages == languages
+    path = tmp_path / "there" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"nmt_languages": {"tokens": []}}))
+    (tmp_path / "there" / "manifest.json").unlink()
+    with pytest.raises(DataError, match="config.json: nmt_languages: languages must have the keys"):
+        imported(tmp_path / "there", tmp_path / "damaged")
 
 
 LIKE_M2M100: dict[str, Any] = {"norm": NormOrder.pre, "attention_bias": True}

@@ -21,6 +21,7 @@ from nmt.config.preprocessing import PreprocessConfig
 from nmt.data.batching.batch import collate
 from nmt.data.language_pair import LanguagePair
 from nmt.data.languages import LanguageTokens, SourceToken
+from nmt.data.tokenizers import Tokenizer
 from nmt.data.tokenizers.sentencepiece import SentencePieceBuilder, SentencePieceTokenizer, UnigramConfig
 from nmt.data.tokenizers.sentencepiece_list import SentencePieceList, SentencePieceListConfig
 from nmt.data.vocabulary import EOS, PAD, SPECIALS
@@ -135,13 +136,19 @@ def test_translations_of_t5_are_those_of_transformers(t5: BothT5) -> None:
             attention_mask=(inputs >= 0).long(),
             num_beams=4,
             max_length=longest,
-            min_new_tokens=1,
             early_stopping=False,
             renormalize_logits=True,
             bad_words_ids=[[number] for number in range(model.config.vocab_size) if number not in known],
             use_cache=False,  # transformers 5.24 fails with the cache if the decoder has more layers than the encoder
         )
-    options = {"beam": 4, "length_penalty": "power", "lenpen": 1, "max_len_a": 0, "max_len_b": longest - 2}
+    options = {
+        "beam": 4,
+        "length_penalty": "power",
+        "lenpen": 1,
+        "max_len_a": 0,
+        "max_len_b": longest - 2,
+        "min_len": 0,
+    }
     translator = Translator.load(t5.here, device="cpu")
     ours = [line.hypotheses[0] for line in translator.translations(lines, target_lang="de", **options)]
     vocabulary = t5.loaded.pair.target.vocabulary
@@ -262,9 +269,18 @@ def test_tokenizers_that_t5_lacks_are_refused(tmp_path: Path) -> None:
     pieces, content = ours.vocabulary.pieces, cast(SentencePieceTokenizer, ours).model_bytes()
     tokens = LanguageTokens({"en": pieces[10], "de": pieces[11]}, SourceToken.target, target=False)
 
+    def stored(name: str, tokenizer: Tokenizer, **options: Any) -> Path:
+        pair = LanguagePair("en", "de", tokenizer, tokenizer, shared=True)
+        return store(tmp_path / name, pair, **HELD["as T5"] | options)
+
     def with_tokens(name: str, begin: int, end: int | None, *others: str) -> Path:
-        tokenizer = SentencePieceList(SentencePieceListConfig(), content, [*pieces[begin:end], *others])
-        return store(tmp_path / name, LanguagePair("en", "de", tokenizer, tokenizer, shared=True), **HELD["as T5"])
+        return stored(name, SentencePieceList(SentencePieceListConfig(), content, [*pieces[begin:end], *others]))
+
+    def unusual(name: str, start: StartSymbol) -> Path:
+        """A model of sentencepiece's default symbols: <unk>, <s> and </s>."""
+        (tmp_path / "text.model").write_bytes(there.sentencepiece_model("unigram"))
+        tokenizer = SentencePieceBuilder(UnigramConfig()).from_file(tmp_path / "text.model")
+        return stored(name, tokenizer, start_symbol=start)
 
     for run, says in (
         (store(tmp_path / "words", **HELD["as T5"]), "has one unigram sentencepiece model for both sides"),
@@ -274,6 +290,8 @@ def test_tokenizers_that_t5_lacks_are_refused(tmp_path: Path) -> None:
         ),
         (with_tokens("fewer", 4, -1), f"has the tokens .*, but '{pieces[-1]}' is only in the sentencepiece model"),
         (with_tokens("more", 4, None, "more"), "has the tokens .*, but 'more' is only in the vocabulary"),
+        (unusual("bos", StartSymbol.bos), "has the special tokens of its .*, which has no <unk> of its own"),
+        (unusual("pad", StartSymbol.pad), "has the special tokens of its .*, which has no <s> of its own"),
     ):
         with pytest.raises(UsageError, match=f"Hugging Face's T5 {says}"):
             exported(run, tmp_path / "out")

@@ -27,13 +27,15 @@ def test_a_model_is_called_like_its_folder_if_no_other_is(paths: list[str], name
 
 
 def test_languages_of_one_name_have_their_codes() -> None:
-    targets = {"eng_Latn": ["zho_Hans", "zho_Hant", "de_DE"], "de_DE": ["ace_Arab"]}
+    targets = {"eng_Latn": ["zho_Hans", "zho_Hant", "de_DE"], "de_DE": ["ace_Arab", "slk_Latn", "no"]}
     assert language_names(targets) == {
         "eng_Latn": "English",
         "de_DE": "German",
         "zho_Hans": "Chinese (zho_Hans)",
         "zho_Hant": "Chinese (zho_Hant)",
         "ace_Arab": "ace_Arab",
+        "slk_Latn": "Slovak",
+        "no": "Norwegian",
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from nmt.translation import Line
 TOKENS = {code: code for code in ("deu_Latn", "eng_Latn", "fra_Latn")}
 NLLB = ServedModel("nllb", "", "", "beam", LanguageTokens(TOKENS, SourceToken.source, target=True))
 TAGGED = ServedModel("tagged", "nl", "en", "beam", LanguageTokens({"en": "<2en>", "de": "<2de>"}))
+NLLB_TO_EN = replace(NLLB, source="deu_Latn", target="eng_Latn")
 DE_EN = ServedModel("de-en", "de", "en", "beam")
 
 
@@ -78,6 +80,8 @@ def test_a_model_of_one_direction_has_no_languages_to_choose() -> None:
         ),
         ((NLLB,), {"source": "auto", "target": "eng_Latn"}, "which the server does not detect"),
         ((TAGGED,), {"target": "fr"}, "the model has no language 'fr'"),
+        ((NLLB_TO_EN,), {"target": "deu_Latn"}, "source and target language are both 'deu_Latn'; give both"),
+        ((NLLB_TO_EN,), {"source": "eng_Latn"}, "source and target language are both 'eng_Latn'; give both"),
     ],
 )
 def test_a_language_that_is_missing_or_unknown_has_status_400(

@@ -226,8 +226,12 @@ def test_a_default_direction_is_used_and_a_language_is_not_translated_to_itself_
     )
     (usual,) = translator.translations(["rot"])
     assert usual.source_pieces[0] == "eng_Latn" and usual.direction == ("eng_Latn", "deu_Latn")
-    with pytest.raises(UsageError, match="^source and target language are both 'eng_Latn'; give source_lang"):
+    with pytest.raises(
+        UsageError, match="^source and target language are both 'eng_Latn'; give both source_lang and target_lang"
+    ):
         translator.translate(["rot"], target_lang="eng_Latn")
+    with pytest.raises(UsageError, match="^source and target language are both 'deu_Latn'"):
+        translator.translate(["rot"], source_lang="deu_Latn")
     assert translator.translate(["rot"], source_lang="eng_Latn", target_lang="eng_Latn")
 
 
@@ -236,6 +240,8 @@ def test_a_typed_token_is_the_target_language_of_models_that_read_only_that(tmp_
         model = write_multilingual_model(tmp_path / shape, LANGUAGES[shape])
         begun, first = read(model, Line("<2de> rot"))
         assert begun == [*source, "rot", "</s>"] and first[1:steps] == ["<2de>"][: steps - 1]
+        assert read(model, Line("<2de> rot", source_lang="en"))[0] == begun
+        assert read(model, Line("<2de> rot", target_lang="en"))[0] == [token.replace("de", "en") for token in begun]
         with pytest.raises(DataError, match="line 1: the model translates between 2 languages"):
             read(model, Line("rot"))
 
