@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 from nmt.config.option import alternatives
@@ -27,4 +28,5 @@ def _assigned(config_class: type, name: str, part: str, where: str) -> tuple[str
     try:
         return key, {"true": True, "false": False}[value] if kind is bool else kind(value)
     except (KeyError, ValueError):
-        raise UsageError(f"{where}: {key}={value} must be of type {kind.__name__}") from None
+        allowed = ", ".join(kind.__members__) if issubclass(kind, Enum) else f"of type {kind.__name__}"
+        raise UsageError(f"{where}: {key}={value} must be {allowed}") from None

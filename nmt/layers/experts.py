@@ -100,8 +100,8 @@ class Experts(nn.Module):
 
 def squared_variation(values: Tensor) -> Tensor:
     """Return CV(v)^2 over the last axis, variance divided by squared mean: equations 7 and 11."""
-    mean = values.mean(-1)
-    return values.var(-1, unbiased=False) / (mean**2 + 1e-10)
+    mean = values.mean(-1, keepdim=True)
+    return (values / (mean + (mean == 0))).var(-1, unbiased=False)
 
 
 def tokens_by_sentence(values: Tensor, lengths: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,9 +82,17 @@ def _lines(weights: PairFile, reading: Reading, kind: WeightKind) -> Iterator[st
     return (of_skipped if line is None else line for line in weights.side(0, reading))
 
 
+def _number(item: str) -> float:
+    """Return a number. Refuse what only Python reads as one, and what float64 rounds to 0."""
+    number = float(item)
+    if not item.isascii() or "_" in item or not (number or re.fullmatch(r"[+-]?[0.]+([eE].*)?", item)):
+        raise ValueError
+    return number
+
+
 def _numbers(line: str, place: str) -> list[float]:
     try:
-        numbers = [float(item) for item in line.split()]
+        numbers = [_number(item) for item in line.split()]
     except ValueError:
         raise DataError(f"{place}: {line[:60]!r} is not a weight; give numbers such as 0.5") from None
     for number in numbers:

@@ -155,4 +155,4 @@ def _poisson(mean: float, random: Random) -> int:
 
 
 def _require_probability(name: str, words: float) -> None:
-    refuse((not 0.0 <= words <= 1.0, f"{name}.words={words} must be at least 0 and at most 1"))
+    refuse((not 0.0 < words <= 1.0, f"{name}.words={words} must be above 0 and at most 1"))

@@ -70,8 +70,12 @@ def open_datasets(config: TrainConfig) -> Datasets:
     validates = config.validation.is_on
     validated = _validated(config.valid_subset, opened) if validates else ()
     valid = _validation_split(config.valid_subset, opened) if validates else None
-    if valid is not None and valid.weights is not None and valid.weights.are_zero:
-        raise DataError(f"all weights of split '{valid.name}' are 0: its loss would mean nothing; give other weights")
+    for direction in validated:
+        if direction.split.weights is not None and direction.split.weights.are_zero:
+            raise DataError(
+                f"all weights of split '{direction.split.name}' ({direction.name}) are 0: its loss would mean nothing; give "
+                "other weights"
+            )
     _check_best_metric(config.validation.best_metric, validated)
     return Datasets(
         pair=_pair_of_run(corpora, opened),

@@ -97,7 +97,8 @@ def _of_text(path: Path, vocabulary: Vocabulary) -> Rows:
             continue
         width = width or len(numbers)
         if len(numbers) != width or not numbers:
-            raise DataError(f"{path}:{number} has {len(numbers)} numbers after the token; expected {width or 'some'}")
+            expected = width or "some, with spaces between"
+            raise DataError(f"{path}:{number} has {len(numbers)} numbers after the token; expected {expected}")
         is_marked = is_marked or token.startswith(WORD_START)
         if token in ids or token in words:
             vector = torch.from_numpy(_vector(numbers, f"{path}:{number}"))
@@ -112,4 +113,5 @@ def _vector(numbers: list[str], place: str) -> Floats:
         vector = np.array(numbers, dtype=np.float32)
         if np.isfinite(vector).all():
             return vector
-    raise DataError(f"{place}: a vector must consist of finite numbers")
+    shown = " ".join(numbers)[:60]
+    raise DataError(f"{place}: the vector {shown} is not one of finite numbers; correct it, or omit this token")

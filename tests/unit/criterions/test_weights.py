@@ -96,6 +96,8 @@ def test_the_law_holds_for_the_balance_of_experts(name: str, started: int) -> No
     torch.testing.assert_close(weighted.loss_sum, repeated.loss_sum, rtol=1e-10, atol=1e-12)
     of_both = gradients(model, weighted.loss_sum), gradients(model, repeated.loss_sum)
     assert_same_gradients(*of_both, rtol=1e-8, atol=1e-12)
+    tiny = report(FIRST, SECOND, THIRD, weights=[2.0**-29, 0.0, 2.0**-30])
+    torch.testing.assert_close(tiny.loss_sum * 2**30, repeated.loss_sum, rtol=1e-10, atol=1e-12)
 
 
 def test_weights_of_one_change_nothing(model: TinyModel) -> None:

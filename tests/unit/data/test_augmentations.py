@@ -118,7 +118,8 @@ def test_shares_and_their_order_are_as_given() -> None:
     ("item", "complaint"),
     [
         ("uper_case=0.1", "did you mean 'upper_case'"),
-        ("drop_words=1:words=2", "drop_words.words=2.0 must be at least 0 and at most 1"),
+        ("drop_words=1:words=2", "drop_words.words=2.0 must be above 0 and at most 1"),
+        ("mask_spans=1:words=0", "mask_spans.words=0.0 must be above 0"),
         ("mask_words=1:side=left", "side=left"),
         ("typos", "'typos' needs the fraction of pairs .* such as typos=0.05"),
         ("typos=x", "needs the fraction of pairs"),
@@ -127,6 +128,7 @@ def test_shares_and_their_order_are_as_given() -> None:
         ("typos=0.1:word=0.2", r"no option 'word' \(did you mean 'words'\?\); it has words"),
         ("typos=0.1:words", "typos needs a value: words=VALUE"),
         ("typos=0.1:words=many", "words=many must be of type float"),
+        ("drop_words=0.1:side=left", "side=left must be both, source, target"),
         ("typos=0.1:words=2", "typos.words=2.0 must be at least 0 and at most 1"),
         ("upper_case=0.1:words=2", "upper_case has no option 'words'; it has none"),
         ("noise_lines=0.1:words=0", "noise_lines.words=0 must be"),

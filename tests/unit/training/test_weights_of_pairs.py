@@ -154,7 +154,7 @@ def test_weights_without_effect_or_meaning_are_refused(
             "weights of tokens, which fit only its stored tokens",
         ),
         (zero, {}, DataError, "all weights of split 'train' are 0"),
-        (unvalidated, {}, DataError, "all weights of split 'valid' are 0: its loss would mean nothing"),
+        (unvalidated, {}, DataError, "all weights of split 'valid' .src-tgt. are 0: its loss would mean nothing"),
     ):
         with pytest.raises(error, match=message):
             run(make_run, tmp_path / "no", data, **changes)
