@@ -7,22 +7,28 @@ a random weight for each pair, and with one for each token of the target. Each p
 stretches of them; the first stretch is dropped. Prints a Markdown table: target tokens a second as the median over the
 rounds of the median within a round, the range over the rounds, the ratio to training without weights (the median of the
 ratios within a round), and the peak memory of a process.
+
+``--paired N`` instead makes N updates of each kind in one process, each on the same sentences in turns, and prints the
+median of the ratios of their CPU time with a 95 % interval. Noise of the machine affects neighboring updates alike.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from adapter_speed import compare, training
 from training_speed import HERE
 
+_WARM = 10  # updates that are not measured
 KINDS = {"without weights": None, "weights of pairs": "pair", "weights of tokens": "token"}
 
 
@@ -55,6 +61,38 @@ def prepare(kind: str | None, arguments: argparse.Namespace, work: Path) -> Path
     return text / "corpus"
 
 
+def paired(corpora: dict[str, Path], arguments: argparse.Namespace) -> None:
+    """Print the CPU time of an update with weights, divided by that of the same update without."""
+    import torch
+
+    import nmt
+
+    torch.set_num_threads(arguments.threads)
+    criterion, steps = nmt.criterion(), {}
+    for name, corpus in corpora.items():
+        model = nmt.model("transformer_tiny", nmt.tokenizer(corpus))
+        epochs = (nmt.batches(corpus, epoch=number, max_tokens=2048) for number in itertools.count(1))
+        steps[name] = model, torch.optim.Adam(model.parameters(), 1e-3), itertools.chain.from_iterable(epochs)
+    seconds: dict[str, list[float]] = {name: [] for name in corpora}
+    for number in range(_WARM + arguments.paired):
+        turn = number % len(corpora)
+        for name in [*corpora][turn:] + [*corpora][:turn]:
+            model, optimizer, batches = steps[name]
+            begin = time.process_time()
+            report = criterion(model, next(batches))
+            optimizer.zero_grad()
+            (report.loss_sum / report.denominator).backward()
+            optimizer.step()
+            seconds[name].append(time.process_time() - begin)
+    print("| corpus | CPU time of an update / without weights | 95 % interval |\n|---|---|---|")
+    first, *others = (seconds[name][_WARM:] for name in corpora)
+    for name, own in zip([*corpora][1:], others):
+        ratios = sorted(weighted / without for weighted, without in zip(own, first))
+        reach = 0.98 * len(ratios) ** 0.5  # of the ranks around the median
+        low, high = (ratios[round(len(ratios) / 2 + side * reach)] for side in (-1, 1))
+        print(f"| {name} | {ratios[len(ratios) // 2]:.4f} | {low:.4f} to {high:.4f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compare training with weights with training without.")
     parser.add_argument("train", type=Path, help="prefix of the training text")
@@ -64,12 +102,16 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, default=8000, help="tokens of the vocabulary (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="number of runs of each kind (default: %(default)s)")
     parser.add_argument("--updates", type=int, default=25, help="updates of a run (default: %(default)s)")
+    parser.add_argument("--paired", type=int, help="number of updates of each kind, in turns in one process")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="number of threads (default: %(default)s)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         options = ["model=transformer_tiny", "--warmup-updates", "5"]
         corpora = {name: prepare(kind, arguments, work) for name, kind in KINDS.items()}
+        if arguments.paired:
+            paired(corpora, arguments)
+            return
         engines = [training(name, corpus, options, arguments, work) for name, corpus in corpora.items()]
         compare(engines, arguments, "corpus")
 

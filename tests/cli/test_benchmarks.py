@@ -59,6 +59,11 @@ def test_the_price_of_weights(tmp_path: Path) -> None:
     rows = run("weights_speed.py", tmp_path / "train", tmp_path / "valid", *options)
     assert [row[0] for row in rows[2:]] == ["without weights", "weights of pairs", "weights of tokens"]
     assert rows[2][3] == "1.000" and all(float(ratio) > 0 for _, _, _, ratio, _ in rows[2:])
+    rows = run("weights_speed.py", tmp_path / "train", tmp_path / "valid", *options, "--paired", 20)
+    assert [row[0] for row in rows[2:]] == ["weights of pairs", "weights of tokens"]
+    for _, ratio, interval in rows[2:]:
+        low, high = map(float, interval.split(" to "))
+        assert 0 < low <= float(ratio) <= high
 
 
 @pytest.mark.nightly
