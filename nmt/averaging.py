@@ -24,7 +24,7 @@ from nmt.devices import choose_device
 from nmt.distributed.world import World
 from nmt.errors import DataError, DeviceError, MissingInputError, NMTError, OutputError, UsageError, quantity
 from nmt.keywords import configured
-from nmt.models.loading import architecture, find_base, load_model
+from nmt.models.loading import architecture, base_at, find_base, load_model
 from nmt.pages.numbers import figure
 from nmt.progress import in_lines
 from nmt.storage.adapted import ADAPTER, AdapterBase
@@ -95,7 +95,7 @@ def average_checkpoints(config: AverageConfig | None = None, **options: Any) -> 
         if path.resolve().is_relative_to(output.resolve()):  # a file or folder of this name is replaced
             raise OutputError(f"--output {output} would replace {path}, an input of the average; choose another folder")
     _check_vocabularies(paths)
-    _check_bases(paths)
+    base = _base_of(paths, output)
     if len(paths) == 1:
         logger.warning("averaging a single checkpoint: the result is a copy of its parameters")
     logger.info("averaging %s: %s", quantity(len(paths), "checkpoint"), ", ".join(path.name for path in paths))
@@ -105,7 +105,7 @@ def average_checkpoints(config: AverageConfig | None = None, **options: Any) -> 
     rows = [] if judge is None else compare(judge, paths, mean, newest.info.update)
     check_destination(output, KIND, "--output", overwrite=config.overwrite)  # again: reading took a while
     scores = rows[-1].scores if rows else {}
-    made = {name: value for name, value in newest.info.made.items() if name in ("vocabularies", ADAPTER)}
+    made = {name: value for name, value in newest.info.made.items() if name in ("vocabularies", ADAPTER)} | base
     info = CheckpointInfo(newest.info.update, newest.info.epoch, ("average",), scores, made)
     folder = tokenizer_folder(newest.path)
     write_checkpoint(output, model=mean, config=newest.config, info=info, tokenizer=folder, overwrite=config.overwrite)
@@ -251,19 +251,21 @@ def _check_vocabularies(paths: Sequence[Path]) -> None:
             raise DataError(f"{path} and {paths[0]} have different vocabularies and cannot be averaged; omit one")
 
 
-def _check_bases(paths: Sequence[Path]) -> None:
-    """Refuse adapters that do not belong together, or whose base model was replaced by another one."""
-    kinds: dict[str, Path] = {}
+def _base_of(paths: Sequence[Path], output: Path) -> dict[str, Any]:
+    """Return what an average in ``output`` stores of its base model; empty: not found, or whole models. Refuse adapters that
+    do not belong together, or whose base model was replaced by another one."""
+    kinds, facts = dict[str, Path](), dict[str, Any]()
     for path in paths:
         base = AdapterBase.of(read_info(path).made, str(path))
         kind = f"an adapter with alpha {base.alpha:g} for base model {base.sha256[:12]}" if base else "a whole model"
         kinds.setdefault(kind, path)
         if base is not None:
             with contextlib.suppress(MissingInputError):
-                find_base(base, path)
+                facts = base_at(find_base(base, path), output, base.alpha).facts()
     if len(kinds) > 1:
         listed = "; ".join(f"{path} is {kind}" for kind, path in kinds.items())
         raise DataError(f"these checkpoints cannot be averaged; choose those of one kind: {listed}")
+    return facts
 
 
 def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
@@ -274,13 +276,13 @@ def _check_alike(first: StoredCheckpoint, other: StoredCheckpoint) -> None:
         raise DataError(
             f"{other.path} and {first.path} have different architectures ({listed}) and cannot be averaged; omit one"
         )
-    shapes = {name: tensor.shape for name, tensor in first.model.items()}
-    for name in sorted(shapes.keys() | other.model.keys()):
-        shape = other.model[name].shape if name in other.model else None
-        if shapes.get(name) != shape:
-            raise DataError(
-                f"{other.path}: {name} has shape {shape}, but {shapes.get(name)} in {first.path}; omit one of them"
-            )
+    for name in sorted(first.model.keys() | other.model.keys()):
+        for stored, reference in ((first, other), (other, first)):
+            if name not in stored.model:
+                raise DataError(f"{stored.path} lacks {name}, which {reference.path} has; omit one of them")
+        shape, expected = other.model[name].shape, first.model[name].shape
+        if shape != expected:
+            raise DataError(f"{other.path}: {name} has shape {shape}, but {expected} in {first.path}; omit one of them")
 
 
 class Judge:

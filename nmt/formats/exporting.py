@@ -150,7 +150,7 @@ def _rewrite(loaded: LoadedModel, model: PortableModel | None, folder: Path, con
     write_numbers(folder / MODEL, loaded.arrays)
     _copy_description(loaded, folder)
     (folder / CONFIG).write_text(yaml_text(loaded.tree), encoding="utf-8")
-    model_card.write(folder, replace(loaded, info=info), model, None, config)
+    model_card.write(folder, loaded, model, None, config)
     _write_manifest(folder, info)
     try:
         parameters = sum(tensor.numel() for tensor in load_model(folder, device_named("cpu")).module.parameters())

@@ -61,7 +61,7 @@ def write(
         "Scores": _scores(loaded, model, record),
         "Cost": _cost(loaded, record),
         "Use": example(_OWN_USAGE, name=config.push) if export is None or model is None else export[0].usage(model),
-        "Check": _check(export),
+        "Check": _check(loaded, export),
     }
     pair = loaded.pair
     head = yaml_text(_front(DISTRIBUTION if export is None else export[0].library, loaded, config.license))
@@ -291,7 +291,9 @@ def _cost(loaded: LoadedModel, record: RunRecord | None) -> str:
     return f"{text} The model is from update {info.update:,}."
 
 
-def _check(export: tuple[Format, ExportComparison] | None) -> str:
+def _check(loaded: LoadedModel, export: tuple[Format, ExportComparison] | None) -> str:
+    if export is None and (loaded.base or loaded.names):
+        return f"Written by nmt {nmt.__version__}; `manifest.json` holds the checksums."
     if export is None:
         return f"Copied by nmt {nmt.__version__} without changes; `manifest.json` holds the checksums."
     writer, comparison = export

@@ -16,6 +16,11 @@ _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.*)")
 def with_layers(loaded: LoadedModel, encoder: Sequence[int], decoder: Sequence[int]) -> LoadedModel:
     """Return a model with some of its layers, counted from 1; empty: all."""
     kept = {"encoder": encoder, "decoder": decoder}
+    for stack, layers in kept.items():
+        if not isinstance(layers, Sequence) or not all(isinstance(layer, int) for layer in layers):
+            raise UsageError(
+                f"{stack}_layers_to_keep={layers!r} is not a list of layer numbers; give one, such as [1, 3]"
+            )
     if not any(kept.values()):
         return loaded
     counts = {"encoder": 0, "decoder": 0}

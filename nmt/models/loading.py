@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -194,13 +195,18 @@ def _base_of(checkpoint: Path, info: CheckpointInfo, device: DeviceLike) -> Load
 
 
 def find_base(base: AdapterBase, adapter: Path, *places: str) -> str:
-    """Return the path of the base model of an adapter, by its checksum: among ``places``, at ``base`` in the run folder,
-    or where it was in training."""
-    beside = adapter.resolve().parent / "base"
-    tried: dict[str, str] = {}
+    """Return the path of the base model of an adapter, by its checksum: among ``places``, at ``base`` in the folder of the
+    adapter or around it, or where it was in training."""
+    own = tokenizer_folder(adapter).parent.resolve()  # the run folder, unless the adapter was copied
+    links = [str(folder / "base") for folder in (own, adapter.resolve().parent)]
+    moved = [os.path.normpath(own / base.relative)] if base.relative else []
+    tried, covered = dict[str, str](), set[str]()
     kind: type[NMTError] = MissingInputError
-    for place in dict.fromkeys((*places, str(beside), base.path)):
+    for place in (*places, *links, base.path, *moved):
         inside = Path(place, Path(base.path).name)  # of a run folder that has a better checkpoint now
+        if os.path.realpath(place) in covered:
+            continue
+        covered |= {os.path.realpath(place), os.path.realpath(inside)}
         for path in (place, str(inside)) if inside.is_dir() else (place,):
             try:
                 stored = checksums(checkpoint_at(path)).get(MODEL)  # of its own file, if it is an adapter too
@@ -214,8 +220,17 @@ def find_base(base: AdapterBase, adapter: Path, *places: str) -> str:
     listed = "; ".join(f"{place}: {outcome}" for place, outcome in tried.items())
     raise kind(
         f"{adapter} is an adapter, and its base model is at none of these places ({listed}); put the model that it was "
-        f"trained on, or a link to it, at {beside}"
+        f"trained on, or a link to it, at {links[0]}"
     )
+
+
+def base_at(path: str, folder: str | Path, alpha: float) -> AdapterBase:
+    """Return what an adapter in ``folder`` stores of its base model at ``path``."""
+    checkpoint = checkpoint_at(path).resolve()
+    sha256 = checksums(checkpoint)[MODEL]
+    if is_hub_name(path):
+        return AdapterBase(path, sha256, alpha)
+    return AdapterBase(str(checkpoint), sha256, alpha, os.path.relpath(checkpoint, os.path.realpath(folder)))
 
 
 def options_of(checkpoint: Path, tree: dict[str, Any]) -> Any:

@@ -19,9 +19,10 @@ DOWN, UP = ".lora_down", ".lora_up"  # after the name of an adapted weight: A [r
 class AdapterBase:
     """The model that an adapter was trained on."""
 
-    path: str  # of its checkpoint, or its name on the hub
+    path: str  # absolute, of its checkpoint, or its name on the hub
     sha256: str  # of its parameters
     alpha: float  # numerator of the scale of the adapter, whose denominator is the rank
+    relative: str = ""  # path from the folder of the adapter, to move both together; empty: unknown
 
     @classmethod
     def of(cls, made: Mapping[str, Any], origin: str) -> AdapterBase | None:
@@ -30,7 +31,8 @@ class AdapterBase:
         if facts is None:
             return None
         try:
-            return cls(str(facts["path"]), str(facts["sha256"]), float(facts["alpha"]))
+            relative = str(facts.get("relative", ""))
+            return cls(str(facts["path"]), str(facts["sha256"]), float(facts["alpha"]), relative)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"the manifest of {origin} is damaged: {error!r}") from None
 

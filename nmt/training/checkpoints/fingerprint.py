@@ -50,6 +50,8 @@ def fingerprint(config: TrainConfig, data: Sequence[str], valid_data: Sequence[s
     options["training"] = {"clip_norm": config.training.clip_norm} | changed
     options["sampling"] = _changed(tree["sampling"], CorpusSamplingConfig(), tree["sampling"])
     options["parameters"] = _changed(tree["parameters"], ParametersConfig(), tree["parameters"])
+    if config.parameters.lora_rank is not None:
+        options["parameters"]["lora_alpha"] = config.parameters.alpha
     if config.parameters.freeze_embeddings:  # a resumed run reads again which rows are frozen
         files = {name: options["parameters"].get(name) for name in ("source_embeddings", "target_embeddings")}
         options["parameters"] |= {name: sha256(require_file(Path(path))) for name, path in files.items() if path}

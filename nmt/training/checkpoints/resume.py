@@ -111,7 +111,9 @@ def resume_point(
             f"{stored.path} and the corpus have different vocabularies; name the corpus that the run was trained on, or "
             f"choose another --save-dir"
         )
-    changed = differences({**defaults, **settings.fingerprint}, current)
+    base = AdapterBase.of(settings.base, "the run")
+    before = {**defaults, **settings.fingerprint, "parameters.lora_alpha": base and base.alpha}
+    changed = differences(before, current)
     if not all(any(key.startswith(VALIDATION) for key in names) for names in (settings.fingerprint, current)):
         # only one of two schedulers follows validations; RunState.validations_before hides the others' from it
         changed = {key: change for key, change in changed.items() if not key.startswith(VALIDATION)}

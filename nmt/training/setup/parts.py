@@ -31,12 +31,11 @@ from nmt.devices.faults import FastPath, avoid, in_words, recorded_faults
 from nmt.distributed.world import World
 from nmt.engines.model_engine import ModelEngine
 from nmt.errors import DataError, UsageError, did_you_mean
-from nmt.hub import checkpoint_at, is_hub_name
 from nmt.interface import Batch, EncoderDecoder
 from nmt.layers.stack import recompute_layers
 from nmt.models import models
 from nmt.models.ignored import build_model, without_effect
-from nmt.models.loading import LoadedModel, architecture, load_model
+from nmt.models.loading import LoadedModel, architecture, base_at, load_model
 from nmt.models.vocabulary_axes import vocabulary_axes
 from nmt.optim import Horizon, ParameterGroups, Schedule, optimizers, schedulers
 from nmt.optim.moving_average import with_average
@@ -44,9 +43,7 @@ from nmt.optim.parameter_groups import choose_trained, parameter_groups
 from nmt.search.config import SamplingConfig
 from nmt.search.requests import Request, Sentences
 from nmt.search.sampling import SamplingSearch
-from nmt.storage.adapted import AdapterBase
-from nmt.storage.checkpoints import checksums, load_parameters
-from nmt.storage.run_folder import MODEL
+from nmt.storage.checkpoints import load_parameters
 from nmt.training.checkpoints.fingerprint import differences
 from nmt.training.checkpoints.run_state import RunSettings
 from nmt.training.loop.learner import Arithmetic, Step, choose_precision, seed_torch
@@ -275,9 +272,7 @@ def base_of_adapters(config: TrainConfig) -> dict[str, Any]:
     path = config.checkpoint.finetune_from_model
     if config.parameters.lora_rank is None or path is None:
         return {}
-    checkpoint = checkpoint_at(path)
-    name = path if is_hub_name(path) else str(checkpoint.resolve())
-    return AdapterBase(name, checksums(checkpoint)[MODEL], config.parameters.alpha).facts()
+    return base_at(path, config.checkpoint.save_dir, config.parameters.alpha).facts()
 
 
 def _other_vocabularies(path: str, more_advice: str = "") -> DataError:

@@ -78,6 +78,12 @@ def test_layers_that_are_not_there_are_not_loaded(run: Path) -> None:
         nmt.load(run, decoder_layers_to_keep=[3])
 
 
+@pytest.mark.parametrize("layers", [1, 0, "1,3", ["1"]])
+def test_layers_must_be_a_list_of_numbers(run: Path, layers: Any) -> None:
+    with pytest.raises(UsageError, match="encoder_layers_to_keep=.* is not a list of layer numbers; give one, such as"):
+        nmt.load(run, encoder_layers_to_keep=layers)
+
+
 def test_layers_that_form_no_model_are_refused(make_run: Callable[..., TrainConfig], tmp_path: Path) -> None:
     model = TransformerMoEConfig(2, 1, d_model=16, d_ff=24, num_heads=2, num_experts=2)
     config = make_run(tmp_path, model=model, training=TrainingConfig(max_update=4))

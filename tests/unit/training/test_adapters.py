@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +22,7 @@ from nmt.engines.packing import Packing
 from nmt.errors import DataError, MissingInputError, UsageError
 from nmt.formats.exporting import export_model
 from nmt.models.loading import load_model
+from nmt.models.transformer.config import TransformerConfig
 from nmt.models.transformer.own_weights import describe
 from nmt.optim.schedules import ConstantConfig
 from nmt.storage.checkpoints import FORMAT, KIND, checksums
@@ -57,11 +59,11 @@ def adapter(make_run: MakeConfig, base: Path, tmp_path_factory: pytest.TempPathF
 
 
 def rewritten(adapter: Path, folder: Path, **facts: Any) -> Path:
-    """Return a copy of a run folder whose checkpoints note other facts of their base model."""
+    """Return a copy of a run folder whose checkpoints note other facts of their base model, and no relative path."""
     shutil.copytree(adapter, folder)
     for path in checkpoints_in(folder):
         manifest = read_manifest(path, KIND, FORMAT)
-        manifest["made"]["adapter"] |= facts
+        manifest["made"]["adapter"] |= {"relative": "", **facts}
         replace_manifest(path, manifest)
     return folder
 
@@ -93,7 +95,8 @@ def test_checkpoints_hold_only_what_is_trained(base: Path, adapter: Path) -> Non
     assert not torch.equal(stored[NORM], whole[NORM])
     facts = load_model(adapter, "cpu").info.made["adapter"]
     (last,) = checkpoints_in(base)[-1:]
-    assert facts == {"path": str(last.resolve()), "sha256": checksums(last)["model.safetensors"], "alpha": 6.0}
+    expected = {"path": str(last.resolve()), "sha256": checksums(last)["model.safetensors"], "alpha": 6.0}
+    assert facts == expected | {"relative": os.path.relpath(last, adapter)}
 
 
 def test_the_base_is_unchanged_and_everything_else_is_added(base: Path, adapter: Path) -> None:
@@ -120,6 +123,24 @@ def test_an_adapter_translates_like_the_model_that_it_is_merged_to(adapter: Path
     assert "adapter" not in load_model(tmp_path / "whole", "cpu").info.made
     translations = [nmt.load(path, engine=engine).translate(LINES) for path in (adapter, tmp_path / "whole")]
     assert translations[0] == translations[1]
+    size = sum(tensor.numel() for tensor in read_tensors(tmp_path / "whole/model.safetensors").values())
+    card = (tmp_path / "whole/README.md").read_text(encoding="utf-8")
+    assert f": {size:,} parameters." in card and "without changes" not in card
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_some_layers_of_an_adapted_model_are_exported(make_run: MakeConfig, tmp_path: Path, merge: bool) -> None:
+    parts = {
+        "model": TransformerConfig(2, 1, d_model=16, d_ff=24, num_heads=2),
+        "training": TrainingConfig(max_update=4),
+    }
+    train(make_run(tmp_path / "base", **parts))
+    train(adapting(make_run, tmp_path, tmp_path / "base/run", **parts))
+    export_model(
+        ExportConfig(str(tmp_path / "run"), output=str(tmp_path / "one"), merge=merge, encoder_layers_to_keep=[2])
+    )
+    expected = nmt.load(tmp_path / "run", encoder_layers_to_keep=[2]).translate(LINES)
+    assert nmt.load(tmp_path / "one").translate(LINES) == expected
 
 
 def test_each_request_to_a_server_chooses_its_adapter(
@@ -180,6 +201,23 @@ def test_adapters_are_averaged_without_their_base(adapter: Path, tmp_path: Path)
     assert (averaged(moved, adapter, output=tmp_path / "mean") / "model.safetensors").is_file()
 
 
+def test_the_average_of_adapters_stores_where_their_base_was_found(base: Path, adapter: Path, tmp_path: Path) -> None:
+    (last,) = checkpoints_in(base)[-1:]
+    linked = rewritten(adapter, tmp_path / "linked", path=f"/gone/{last.name}")
+    (linked / "base").symlink_to(base)
+    average = averaged(linked, output=tmp_path / "mean")
+    assert load_model(average, "cpu").info.made["adapter"]["path"] == str(last.resolve())
+
+
+def test_adapters_of_other_matrices_are_not_averaged(
+    make_run: MakeConfig, base: Path, adapter: Path, tmp_path: Path
+) -> None:
+    options = replace(LORA, lora_on=["encoder.*"])
+    train(adapting(make_run, tmp_path, base, parameters=options, training=TrainingConfig(max_update=4)))
+    with pytest.raises(DataError, match=r"run/checkpoint-\S+ lacks decoder\.\S+\.lora_\w+, which \S+ has; omit one"):
+        averaged(tmp_path / "run", adapter, output=tmp_path / "mean")
+
+
 def test_adapters_of_another_base_or_alpha_are_not_averaged(base: Path, adapter: Path, tmp_path: Path) -> None:
     others = {
         "a whole model": base,
@@ -217,6 +255,42 @@ def test_the_base_model_is_found_by_its_checksum(base: Path, adapter: Path, tmp_
     (moved / "base").symlink_to(trained_on(base, tmp_path / "general"))
     found = load_model(moved, "cpu").base
     assert found is not None and found.checksum == last.checksum
+
+
+def test_an_adapter_outside_its_run_finds_its_base_in_its_own_folder(base: Path, adapter: Path, tmp_path: Path) -> None:
+    moved = rewritten(adapter, tmp_path / "run", path="/gone/checkpoint")
+    alone = shutil.copytree(checkpoints_in(moved)[-1], tmp_path / "alone")
+    shutil.copytree(adapter / "tokenizer", alone / "tokenizer")
+    with pytest.raises(MissingInputError, match=r"a link to it, at \S+/alone/base$"):
+        load_model(alone, "cpu")
+    (alone / "base").symlink_to(checkpoints_in(base)[-1])
+    assert load_model(alone, "cpu").base is not None
+
+
+def test_an_adapter_and_its_base_can_be_moved_together(make_run: MakeConfig, base: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    shutil.copytree(base, folder / "general")
+    train(adapting(make_run, folder / "adapter", folder / "general", training=TrainingConfig(max_update=4)))
+    averaged(folder / "adapter/run", output=folder / "mean")
+    folder = folder.rename(tmp_path / "moved")
+    for path in (folder / "adapter/run", folder / "mean"):
+        found = load_model(path, "cpu").base
+        assert found is not None and found.path == checkpoints_in(folder / "general")[-1]
+
+
+def test_messages_name_each_place_once(make_run: MakeConfig, base: Path, adapter: Path, tmp_path: Path) -> None:
+    run = rewritten(adapter, tmp_path / "run", sha256="0123")
+    (run / "base").symlink_to(base)
+    with pytest.raises(DataError, match=rf"these places \({run}/base: another model\); put"):
+        load_model(run, "cpu")
+    shutil.rmtree(run)
+    half_way(adapter, run)
+    hidden = base.rename(tmp_path / "hidden")
+    try:
+        with pytest.raises(MissingInputError, match=rf"these places \({base}: no model; {run}/base: no model\); put"):
+            train(adapting(make_run, tmp_path, base))
+    finally:
+        hidden.rename(base)
 
 
 def test_another_or_missing_base_is_refused(base: Path, adapter: Path, tmp_path: Path) -> None:
@@ -264,7 +338,7 @@ def test_a_run_does_not_resume_on_another_base_model(
     ("changes", "message"),
     [
         ({"lora_rank": 2}, "parameters.lora_rank: 3 -> 2"),
-        ({"lora_alpha": 5.0}, "parameters.lora_alpha: null -> 5.0"),
+        ({"lora_alpha": 5.0}, "parameters.lora_alpha: 6.0 -> 5.0"),
         ({"lora_on": ["decoder.*"]}, r"parameters.lora_on: null -> \['decoder.\*'\]"),
         ({"train_only": []}, "parameters.train_only: "),
         ({"freeze": ["decoder.*"]}, "parameters.freeze: "),
@@ -279,6 +353,18 @@ def test_options_that_an_adapter_depends_on_cannot_change(
     for config.checkpoint.reset in (False, True):
         with pytest.raises(UsageError, match=rf"cannot change when a run resumes \({message}.*--finetune-from-model"):
             train(config)
+
+
+@pytest.mark.parametrize("alpha", [None, 6.0])
+def test_a_run_resumes_with_the_same_alpha_by_default_or_by_option(
+    make_run: MakeConfig, base: Path, tmp_path: Path, alpha: float | None
+) -> None:
+    four = TrainingConfig(max_update=4)
+    train(adapting(make_run, tmp_path, base, parameters=replace(LORA, lora_alpha=alpha), training=four))
+    other = replace(LORA, lora_alpha=6.0 if alpha is None else None)
+    assert (
+        train(adapting(make_run, tmp_path, base, parameters=other, training=TrainingConfig(max_update=8))).update == 8
+    )
 
 
 def test_the_dropout_of_an_adapter_can_change(make_run: MakeConfig, base: Path, adapter: Path, tmp_path: Path) -> None:
