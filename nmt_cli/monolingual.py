@@ -5,11 +5,13 @@ Standard output carries the scores and the run folder of the model; the messages
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from nmt.config.monolingual import MonolingualConfig
+from nmt.errors import UsageError
 from nmt.pipelines.monolingual import SCORES, MonolingualStages
-from nmt.pipelines.stages import Pipeline
+from nmt.pipelines.stages import Pipeline, PipelineStage
 from nmt.storage.reading import read_json
 from nmt_cli.command_line.composed import check_command
 from nmt_cli.launch import launch
@@ -21,6 +23,8 @@ def run(config: MonolingualConfig) -> None:
     pipeline = Pipeline(Path(config.save_dir), MonolingualStages(config).stages(), say)
     stages = pipeline.until(config.until or [*pipeline.stages][-1])
     pipeline.check(stages, check_command)
+    if config.pretrain:
+        _require_same_shapes(stages)
     if config.dry_run:
         print(*pipeline.described(stages), sep="\n")
         return
@@ -30,6 +34,19 @@ def run(config: MonolingualConfig) -> None:
             scores = "  ".join(f"{score['name']} {score['score']:.2f}" for score in result["scores"])
             print(f"{Path(result['test']).name}  {result['model']}  {scores}")
     print(pipeline.output / [name for name in (stage.name for stage in stages) if name != "scores"][-1])
+
+
+def _require_same_shapes(stages: Sequence[PipelineStage]) -> None:
+    """Refuse models that cannot start from the stage ``pretraining``."""
+    from nmt.training.setup.parts import shapes_without_corpus
+
+    trainings = [stage for stage in stages if stage.commands[0].words[0] == "nmt-train"]
+    shapes = {stage.name: shapes_without_corpus(check_command(stage.commands[0])) for stage in trainings}
+    for name, of_model in shapes.items():
+        if of_model != shapes["pretraining"]:
+            raise UsageError(
+                f"the model of {name} has other sizes than that of pretraining; set model options in train"
+            )
 
 
 def main() -> None:

@@ -101,7 +101,8 @@ def run_command(command: Command, stage: str, folder: Path, say: Say) -> None:
         except OSError as error:
             raise NMTError(f"{stage} cannot start {command.words[0]}: {error.strerror}") from None
     if status != 0:
-        failed = f"{stage} failed: {command.words[0]} ended with status {status}: {' / '.join(last) or 'no message'}"
+        errors = [line for line in last if line.startswith(f"{command.words[0]}: ")] or last
+        failed = f"{stage} failed: {command.words[0]} ended with status {status}: {' / '.join(errors) or 'no message'}"
         advice = f"its log is {folder / LOG}; remove the cause, and run the same command again to resume"
         raise NMTError(f"{failed} ({advice})", exit_status=status if status > 0 else 1)
 

@@ -11,20 +11,24 @@ models start from the stage ``pretraining``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from nmt.config.checks import Refusals, refuse
 from nmt.config.monolingual import MonolingualConfig, Options
 from nmt.data.augmentations import chosen
+from nmt.data.language_pair import PAIR_FILE, find_pair
 from nmt.data.text.lines import Reading
-from nmt.data.text.parallel import TwoFiles, find_file, require_file
+from nmt.data.text.parallel import TwoFiles, file_exists, find_file, require_file
 from nmt.errors import UsageError
+from nmt.hub import checkpoint_at, is_hub_name
 from nmt.pipelines.commands import Command, words_of
 from nmt.pipelines.stages import PipelineStage
 from nmt.pipelines.text import STRICT, join_lines, keep_lines, make_pairs, require_text
-from nmt.storage.files import write_json
+from nmt.storage.files import MANIFEST, write_json
 from nmt.storage.reading import read_json
 
 SCORES = "scores.json"
@@ -32,10 +36,35 @@ _METRICS = ("--metrics", "bleu,chrf", "--format", "json")
 DENOISING: Options = {"augment": ["mask_spans=1.0", "shuffle_sentences=1.0"], "validation.interval": None}
 # Keys of options, by command, that other stages depend on, besides those that the stages set.
 RESERVED = {
-    "nmt-preprocess": tuple("tsv jsonl only_source pairs zero_shot tag shard merge align_suffix".split()),
-    "nmt-train": ("dry_run",),
+    "nmt-preprocess": tuple(
+        "tsv jsonl only_source pairs zero_shot tag shard merge align_suffix weight_column weight_field weight_kind".split()
+    ),
+    "nmt-train": ("dry_run", "valid_subset"),
     "nmt-generate": ("input_format", "format", "nbest"),
 }
+
+
+def _of_file(path: Path) -> list[Path]:
+    return [require_file(path)]
+
+
+def _of_vocabulary(path: Path) -> list[Path]:
+    folder = find_pair(path)
+    return _of_file(path if folder is None else folder / PAIR_FILE)
+
+
+def _of_model(path: Path) -> list[Path]:
+    return [*checkpoint_at(path).glob(MANIFEST)]
+
+
+# Options that name input, and the function that returns the files that describe its content.
+INPUTS: Mapping[str, Callable[[Path], list[Path]]] = (
+    dict.fromkeys(("srcdict", "tgtdict"), _of_vocabulary)
+    | dict.fromkeys(("finetune_from_model", "teacher", "rerank"), _of_model)
+    | dict.fromkeys("source_embeddings target_embeddings bpe_model target_bpe_model".split(), _of_file)
+    | dict.fromkeys(("shortlist", "unk_dictionary"), _of_file)
+)
+SECTIONS = "preprocess train reverse forward pretraining translate".split()
 
 
 class MonolingualStages:
@@ -49,7 +78,9 @@ class MonolingualStages:
                 f"{' and '.join(missing)} {'has' if len(missing) == 1 else 'have'} no value; --help explains them"
             )
         refuse(*_contradictions(config))
-        self._config = config
+        self._inputs: dict[str, list[Path]] = {}  # by words of the commands
+        sections: dict[str, Any] = {name: self._located(getattr(config, name)) for name in SECTIONS}
+        self._config = replace(config, **sections)
         self._reading = Reading(config.on_invalid_utf8, config.max_line_bytes)
         words = ["--on-invalid-utf8", config.on_invalid_utf8.name, "--max-line-bytes", str(config.max_line_bytes)]
         self._reading_words = [] if self._reading == STRICT else words
@@ -79,7 +110,23 @@ class MonolingualStages:
             stages += self._synthetic(f"reverse{end}", source, target, end)
             forward.append(f"forward{end}")
             stages.append(self._training(forward[-1], [self._pairs_name, stages[-1].name], "forward"))
-        return [*stages, *self._scores(forward)]
+        return [self._with_inputs(stage) for stage in (*stages, *self._scores(forward))]
+
+    def _located(self, options: Options) -> Options:
+        """Return options with absolute paths of input, because commands run in other folders. Missing input is an error."""
+        located = dict(options)
+        for name, value in options.items():
+            files_of = INPUTS.get(name.rpartition(".")[2])
+            if files_of is not None and value and not is_hub_name(value):
+                located[name] = path = str(Path(str(value)).resolve())
+                word = f"{name}={path}" if "." in name else path
+                self._inputs[word] = [*self._inputs.get(word, []), *files_of(Path(path))]
+        return located
+
+    def _with_inputs(self, stage: PipelineStage) -> PipelineStage:
+        words = {word for command in stage.commands for word in command.words}
+        named = {word: files for word, files in self._inputs.items() if word in words and files}
+        return replace(stage, outside={**named, **stage.outside})
 
     def _pairs(self) -> Iterator[PipelineStage]:
         """Prepare the pairs of both directions, and the vocabulary. The second corpus has the text that filters kept."""
@@ -87,21 +134,23 @@ class MonolingualStages:
         if self._config.tag:
             symbols = options.get("user_defined_symbols") or []
             options["user_defined_symbols"] = [*dict.fromkeys([*symbols, self._config.tag])]
-        options |= {name: str(Path(options[name]).resolve()) for name in ("srcdict", "tgtdict") if options.get(name)}
         trains, valids = _absolute(self._config.trainpref), _absolute(self._config.validpref)
         train, valid = ",".join(trains), ",".join(valids)
+        suffix = options.get("weight_suffix")
+        suffixes = [source, target, *([suffix] if suffix else [])]
         outside = {
-            name: [find_file(prefix, language) for prefix in prefixes for language in (source, target)]
+            name: [find_file(prefix, end) for prefix in prefixes for end in suffixes if file_exists(prefix, end)]
             for name, prefixes in ((train, trains), (valid, valids))
         }
         words = ["--validpref", valid, "--keep-dropped", "dropped.tsv"]
         commands = [self._preprocess(source, target, train, *words, options=options)]
-        for language in (source, target):
-            names = [str(find_file(prefix, language)) for prefix in trains]
-            keep = partial(keep_lines, names, f"train.{language}", reading=self._reading)
-            commands.append(Command((f"train.{language}:", "kept pairs", *self._reading_words), action=keep))
+        for end in suffixes:
+            names = [str(find_file(prefix, end, "suffix")) for prefix in trains]
+            keep = partial(keep_lines, names, f"train.{end}", reading=self._reading)
+            commands.append(Command((f"train.{end}:", "kept pairs", *self._reading_words), action=keep))
         yield PipelineStage(self._pairs_name, tuple(commands), (), outside)
-        again = self._preprocess(target, source, f"../{self._pairs_name}/train", "--validpref", valid)
+        words = ["--validpref", valid, *(["--weight-suffix", suffix] if suffix else [])]
+        again = self._preprocess(target, source, f"../{self._pairs_name}/train", *words)
         yield PipelineStage(f"pairs-{target}-{source}", (again,), (self._pairs_name,), {valid: outside[valid]})
 
     def _pretraining(self) -> Iterator[PipelineStage]:

@@ -43,8 +43,9 @@ def unknown_key(key: str, config_class: type) -> str:
     siblings = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == section}
     if match := closest(last, siblings):
         return f"unknown option {key} (did you mean '{siblings[match]}'?)"
-    if nearest := closest(last, {other.rpartition(".")[2] for other in known}):
-        meant = " or ".join(f"'{other}'" for other in known if other.rpartition(".")[2] == nearest)
+    others = [other for other in known if "." in other or not section]
+    if nearest := closest(last, {other.rpartition(".")[2] for other in others}):
+        meant = " or ".join(f"'{other}'" for other in others if other.rpartition(".")[2] == nearest)
         return f"unknown option {key} (did you mean {meant}?)"
     if not siblings:
         return f"unknown option {key}{did_you_mean(key, known)}"

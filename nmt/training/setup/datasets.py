@@ -177,18 +177,23 @@ def _mixture(config: TrainConfig, datasets: Datasets, mix: Mix) -> Mixture | Non
         return Mixture.of_temperature(sizes, mix.temperature)
     if not weights:
         return None
-    if len(weights) != len(sizes):
-        listed = " ".join(f"{weight:g}" for weight in weights)
-        raise UsageError(
-            f"{quantity(len(weights), 'weight')} ({listed}) for {len(sizes)} corpora ({', '.join(datasets.folders)}); give "
-            f"one weight for each corpus, in their order (--sampling-weights, --sampling-stages)"
-        )
+    require_weights(mix, datasets.folders)
     for folder, size, weight in zip(datasets.folders, sizes, weights):
         if weight and not size:
             raise UsageError(
                 f"{folder} has no training pairs but weight {weight:g}; omit this corpus, or set its weight to 0"
             )
     return Mixture.of_weights(sizes, weights)
+
+
+def require_weights(mix: Mix, folders: Sequence[str]) -> None:
+    """Refuse a mix whose weights do not fit the corpora."""
+    if mix.weights and len(mix.weights) != len(folders):
+        listed = " ".join(f"{weight:g}" for weight in mix.weights)
+        raise UsageError(
+            f"{quantity(len(mix.weights), 'weight')} ({listed}) for {len(folders)} corpora ({', '.join(folders)}); give "
+            f"one weight for each corpus, in their order (--sampling-weights, --sampling-stages)"
+        )
 
 
 def number_of_updates(config: TrainConfig, batches: TrainingBatches, datasets: Datasets) -> int | None:

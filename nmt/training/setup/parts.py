@@ -48,7 +48,7 @@ from nmt.training.checkpoints.fingerprint import differences
 from nmt.training.checkpoints.run_state import RunSettings
 from nmt.training.loop.learner import Arithmetic, Step, choose_precision, seed_torch
 from nmt.training.setup.contradictions import check
-from nmt.training.setup.datasets import Datasets, check_lengths
+from nmt.training.setup.datasets import Datasets, check_lengths, require_weights
 from nmt.training.setup.metrics import build_scorers
 
 logger = logging.getLogger("nmt.training")
@@ -82,8 +82,19 @@ def check_without_corpus(config: TrainConfig) -> None:
     """Refuse what does not depend on the corpora. The model has an invented vocabulary, and its parameters no memory."""
     build_scorers(config.validation)
     check(config, longest=None, max_update=config.training.last_update)
+    for mix in (config.sampling.first, *(later.mix for later in config.sampling.later_mixes())):
+        require_weights(mix, config.data)  # of corpora with one direction each
+    check_ignored(_model_without_memory(config), resumes=False)
+
+
+def shapes_without_corpus(config: TrainConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each tensor of the model, with an invented vocabulary."""
+    return {name: tuple(tensor.shape) for name, tensor in _model_without_memory(config).state_dict().items()}
+
+
+def _model_without_memory(config: TrainConfig) -> EncoderDecoder:
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        check_ignored(build_model(config.model, VocabularySizes(1000, 1000, shared=True)), resumes=False)
+        return build_model(config.model, VocabularySizes(1000, 1000, shared=True))
 
 
 def build_step(

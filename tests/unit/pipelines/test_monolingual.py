@@ -163,6 +163,22 @@ def test_options_of_a_section_count_more_than_those_of_all_models(text: Path) ->
         (["train.dry_run=true"], "reverse cannot run: nmt-train: dry_run cannot be set here"),
         (["train.help=true"], "reverse cannot run: nmt-train: --help cannot be set here"),
         (["forward={model:{d_model:3}}"], "forward.model is a group of options; .* forward.model.KEY=VALUE"),
+        (["forward.sampling_weights=[1,2,3]"], r"forward cannot run: nmt-train: 3 weights \(1 2 3\) for 2 corpora"),
+        (["forward.sampling_stages=['epoch 2: 1']"], r"forward cannot run: nmt-train: 1 weight \(1\) for 2 corpora"),
+        (["forward.finetune_from_model=/nowhere/run"], "/nowhere/run does not exist"),
+        (["forward.parameters.source_embeddings=/nowhere/vectors"], "/nowhere/vectors does not exist"),
+        (["preprocess.srcdict=/nowhere/corpus"], "/nowhere/corpus does not exist"),
+        (["translate.shortlist=/nowhere/list"], "/nowhere/list does not exist"),
+        (["train.valid_subset=foo"], "reverse cannot run: nmt-train: valid_subset cannot be set here"),
+        (["train.config=foo"], "reverse cannot run: nmt-train: --config cannot be set here"),
+        (
+            ["pretrain=true", "forward.model.d_model=64"],
+            "the model of forward has other sizes than that of pretraining",
+        ),
+        (["pretrain=true", "pretraining.model=lstm"], "the model of reverse has other sizes than that of pretraining"),
+        (["preprocess.weight_suffix=weight"], "neither .*train.weight nor .* exists"),
+        (["preprocess.weight_column=3"], "pairs-en-de cannot run: nmt-preprocess: weight_column cannot be set here"),
+        (["preprocess.weight_kind=token"], "pairs-en-de cannot run: nmt-preprocess: weight_kind cannot be set here"),
         (["until=backward"], "there is no stage 'backward'.*; there are: pairs-en-de, "),
     ],
 )
@@ -260,6 +276,57 @@ def test_a_whole_run_is_not_repeated_and_a_removed_stage_is_made_again(
     changed = states(text, capsys, *options, "forward.dropout=0.2")
     assert changed["reverse"] == changed["synthetic-en-de"] == "done"
     assert changed["forward"] == "stale (nmt-train changed: nothing -> --dropout 0.2)"
+
+
+def test_pairs_keep_their_weights_in_both_directions_and_changed_input_is_noticed(
+    text: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start_as_copy}))
+    monkeypatch.chdir(text)
+    make_vocabulary(text, 100)
+    (text / "train.weight").write_text("".join(f"{number / 4}\n" for number in range(200)))
+    filters = ["preprocess.weight_suffix=weight", "preprocess.max_characters=40"]
+    options = [*filters, "preprocess.srcdict=vocabulary", "until=pairs-de-en"]
+    run(configured(text, *options))
+    stages = ("pairs-en-de", "pairs-de-en")
+    kept = [
+        number / 4
+        for number, lines in enumerate(zip(*((text / f"train.{end}").read_text().splitlines() for end in ("en", "de"))))
+        if max(map(len, lines)) <= 40
+    ]
+    assert 0 < len(kept) < 200
+    for stage in stages:
+        assert np.load(text / "out" / stage / "corpus" / "train.weights.npy").tolist() == kept
+    capsys.readouterr()
+    assert states(text, capsys, *options) == dict.fromkeys(stages, "done")
+    (text / "valid.weight").write_text("2\n" * 10)
+    assert all(state.startswith("stale") for state in states(text, capsys, *options).values())
+    (text / "valid.weight").unlink()
+    (text / "train.weight").write_text("1\n" * 200)
+    assert all(state.startswith("stale") for state in states(text, capsys, *options).values())
+    (text / "train.weight").write_text("".join(f"{number / 4}\n" for number in range(200)))
+    make_vocabulary(text, 90)
+    assert all(state.startswith("stale") for state in states(text, capsys, *options).values())
+
+
+def make_vocabulary(text: Path, size: int) -> None:
+    files, tokenizer = (
+        {"trainpref": str(text / "train"), "destdir": str(text / "vocabulary")},
+        BpeConfig(vocab_size=size),
+    )
+    preprocess(PreprocessConfig("en", "de", **files, joined_dictionary=True, tokenizer=tokenizer, overwrite=True))
+
+
+def test_content_of_files_and_models_that_options_name_counts(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(text)
+    (text / "vectors").touch()
+    (text / "old").mkdir()
+    (text / "old" / "manifest.json").touch()
+    options = ["forward.parameters.source_embeddings=vectors", "forward.finetune_from_model=old"]
+    stages = stages_of(text, *options)
+    named = {f"parameters.source_embeddings={text}/vectors": ["vectors"], f"{text}/old": ["old/manifest.json"]}
+    assert stages["forward"].outside == {word: [text / name for name in names] for word, names in named.items()}
+    assert {*named} <= {*stages["forward"].commands[0].words} and not stages["reverse"].outside
 
 
 def require_tag(corpus: Path) -> None:

@@ -194,7 +194,7 @@ def test_a_failed_command_leaves_its_message_and_its_status_and_the_next_start_g
     told, mended = tmp_path / "told", tmp_path / "mended"
     commands = (
         shell(f"echo first >> {told}"),
-        shell(f"echo a reason >&2; test -e {mended} || exit 65"),
+        shell(f"echo news >&2; echo sh: a reason >&2; test -e {mended} || exit 65"),
         Command(("echo", "result"), "result"),
     )
     made = PipelineStage("made", commands)
@@ -203,7 +203,7 @@ def test_a_failed_command_leaves_its_message_and_its_status_and_the_next_start_g
         pipeline = Pipeline(tmp_path / "output", [made], say)
         pipeline.run([*pipeline.stages.values()])
 
-    with pytest.raises(NMTError, match="made failed: sh ended with status 65: a reason") as caught:
+    with pytest.raises(NMTError, match=r"made failed: sh ended with status 65: sh: a reason \(") as caught:
         run()
     assert caught.value.exit_status == 65 and "a reason" in capfd.readouterr().err
     pipeline = Pipeline(tmp_path / "output", [made], say)
@@ -213,7 +213,7 @@ def test_a_failed_command_leaves_its_message_and_its_status_and_the_next_start_g
     assert told.read_text() == "first\n"  # not twice
     assert (tmp_path / "output" / "made" / "result").read_text() == "result\n"
     log = (tmp_path / "output" / "made" / "log").read_text()
-    assert log.count("\na reason\n") == 2 and "$ echo result > result" in log
+    assert log.count("\nsh: a reason\n") == 2 and "$ echo result > result" in log
 
 
 def test_what_was_begun_with_other_options_is_begun_afresh(tmp_path: Path) -> None:

@@ -70,6 +70,12 @@ CASES: list[tuple[str, str, list[str], str]] = [
         "unknown option report.zzz; there are: report.callbacks, report.count_flops, report.device_tflops, report.html, ",
     ),
     (
+        "a key of a component, similar only to a section",
+        "train",
+        ["model.nothing=1"],
+        "unknown option model.nothing; --help model lists the options of the chosen model",
+    ),
+    (
         "an option of Hydra",
         "train",
         ["hydra.zzz=1"],
