@@ -56,11 +56,12 @@ def import_model(config: ImportConfig, progress: ReportPairs = unseen) -> list[P
         config, origin = _downloaded(config)
     if not config.output:
         raise UsageError("name the model folder to write: --output FOLDER")
-    for path in split_paths(config.path):
-        if not Path(path).exists():
-            raise MissingInputError(f"{path} does not exist (working directory: {Path.cwd()}){hub_advice(path)}")
+    first = Path(split_paths(config.path)[0])
+    advice = hub_advice(config.path)
+    if not first.exists() and (advice or not config.from_format):
+        raise MissingInputError(f"{config.path} does not exist (working directory: {Path.cwd()}){advice}")
     output = Path(config.output)
-    from_format = config.from_format or format_of(Path(split_paths(config.path)[0]))
+    from_format = config.from_format or format_of(first)
     reader = format_named(from_format, "--from")
     for path in split_paths(config.path):
         require_unchanged_export(Path(path))

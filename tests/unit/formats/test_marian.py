@@ -267,7 +267,7 @@ def test_what_does_not_belong_together_is_said(there: Path, tmp_path: Path) -> N
     refused(UsageError, "name the languages", model, source_lang="")
     refused(UsageError, "name the vocabularies of .*model.npz: --srcdict FILE", model)
     refused(MissingInputError, "decoder.yml is missing; name the model itself", there)
-    refused(MissingInputError, "nothing.npz does not exist", there / "nothing.npz", srcdict=pieces)
+    refused(MissingInputError, "cannot read .*nothing.npz", there / "nothing.npz", srcdict=pieces)
     vocabulary(there / "short.yml", SYMBOLS[:20])
     refused(DataError, "has 32 source tokens, but the vocabulary has 20", model, srcdict=str(there / "short.yml"))
     vocabulary(there / "other.yml", ["<unk>", *PIECES, "end"])

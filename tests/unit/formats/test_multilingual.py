@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 import torch
 
+from nmt.config.exchange import ImportConfig
 from nmt.data.batching.batch import collate
 from nmt.data.language_pair import LanguagePair
 from nmt.data.vocabulary import EOS, SPECIALS, UNK
 from nmt.errors import DataError, MissingInputError, UsageError
+from nmt.formats.importing import import_model
 from nmt.models.loading import load_model
 from nmt.translation import Translator
 
@@ -277,6 +279,8 @@ def test_damaged_folders_are_refused_and_nothing_is_written(both: Callable[[str]
     refused("list no languages", changed("tokenizer_config.json", language_codes="other"), of="m2m100")
     refused("layers of experts", changed("config.json", model_type="nllb-moe"))
     refused("it cuts text into bytes", changed("config.json", model_type="bart"))
+    with pytest.raises(MissingInputError, match="nowhere does not exist"):
+        import_model(ImportConfig("", str(tmp_path / "nowhere"), str(tmp_path / "here")))
 
 
 def _replaced(shard: Path) -> None:
