@@ -9,7 +9,7 @@ rounds of the median within a round, the range over the rounds, the ratio to tra
 ratios within a round), and the peak memory of a process.
 
 ``--paired N`` instead makes N updates of each kind in one process, each on the same sentences in turns, and prints the
-median of the ratios of their CPU time with a 95 % interval. Noise of the machine affects neighboring updates alike.
+median of the ratios of their CPU time with a 95% interval. Noise of the machine affects neighboring updates alike.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def paired(corpora: dict[str, Path], arguments: argparse.Namespace) -> None:
             (report.loss_sum / report.denominator).backward()
             optimizer.step()
             seconds[name].append(time.process_time() - begin)
-    print("| corpus | CPU time of an update / without weights | 95 % interval |\n|---|---|---|")
+    print("| corpus | CPU time of an update / without weights | 95% interval |\n|---|---|---|")
     first, *others = (seconds[name][_WARM:] for name in corpora)
     for name, own in zip([*corpora][1:], others):
         ratios = sorted(weighted / without for weighted, without in zip(own, first))

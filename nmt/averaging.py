@@ -252,19 +252,21 @@ def _check_vocabularies(paths: Sequence[Path]) -> None:
 
 
 def _base_of(paths: Sequence[Path], output: Path) -> dict[str, Any]:
-    """Return what an average in ``output`` stores of its base model; empty: not found, or whole models. Refuse adapters that
-    do not belong together, or whose base model was replaced by another one."""
+    """Return the manifest entry for the base model of an average in ``output``; empty if it is missing, or for whole models.
+    Refuse adapters with different base models or alphas, and base models with another checksum."""
     kinds, facts = dict[str, Path](), dict[str, Any]()
     for path in paths:
         base = AdapterBase.of(read_info(path).made, str(path))
-        kind = f"an adapter with alpha {base.alpha:g} for base model {base.sha256[:12]}" if base else "a whole model"
+        kind = "a whole model"
+        if base is not None:
+            kind = f"an adapter with alpha {base.alpha:g} of the base model with checksum {base.sha256[:12]}"
         kinds.setdefault(kind, path)
         if base is not None:
             with contextlib.suppress(MissingInputError):
                 facts = base_at(find_base(base, path), output, base.alpha).facts()
     if len(kinds) > 1:
         listed = "; ".join(f"{path} is {kind}" for kind, path in kinds.items())
-        raise DataError(f"these checkpoints cannot be averaged; choose those of one kind: {listed}")
+        raise DataError(f"cannot average different kinds of checkpoints ({listed}); omit those of other kinds")
     return facts
 
 

@@ -14,7 +14,7 @@ from nmt_cli.launch import launch
 
 
 def check(config: GenerateConfig) -> None:
-    """Refuse what can be refused before there is a model."""
+    """Check the options that need no model."""
     from nmt.engines import AUTO, engines
     from nmt.translation.options import TranslationMethod
 

@@ -42,10 +42,13 @@ def _require_same_shapes(stages: Sequence[PipelineStage]) -> None:
 
     trainings = [stage for stage in stages if stage.commands[0].words[0] == "nmt-train"]
     shapes = {stage.name: shapes_without_corpus(check_command(stage.commands[0])) for stage in trainings}
+    first = shapes["pretraining"]
     for name, of_model in shapes.items():
-        if of_model != shapes["pretraining"]:
+        changed = [tensor for tensor in of_model | first if of_model.get(tensor) != first.get(tensor)]
+        if changed:
             raise UsageError(
-                f"the model of {name} has other sizes than that of pretraining; set model options in train"
+                f"the models of {name} and pretraining must have the same sizes, but {changed[0]} differs; set model "
+                f"options in the section train only, such as train.model.d_model=128"
             )
 
 

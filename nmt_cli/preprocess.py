@@ -13,7 +13,7 @@ logger = logging.getLogger("nmt.preprocess")
 
 
 def check(config: PreprocessConfig) -> None:
-    """Refuse what can be refused before there is text."""
+    """Check the options that need no text."""
     check_options(config)
 
 

@@ -21,7 +21,7 @@ logger = logging.getLogger("nmt.train")
 
 
 def check(config: TrainConfig) -> None:
-    """Refuse what can be refused before there is a corpus."""
+    """Check the options that need no corpus."""
     _check_names(config)
     from nmt.training.setup.parts import check_without_corpus
 

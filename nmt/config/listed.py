@@ -28,5 +28,5 @@ def _assigned(config_class: type, name: str, part: str, where: str) -> tuple[str
     try:
         return key, {"true": True, "false": False}[value] if kind is bool else kind(value)
     except (KeyError, ValueError):
-        allowed = ", ".join(kind.__members__) if issubclass(kind, Enum) else f"of type {kind.__name__}"
+        allowed = f"one of {', '.join(kind.__members__)}" if issubclass(kind, Enum) else f"of type {kind.__name__}"
         raise UsageError(f"{where}: {key}={value} must be {allowed}") from None

@@ -159,7 +159,7 @@ class LanguagePair:
             self._require(needed | ({"target_lang": target} if reads_target else {}))
             if languages.source is SourceToken.source and source == target and not (source_lang and target_lang):
                 raise UsageError(
-                    f"source and target language are both '{target}'; give both source_lang and target_lang (--source-lang, "
+                    f"the default of the other language is '{target}' too; give source_lang and target_lang (--source-lang, "
                     f"--target-lang)"
                 )
         token = languages.tokens.get(first or "")

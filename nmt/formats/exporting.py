@@ -73,8 +73,8 @@ def _write(config: ExportConfig, output: Path) -> ExportComparison:
     plain = not config.format and (config.push is not None or rewrites)
     if not config.format and not rewrites and _is_adapter(config.path):
         raise UsageError(
-            f"{config.path} is an adapter; add --merge to write it and its base model as a whole model folder of nmt, or "
-            f"--format to write both for another toolkit"
+            f"{config.path} is an adapter; add --merge to write a whole model folder of nmt, or --format to export the "
+            f"adapted model"
         )
     writer = None if plain else format_named(config.format, "--format")
     remove_leftovers_of(output)

@@ -93,10 +93,12 @@ def pieces_for(model: PortableModel) -> list[str]:
 def language_tokens_for(pair: LanguagePair) -> tuple[list[str], list[str]]:
     """Return the tokens before the source and before the translation of an example; each is one or none.
 
-    It has the default direction; where the model has none, that from English, or else its first language, to its last."""
+    This is the default direction. Without one: from English, or else the first language, to the last other language."""
     codes = [*pair.languages.tokens] if pair.languages else [""]
     first = next((code for code in codes if short_code(code) == "en"), codes[0])
-    direction = pair.direction(pair.source_lang or first, pair.target_lang or codes[-1])
+    source_lang = pair.source_lang or first
+    last = next((code for code in reversed(codes) if code != source_lang), codes[-1])
+    direction = pair.direction(source_lang, pair.target_lang or last)
     source, target = pair.source.vocabulary.pieces, pair.target.vocabulary.pieces
     return [source[number] for number in direction.source], [target[number] for number in direction.target]
 

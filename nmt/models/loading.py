@@ -73,7 +73,7 @@ class LoadedModel:
     sizes: VocabularySizes
     pair: LanguagePair
     base: LoadedModel | None = None  # the model that an adapter changes; None: this is a whole model
-    names: Mapping[str, str] | None = None  # of parameters, and those in the checkpoint, if it keeps some layers only
+    names: Mapping[str, str] | None = None  # parameter name to name in the checkpoint; None: all layers are kept
 
     @property
     def origin(self) -> str:
@@ -195,8 +195,8 @@ def _base_of(checkpoint: Path, info: CheckpointInfo, device: DeviceLike) -> Load
 
 
 def find_base(base: AdapterBase, adapter: Path, *places: str) -> str:
-    """Return the path of the base model of an adapter, by its checksum: among ``places``, at ``base`` in the folder of the
-    adapter or around it, or where it was in training."""
+    """Return the path of the model whose checksum ``base`` stores. It is searched in ``places``, at ``base`` in the run
+    folder and in the checkpoint's parent folder, and at the two stored paths."""
     own = tokenizer_folder(adapter).parent.resolve()  # the run folder, unless the adapter was copied
     links = [str(folder / "base") for folder in (own, adapter.resolve().parent)]
     moved = [os.path.normpath(own / base.relative)] if base.relative else []

@@ -20,7 +20,6 @@ from typing import Any
 from nmt.config.checks import Refusals, refuse
 from nmt.config.monolingual import MonolingualConfig, Options
 from nmt.data.augmentations import chosen
-from nmt.data.language_pair import PAIR_FILE, find_pair
 from nmt.data.text.lines import Reading
 from nmt.data.text.parallel import TwoFiles, file_exists, find_file, require_file
 from nmt.errors import UsageError
@@ -49,6 +48,8 @@ def _of_file(path: Path) -> list[Path]:
 
 
 def _of_vocabulary(path: Path) -> list[Path]:
+    from nmt.data.language_pair import PAIR_FILE, find_pair  # imports numpy
+
     folder = find_pair(path)
     return _of_file(path if folder is None else folder / PAIR_FILE)
 
@@ -244,7 +245,8 @@ def _contradictions(config: MonolingualConfig) -> Refusals:
     augmented = [name for name, options in sections.items() if {"augment", "variation.augment"} & options.keys()]
     yield (
         augmented and not config.preprocess.get("keep_text"),
-        f"{' and '.join(augmented)}.augment needs the text of all pairs; add preprocess.keep_text=true",
+        f"{' and '.join(f'{name}.augment' for name in augmented)}: augmentation reads the stored text of the corpora; add "
+        f"preprocess.keep_text=true",
     )
 
 

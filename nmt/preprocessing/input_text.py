@@ -55,9 +55,16 @@ def find_texts(config: PreprocessConfig, standard_input: Path) -> list[ParallelT
         raise UsageError("no text is given: set --trainpref, --validpref or --testpref")
     texts = [_text(config, standard_input, split, named) for split, named in splits]
     kinds = {type(weights) for text in texts for weights in text.weights}
-    for name, kind in (("suffix", TwoFiles), ("column", TabSeparated), ("field", JsonNumbers)):
+    forms = (
+        ("suffix", TwoFiles, "in two files"),
+        ("column", TabSeparated, "of --tsv"),
+        ("field", JsonNumbers, "of --jsonl"),
+    )
+    for name, kind, form in forms:
         if training and getattr(config, f"weight_{name}") is not None and kind not in kinds:
-            raise UsageError(f"--weight-{name} has no effect: no text has such weights; omit it")
+            raise UsageError(
+                f"--weight-{name} has no effect, because there is no text {form}; omit it, or add such text"
+            )
     return texts
 
 

@@ -83,7 +83,7 @@ def _lines(weights: PairFile, reading: Reading, kind: WeightKind) -> Iterator[st
 
 
 def _number(item: str) -> float:
-    """Return a number. Refuse what only Python reads as one, and what float64 rounds to 0."""
+    """Return a number. Raise ValueError for spellings of Python alone (1_000) and numbers that float64 rounds to 0."""
     number = float(item)
     if not item.isascii() or "_" in item or not (number or re.fullmatch(r"[+-]?[0.]+([eE].*)?", item)):
         raise ValueError

@@ -126,7 +126,9 @@ class Models:
             if unknown:
                 raise malformed("the model reads the source language, which the server does not detect; give it")
             if chosen.source and chosen.source == chosen.target and not (source and target):
-                raise malformed(f"source and target language are both '{chosen.source}'; give both")
+                raise malformed(
+                    f"the model's default is '{chosen.source}' too; give the source and the target language"
+                )
         return chosen
 
     def ignore_source(self, target: str | None) -> bool:

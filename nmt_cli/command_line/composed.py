@@ -35,7 +35,7 @@ def check_command(command: Command) -> Any:
         reserved = {*command.reserved, *(assignment.key for assignment in own)}
         keys = [assignment.key for assignment in read(rewrite(options, grammar).overrides)]
         for name in (*(["--config"] if file else []), *line.hydra, *(key for key in keys if key in reserved)):
-            raise UsageError(f"{name} cannot be set here, because other stages depend on it; omit it")
+            raise UsageError(f"the pipeline sets {name} itself or does not support it; omit it from this section")
         config = compose(config_class, read(line.overrides), preset_folders()).config
         if hasattr(module, "check"):
             module.check(config)

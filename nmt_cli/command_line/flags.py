@@ -241,10 +241,11 @@ ALIASES_OF_SCORING = {"-s": ("--sys",), "-r": ("--ref",)}
 _LANGUAGES = "corpora and models record their languages; omit it"
 _RAW = "give text in the form that nmt-preprocess read; the tokenizer of the model splits it: omit it"
 _PIECES = "only nmt-generate and nmt-score have it; validation joins tokens as the corpus records: omit it"
+_LAYERS = "nmt-generate, nmt-serve and nmt-export have it, for trained models; omit it here"
 ADVICE_ELSEWHERE = {
     **dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), _LANGUAGES),
     **dict.fromkeys(("--remove-bpe", "--post-process"), _PIECES),
-    **dict.fromkeys(("--encoder-layers-to-keep", "--decoder-layers-to-keep"), "nmt-generate has it; omit it here"),
+    **dict.fromkeys(("--encoder-layers-to-keep", "--decoder-layers-to-keep"), _LAYERS),
     "--seed": "only sampling is random; use --sampling-seed for it, or omit it",
 }
 _ELSEWHERE = dict.fromkeys(FOREIGN, "this command does not use it; omit it")

@@ -43,7 +43,7 @@ def test_fault_99_weights_are_refused_by_their_line(
     ("content", "status", "message"),
     [
         ("a 1 2 3\n", 65, r"v\.txt has vectors of 3 numbers, but this model needs vectors of 8$"),
-        ("a 1 nan\n", 65, r"v\.txt:1: the vector 1 nan is not one of finite numbers; correct it"),
+        ("a 1 nan\n", 65, r"v\.txt:1: the vector '1 nan' must have finite numbers only; correct it"),
         (None, 66, r"cannot read .*v\.txt: No such file"),
     ],
     ids=["another width", "not finite", "missing"],

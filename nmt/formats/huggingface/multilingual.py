@@ -82,8 +82,8 @@ class MultilingualTokenizer:
         unnumbered = [code for token in listed if token not in ids and (code := _code(token))]
         if unnumbered and _checksum(unnumbered) not in _ORDERS:
             raise DataError(
-                f"{folder}: the files of the tokenizer list {len(unnumbered)} languages without ids, in the order of no "
-                "known model; copy all files of the tokenizer from the original model"
+                f"{folder}: the tokenizer lists {len(unnumbered)} languages without ids, and their order is unknown; copy "
+                "tokenizer.json of the original model into the folder, or its special_tokens_map.json if it has none"
             )
         symbols = _in_order(folder, first, ids, listed)
         tokens = {code: token for token in symbols[len(first) :] if (code := _code(token))}

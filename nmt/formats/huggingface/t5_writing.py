@@ -28,7 +28,10 @@ from nmt.storage.tensor_file import write_numbers
 def write_t5(model: PortableModel, folder: Path, options: ExportConfig) -> None:
     tokenizer, languages = model.pair.source, model.pair.languages
     if not (isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.is_kind("unigram") and model.pair.shared):
-        raise UsageError("Hugging Face's T5 has one unigram sentencepiece model for both sides; export to ctranslate2")
+        raise UsageError(
+            "Hugging Face's T5 needs one unigram sentencepiece model for both sides, but the model has other tokenizers; "
+            "set --format ctranslate2"
+        )
     for holds, complaint in _complaints(model.weights, languages):
         if holds:
             raise UsageError(f"Hugging Face's T5 {complaint}")
@@ -38,8 +41,8 @@ def write_t5(model: PortableModel, folder: Path, options: ExportConfig) -> None:
     weights = in_our_order(model.weights, order, order)
     if any(_is_bias(name) and array.any() for name, array in arrays_of(weights)):
         raise UsageError(
-            "Hugging Face's T5 has no biases, but the model has some; export to ctranslate2, or fine-tune an imported model "
-            "with --freeze '*.bias'"
+            "Hugging Face's T5 has no biases, but the model has some; set --format ctranslate2, or fine-tune an imported "
+            "model with --freeze '*.bias'"
         )
     tensors, longest = _tensors(weights), min(MOST_PIECES, options.longest)
     config = _configuration(model, weights, rows) | {"tie_word_embeddings": "lm_head.weight" not in tensors}
@@ -58,15 +61,15 @@ def write_t5(model: PortableModel, folder: Path, options: ExportConfig) -> None:
 def _complaints(weights: TransformerWeights, languages: LanguageTokens | None) -> Iterator[tuple[bool, str]]:
     """Yield the properties that T5 lacks, and whether the model has them."""
     norms_after = not all(stack.norm_first for stack in (weights.source, weights.target))
-    first, instead = weights.source.layers[0], "export to ctranslate2"
+    first, instead = weights.source.layers[0], "set --format ctranslate2"
     yield norms_after, f"has norms before sublayers, but the model has some after them; {instead}"
     normed = weights.source.embedding_norm is not None
     yield normed, f"has no norm of the embeddings, but the model has one; {instead}"
     yield first.self_norm.bias is not None, f"has RMSNorm, but the model has layer normalization; {instead}"
-    feeds = "has feed-forward networks with relu, gelu, or gated gelu_tanh or swish, but the model has others"
+    feeds = "has the feed-forward networks relu, gelu, geglu_tanh and swiglu, but the model has another kind"
     yield _feed_forward(weights) not in ACTIVATIONS.values(), f"{feeds}; {instead}"
     widths = {len(linear.weight) for linear in (first.attention.query, first.attention.value)}
-    yield len(widths) > 1, "has keys and values of one width, but the model has two; export to safetensors"
+    yield len(widths) > 1, "has one width for keys and values, but the model has two; set --format safetensors"
     separate = weights.source.embedding is not weights.target.embedding
     yield separate, f"has one embedding for both sides, but the model has two; {instead}"
     if languages is not None:
@@ -102,13 +105,13 @@ def _rows(processor: Any, pieces: Sequence[str], weights: TransformerWeights) ->
     if lost:
         raise UsageError(
             f"Hugging Face's T5 has the tokens of its sentencepiece model, but {lost[0]!r} is only in the "
-            f"{'vocabulary' if unknown_there else 'sentencepiece model'}; export to ctranslate2"
+            f"{'vocabulary' if unknown_there else 'sentencepiece model'}; set --format ctranslate2"
         )
     for number, name in enumerate(SPECIALS):
         if number not in rows and (bias is None or bias[number] != ABSENT):
             raise UsageError(
                 f"Hugging Face's T5 has the special tokens of its sentencepiece model, which has no {name} of its own; "
-                f"export to ctranslate2"
+                f"set --format ctranslate2"
             )
     return tuple(row for row in rows if row is not None)
 

@@ -148,7 +148,7 @@ class TransformerConfig(ShortRepr):
         True, help="Share one matrix between target and output", flag="--share-decoder-input-output-embed"
     )
     share_input_embeddings: bool = option(
-        False, help="Share one matrix between source and target, but not the output (T5 1.1)"
+        False, help="Share one matrix between source and target (T5 1.1); needs share_all_embeddings=false"
     )
     embedding_scale: bool = option(True, help="Multiply embeddings by sqrt(d_model), as in the paper")
     embedding_norm: bool = option(

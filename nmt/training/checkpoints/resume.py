@@ -121,8 +121,8 @@ def resume_point(
         changed = {key: change for key, change in changed.items() if key not in ACCUMULATION}
     if fixed := {key: changed[key] for key in changed if key in ADAPTER + (TRAINED if settings.base else ())}:
         raise UsageError(
-            f"{stored.path} was trained with other options that cannot change when a run resumes ({_listed(fixed)}); "
-            f"restore them, or start a new run from this checkpoint: --finetune-from-model, with another --save-dir"
+            f"{stored.path} is of a run with other options, which cannot change on resume ({_listed(fixed)}); give the old "
+            f"values, or start a new run: --finetune-from-model {stored.path} with another --save-dir"
         )
     allowed = tuple(prefix for name, prefixes in RESETS.items() if getattr(options, name) for prefix in prefixes)
     refused = {key: change for key, change in changed.items() if not (options.reset or key.startswith(allowed))}

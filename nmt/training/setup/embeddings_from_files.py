@@ -24,7 +24,7 @@ from nmt.storage.tensor_file import read_tensors
 
 logger = logging.getLogger("nmt.training")
 
-FORMATS = "give a text file of word2vec's format, or a .safetensors file"
+FORMATS = "give a text file in the format of word2vec, or a .safetensors file"
 Rows = dict[int, Tensor]  # vectors by token id
 
 
@@ -81,7 +81,7 @@ def _of_safetensors(path: Path, vocabulary: Vocabulary) -> Rows:
     is_floating = matrices[0].is_floating_point()
     if not (is_floating and bool(matrix.isfinite().all())):
         fault = "NaN or infinity" if is_floating else f"numbers of type {matrices[0].dtype}".replace("torch.", "")
-        raise DataError(f"{path} has {fault}; embeddings must be finite float32 numbers")
+        raise DataError(f"{path} has {fault}; give a matrix of finite floating-point numbers, such as float32")
     return dict(enumerate(matrix))
 
 
@@ -97,7 +97,7 @@ def _of_text(path: Path, vocabulary: Vocabulary) -> Rows:
             continue
         width = width or len(numbers)
         if len(numbers) != width or not numbers:
-            expected = width or "some, with spaces between"
+            expected = width or "numbers, separated by spaces"
             raise DataError(f"{path}:{number} has {len(numbers)} numbers after the token; expected {expected}")
         is_marked = is_marked or token.startswith(WORD_START)
         if token in ids or token in words:
@@ -114,4 +114,4 @@ def _vector(numbers: list[str], place: str) -> Floats:
         if np.isfinite(vector).all():
             return vector
     shown = " ".join(numbers)[:60]
-    raise DataError(f"{place}: the vector {shown} is not one of finite numbers; correct it, or omit this token")
+    raise DataError(f"{place}: the vector '{shown}' must have finite numbers only; correct it, or omit this token")

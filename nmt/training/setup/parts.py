@@ -79,7 +79,7 @@ def check_ignored(model: EncoderDecoder, *, resumes: bool) -> None:
 
 
 def check_without_corpus(config: TrainConfig) -> None:
-    """Refuse what does not depend on the corpora. The model has an invented vocabulary, and its parameters no memory."""
+    """Check the options without corpora, on a model with a placeholder vocabulary on the meta device."""
     build_scorers(config.validation)
     check(config, longest=None, max_update=config.training.last_update)
     for mix in (config.sampling.first, *(later.mix for later in config.sampling.later_mixes())):

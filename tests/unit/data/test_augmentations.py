@@ -128,7 +128,7 @@ def test_shares_and_their_order_are_as_given() -> None:
         ("typos=0.1:word=0.2", r"no option 'word' \(did you mean 'words'\?\); it has words"),
         ("typos=0.1:words", "typos needs a value: words=VALUE"),
         ("typos=0.1:words=many", "words=many must be of type float"),
-        ("drop_words=0.1:side=left", "side=left must be both, source, target"),
+        ("drop_words=0.1:side=left", "side=left must be one of both, source, target"),
         ("typos=0.1:words=2", "typos.words=2.0 must be at least 0 and at most 1"),
         ("upper_case=0.1:words=2", "upper_case has no option 'words'; it has none"),
         ("noise_lines=0.1:words=0", "noise_lines.words=0 must be"),

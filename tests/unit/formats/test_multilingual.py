@@ -209,7 +209,7 @@ def test_a_list_of_languages_without_ids_must_have_the_order_of_the_model(
     found = there.imported(tmp_path / "same", tmp_path / "here")
     there.assert_same_parameters(one.here, found)
     assert load_model(found, "cpu").pair.digest() == one.pair.digest()
-    with pytest.raises(DataError, match=f"list {len(languages)} languages without ids, in the order of no known model"):
+    with pytest.raises(DataError, match=f"lists {len(languages)} languages without ids, and their order is unknown"):
         there.imported(tmp_path / "turned", tmp_path / "not here")
     other = there.sentencepiece_model("unigram", vocab_size=1495)
     (tmp_path / "same" / "sentencepiece.bpe.model").write_bytes(other)

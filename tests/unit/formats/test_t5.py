@@ -250,9 +250,9 @@ def test_a_model_of_ours_goes_out_as_t5(tmp_path: Path, scaled: bool) -> None:
         ({"norm_kind": NormKind.layer_norm}, "has RMSNorm, but the model has layer normalization"),
         (
             {"feed_forward": FeedForwardKind.glu},
-            "has feed-forward networks with relu, gelu, or gated gelu_tanh or swish, but the model has others",
+            "has the feed-forward networks relu, gelu, geglu_tanh and swiglu, but",
         ),
-        ({"d_v": 4}, "has keys and values of one width, but the model has two"),
+        ({"d_v": 4}, "has one width for keys and values, but .*; set --format safetensors"),
         ({"share_all_embeddings": False}, "has one embedding for both sides, but the model has two"),
         ({"attention_bias": True}, r"has no biases, .* or fine-tune an imported model with --freeze '\*\.bias'"),
     ],
@@ -283,7 +283,7 @@ def test_tokenizers_that_t5_lacks_are_refused(tmp_path: Path) -> None:
         return stored(name, tokenizer, start_symbol=start)
 
     for run, says in (
-        (store(tmp_path / "words", **HELD["as T5"]), "has one unigram sentencepiece model for both sides"),
+        (store(tmp_path / "words", **HELD["as T5"]), "needs one unigram sentencepiece model for both sides"),
         (
             store(tmp_path / "tokens", replace(_unigram_pair(), languages=tokens), **HELD["as T5"]),
             ".*such as <2de>, but",

@@ -136,7 +136,12 @@ def test_shards_join_to_the_weights_of_one_run(prepared: Callable[..., Corpus], 
             r"weight:1: 2 weights, but the target has 3 words",
         ),
         (None, {"weight_suffix": "missing"}, MissingInputError, r"a dot and the suffix \(--weight-suffix\)$"),
-        (WEIGHTS, {"weight_column": 3}, UsageError, "--weight-column has no effect: no text has such weights; omit it"),
+        (
+            WEIGHTS,
+            {"weight_column": 3},
+            UsageError,
+            "--weight-column has no effect, because there is no text of --tsv; omit it",
+        ),
         (
             WEIGHTS,
             {"weight_suffix": None, "weight_column": 3},

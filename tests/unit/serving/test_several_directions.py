@@ -80,8 +80,8 @@ def test_a_model_of_one_direction_has_no_languages_to_choose() -> None:
         ),
         ((NLLB,), {"source": "auto", "target": "eng_Latn"}, "which the server does not detect"),
         ((TAGGED,), {"target": "fr"}, "the model has no language 'fr'"),
-        ((NLLB_TO_EN,), {"target": "deu_Latn"}, "source and target language are both 'deu_Latn'; give both"),
-        ((NLLB_TO_EN,), {"source": "eng_Latn"}, "source and target language are both 'eng_Latn'; give both"),
+        ((NLLB_TO_EN,), {"target": "deu_Latn"}, "the model's default is 'deu_Latn' too; give"),
+        ((NLLB_TO_EN,), {"source": "eng_Latn"}, "the model's default is 'eng_Latn' too; give"),
     ],
 )
 def test_a_language_that_is_missing_or_unknown_has_status_400(

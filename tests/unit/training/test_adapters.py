@@ -221,13 +221,15 @@ def test_adapters_of_other_matrices_are_not_averaged(
 def test_adapters_of_another_base_or_alpha_are_not_averaged(base: Path, adapter: Path, tmp_path: Path) -> None:
     others = {
         "a whole model": base,
-        "an adapter with alpha 5 for base model ": rewritten(adapter, tmp_path / "alpha", alpha=5.0),
-        "an adapter with alpha 6 for base model 0123": rewritten(
+        "an adapter with alpha 5 of the base model with checksum ": rewritten(adapter, tmp_path / "alpha", alpha=5.0),
+        "an adapter with alpha 6 of the base model with checksum 0123": rewritten(
             adapter, tmp_path / "missing", sha256="0123", path="no"
         ),
     }
     for kind, other in others.items():
-        with pytest.raises(DataError, match=f"choose those of one kind: .* is an adapter with alpha 6 .* is {kind}"):
+        with pytest.raises(
+            DataError, match=f"cannot average different kinds .* is an adapter with alpha 6 .* is {kind}"
+        ):
             averaged(adapter, other, output=tmp_path / "mean")
     replaced = rewritten(adapter, tmp_path / "replaced", sha256="0123")
     with pytest.raises(DataError, match="base model is at none of these places .*base0.*: another model"):
@@ -351,7 +353,7 @@ def test_options_that_an_adapter_depends_on_cannot_change(
     half_way(adapter, tmp_path / "run")
     config = adapting(make_run, tmp_path, base, parameters=replace(LORA, **changes))
     for config.checkpoint.reset in (False, True):
-        with pytest.raises(UsageError, match=rf"cannot change when a run resumes \({message}.*--finetune-from-model"):
+        with pytest.raises(UsageError, match=rf"cannot change on resume \({message}.*--finetune-from-model"):
             train(config)
 
 
@@ -377,7 +379,7 @@ def test_the_dropout_of_an_adapter_can_change(make_run: MakeConfig, base: Path, 
 
 
 def test_an_export_of_an_adapter_needs_merge_or_a_format(adapter: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is an adapter; add --merge to write it .*, or --format to"):
+    with pytest.raises(UsageError, match="is an adapter; add --merge to write a whole .*, or --format to"):
         export_model(ExportConfig(path=str(adapter), output=str(tmp_path / "no")))
     assert not (tmp_path / "no").exists()
 

@@ -130,10 +130,10 @@ def test_words_are_the_tokens_that_begin_them_unless_the_file_has_their_marks(
         ("a 1 2 3\n", "has vectors of 3 numbers, but this model needs vectors of 16"),
         ("x 1 2 3\n", "has no vector for any token of the vocabulary"),
         ("a 1 2 3\nb 1 2\n", r"v.txt:2 has 2 numbers after the token; expected 3"),
-        ("a 1 x 3\n", r"v.txt:1: the vector 1 [a-z0-9]+ 3 is not one of finite numbers"),
-        ("a 1 inf 3\n", r"v.txt:1: the vector 1 [a-z0-9]+ 3 is not one of finite numbers"),
-        ("a 1 1e300 3\n", r"v.txt:1: the vector 1 [a-z0-9]+ 3 is not one of finite numbers"),
-        ("a 1 \udcff 3\n", r"v.txt:1:4: byte 0xff is not UTF-8 .*; give a text file of word2vec's format"),
+        ("a 1 x 3\n", r"v.txt:1: the vector '1 [a-z0-9]+ 3' must have finite numbers only"),
+        ("a 1 inf 3\n", r"v.txt:1: the vector '1 [a-z0-9]+ 3' must have finite numbers only"),
+        ("a 1 1e300 3\n", r"v.txt:1: the vector '1 [a-z0-9]+ 3' must have finite numbers only"),
+        ("a 1 \udcff 3\n", r"v.txt:1:4: byte 0xff is not UTF-8 .*; give a text file in the format of word2vec"),
         ("", "has no vector for any token"),
     ],
 )
@@ -154,9 +154,12 @@ def test_a_matrix_of_another_size_is_refused(tiny_run: MakeConfig, tmp_path: Pat
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (torch.tensor(float("nan")), "m.safetensors has NaN or infinity; embeddings must be finite float32 numbers"),
+        (
+            torch.tensor(float("nan")),
+            "m.safetensors has NaN or infinity; give a matrix of finite floating-point numbers",
+        ),
         (torch.tensor(1e300, dtype=torch.float64), "m.safetensors has NaN or infinity"),
-        (torch.tensor(1), "m.safetensors has numbers of type int64; embeddings must be"),
+        (torch.tensor(1), "m.safetensors has numbers of type int64; give a matrix of"),
     ],
 )
 def test_numbers_of_other_kinds_are_refused(

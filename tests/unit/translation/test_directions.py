@@ -227,10 +227,10 @@ def test_a_default_direction_is_used_and_a_language_is_not_translated_to_itself_
     (usual,) = translator.translations(["rot"])
     assert usual.source_pieces[0] == "eng_Latn" and usual.direction == ("eng_Latn", "deu_Latn")
     with pytest.raises(
-        UsageError, match="^source and target language are both 'eng_Latn'; give both source_lang and target_lang"
+        UsageError, match="^the default of the other language is 'eng_Latn' too; give source_lang and target_lang"
     ):
         translator.translate(["rot"], target_lang="eng_Latn")
-    with pytest.raises(UsageError, match="^source and target language are both 'deu_Latn'"):
+    with pytest.raises(UsageError, match="^the default of the other language is 'deu_Latn' too"):
         translator.translate(["rot"], source_lang="deu_Latn")
     assert translator.translate(["rot"], source_lang="eng_Latn", target_lang="eng_Latn")
 
