@@ -83,7 +83,7 @@ class TorchKind(EngineKind):
     def make(self, model: TranslatingModel, spec: EngineSpec) -> Engine:
         from nmt.engines.model_engine import ModelEngine
 
-        module = _prepared(model.module, spec)
+        module = _prepared(model, spec)
         return ModelEngine(module, spec.device, longest_source=module.max_source_length())
 
 
@@ -102,7 +102,7 @@ class GraphsKind(EngineKind):
     def make(self, model: TranslatingModel, spec: EngineSpec) -> Engine:
         from nmt.engines.graphs import recorded_engine
 
-        return recorded_engine(_prepared(model.module, spec), spec.device)
+        return recorded_engine(_prepared(model, spec), spec.device)
 
 
 # Options of a Transformer, and their values that the C code supports.
@@ -147,13 +147,16 @@ def _other_heads(config: TransformerConfig) -> str | None:
     return None if heads.d_k == heads.d_v else f"model.d_k={heads.d_k} with model.d_v={heads.d_v}"
 
 
-def _prepared(model: EncoderDecoder, spec: EngineSpec) -> EncoderDecoder:
-    """Convert the model for inference: float32 on a CPU, the data type of ``spec`` on a GPU."""
+def _prepared(model: TranslatingModel, spec: EngineSpec) -> EncoderDecoder:
+    """Return the module for inference: in float32 on a CPU, in the data type of ``spec`` on a GPU."""
+    from nmt.engines.shared_parameters import share_parameters
     from nmt.layers.linear import with_fixed_weights
 
+    module = model.module
     if kind_of(spec.device) != "cpu":
-        model = model.to(parameter_type(spec.device, PRECISIONS[spec.number_format]))
-    return with_fixed_weights(model)
+        module = module.to(parameter_type(spec.device, PRECISIONS[spec.number_format]))
+    share_parameters(module, model)
+    return with_fixed_weights(module)
 
 
 def engine_for(name: str, model: TranslatingModel, spec: EngineSpec) -> Engine:

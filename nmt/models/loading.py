@@ -20,7 +20,7 @@ from nmt.data.vocabulary import VocabularySizes
 from nmt.errors import DataError, MissingInputError, NMTError, UsageError
 from nmt.hub import checkpoint_at, is_hub_name
 from nmt.models.ignored import build_model, without_effect
-from nmt.storage.adapted import AdaptedArrays, AdapterBase
+from nmt.storage.adapted import DOWN, UP, AdaptedArrays, AdapterBase
 from nmt.storage.arrays import Numbers
 from nmt.storage.checkpoints import (
     PACKED,
@@ -85,6 +85,16 @@ class LoadedModel:
         """The checksum of its parameters, or of those of its base model; with some of the layers, another one."""
         own = checksums(self.path)[MODEL] if self.base is None else self.base.checksum
         return own if self.names is None else f"{own} {self.names}"
+
+    def is_of_base(self, name: str) -> bool:
+        """Whether a parameter is that of the base model, which an adapter does not change; true for a whole model."""
+        stored = name if self.names is None else self.names[name]
+        return self.base is None or (stored not in self._changed and self.base.is_of_base(stored))
+
+    @cached_property
+    def _changed(self) -> frozenset[str]:
+        """The names of the parameters that the adapter changes."""
+        return frozenset(name.removesuffix(UP).removesuffix(DOWN) for name in mapped_tensors(self.path / MODEL))
 
     @property
     def packed(self) -> PackedFile | None:

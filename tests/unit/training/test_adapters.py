@@ -30,6 +30,8 @@ from nmt.storage.files import read_manifest, replace_manifest
 from nmt.storage.run_folder import checkpoints_in, set_pointer
 from nmt.storage.tensor_file import read_tensors
 from nmt.training.assemble import train
+from nmt.translation import Translator
+from nmt.translation.attention_view import module_of
 
 MakeConfig = Callable[..., TrainConfig]
 LINES = ["a b c d", "h g", "c c a e f"]
@@ -444,3 +446,13 @@ def test_adapters_of_one_base_share_the_matrices_that_they_do_not_change(
     panels = [{name for name in packing.arrays if name.endswith(".panels")} for packing in packings]
     assert panels[1] == panels[2] < panels[0]
     assert panels[1] == {"source.0.look_output.panels", "source.0.projection.panels", "target.0.inner.panels"}
+    alone = Translator.load(paths[1], "cpu", engine="torch").translate(["ein mann", "rot"])
+    translators = [Translator.load(path, "cpu", engine="torch") for path in paths]
+    modules = [module_of(translator.members[0]) for translator in translators]
+    tensors = [dict(module.named_parameters()) for module in modules]
+    changed = {name for name, tensor in tensors[0].items() if tensors[1][name] is not tensor}
+    assert changed == {name for name, tensor in tensors[0].items() if tensors[2][name] is not tensor}
+    assert all(tensors[1][name] is not tensors[2][name] for name in changed)
+    bias = "decoder.layers.0.feed_forward.inner.bias"
+    assert {name for name in changed if "encoder.layers.0.self_attention" not in name} == {bias}
+    assert len(changed) > 1 and translators[1].translate(["ein mann", "rot"]) == alone
