@@ -75,9 +75,8 @@ class MultilingualTokenizer:
             first = [*FAIRSEQ_SPECIALS, *processor.id_to_piece(list(range(3, processor.vocab_size())))]
         ids |= _ids_of_added(folder, options)
         listed = [*dict.fromkeys(_listed(folder, options))]
-        if (folder / SENTENCEPIECE).is_file() and (
-            folder / _JSON
-        ).is_file():  # its ids are certain, a list's order is not
+        has_both = (folder / SENTENCEPIECE).is_file() and (folder / _JSON).is_file()
+        if has_both:  # ids are certain, the order of a list is not
             ids |= added_tokens(folder / _JSON)
         unnumbered = [code for token in listed if token not in ids and (code := _code(token))]
         if unnumbered and _checksum(unnumbered) not in _ORDERS:

@@ -100,13 +100,16 @@ def _rows(processor: Any, pieces: Sequence[str], weights: TransformerWeights) ->
     special = {unknown: UNK, bos: BOS, pad: PAD, eos: EOS, first: start}
     symbols: list[str] = processor.id_to_piece(list(range(processor.vocab_size())))
     rows = [special.get(number, ours.get(symbol)) for number, symbol in enumerate(symbols)]
-    unknown_there = [*ours.keys() - {*symbols}]
-    lost = unknown_there or [symbol for symbol, row in zip(symbols, rows) if row is None]
-    if lost:
-        raise UsageError(
-            f"Hugging Face's T5 has the tokens of its sentencepiece model, but {lost[0]!r} is only in the "
-            f"{'vocabulary' if unknown_there else 'sentencepiece model'}; set --format ctranslate2"
-        )
+    others = {
+        "vocabulary": [*ours.keys() - {*symbols}],
+        "sentencepiece model": [symbol for symbol, row in zip(symbols, rows) if row is None],
+    }
+    for place, tokens in others.items():
+        if tokens:
+            raise UsageError(
+                f"Hugging Face's T5 has the tokens of its sentencepiece model, but {tokens[0]!r} is only in the {place}; "
+                "set --format ctranslate2"
+            )
     for number, name in enumerate(SPECIALS):
         if number not in rows and (bias is None or bias[number] != ABSENT):
             raise UsageError(

@@ -7,7 +7,7 @@ import torch
 from nmt.testing.subjects import Subject, toy_batch
 
 
-def every_parameter_learns(subject: Subject) -> None:
+def assert_every_parameter_learns(subject: Subject) -> None:
     """In training each parameter gets a gradient that is finite and not zero."""
     model = subject.model().train()
     batch = toy_batch(model, (2, 9), (6, 3))

@@ -161,6 +161,18 @@ def test_weights_without_effect_or_meaning_are_refused(
     assert not (tmp_path / "no").exists()
 
 
+def test_each_validated_direction_needs_a_weight(
+    make_run: Callable[..., TrainConfig], corpus: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weighted = corpus("weighted", LINES, [1] * 5)
+    unvalidated = corpus("unvalidated", LINES, [1] * 5, like=weighted, valid=[0] * 5)
+    data = [str(weighted), str(unvalidated)]
+    train(make_run(tmp_path / "one direction", data=data, training=TrainingConfig(max_update=4)))
+    monkeypatch.setattr(Corpus, "direction", property(lambda self: self.folder.name))
+    with pytest.raises(DataError, match="all weights of split 'valid' .unvalidated. are 0"):
+        train(make_run(tmp_path / "two directions", data=data, training=TrainingConfig(max_update=4)))
+
+
 def test_varied_text_keeps_the_weights_of_pairs(
     make_run: Callable[..., TrainConfig], corpus: Callable[..., Path], tmp_path: Path
 ) -> None:

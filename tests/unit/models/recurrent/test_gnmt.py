@@ -15,7 +15,7 @@ from nmt.models.recurrent.config import GNMTConfig
 from nmt.models.recurrent.gnmt import GNMT
 from nmt.models.recurrent.layers import BidirectionalLayer
 from nmt.testing.subjects import Subject
-from tests.unit.models.every_parameter import every_parameter_learns
+from tests.unit.models.every_parameter import assert_every_parameter_learns
 
 SIZES = VocabularySizes(20, 30, shared=False)
 
@@ -87,7 +87,9 @@ def test_dropout_never_acts_on_the_path_around_an_upper_layer() -> None:
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_few_layers_work_too(layers: int) -> None:
-    every_parameter_learns(Subject("few", replace(GNMTConfig().shrink(), encoder_layers=layers, decoder_layers=2)))
+    assert_every_parameter_learns(
+        Subject("few", replace(GNMTConfig().shrink(), encoder_layers=layers, decoder_layers=2))
+    )
 
 
 def test_a_decoder_whose_only_layer_asks_is_refused() -> None:

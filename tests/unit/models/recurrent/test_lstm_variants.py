@@ -24,7 +24,7 @@ from nmt.models.recurrent.config import (
 from nmt.testing.conformance import Subject
 from nmt.testing.model_laws import padding_never_matters, steps_equal_teacher_forcing
 from tests.unit.models.covering import covering, pairs_of
-from tests.unit.models.every_parameter import every_parameter_learns
+from tests.unit.models.every_parameter import assert_every_parameter_learns
 
 # One from which every option can be changed by itself.
 BASE = replace(
@@ -166,7 +166,7 @@ def test_every_row_of_options_works(row: dict[str, Any]) -> None:
     subject = Subject("row", replace(BASE, **row))
     steps_equal_teacher_forcing(subject)
     padding_never_matters(subject)
-    every_parameter_learns(subject)
+    assert_every_parameter_learns(subject)
 
 
 @pytest.mark.nightly  # half a minute, to say which two options are to blame
@@ -176,4 +176,4 @@ def test_every_other_pair_of_options_works_by_itself(names: tuple[str, str]) -> 
     subject = Subject("-".join(names), replace(BASE, **PAIRS[names]))
     steps_equal_teacher_forcing(subject)
     padding_never_matters(subject)
-    every_parameter_learns(subject)
+    assert_every_parameter_learns(subject)

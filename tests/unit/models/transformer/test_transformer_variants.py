@@ -28,7 +28,7 @@ from nmt.models.transformer.config import (
 from nmt.testing.conformance import Subject
 from nmt.testing.model_laws import padding_never_matters, steps_equal_teacher_forcing
 from tests.unit.models.covering import covering, pairs_of
-from tests.unit.models.every_parameter import every_parameter_learns
+from tests.unit.models.every_parameter import assert_every_parameter_learns
 
 SMALL = TransformerConfig().shrink()
 
@@ -222,7 +222,7 @@ def test_every_other_pair_of_options_stands_in_a_row() -> None:
 def test_every_row_of_options_works(row: dict[str, Any]) -> None:
     subject = Subject("row", replace(SMALL, **row))
     steps_equal_teacher_forcing(subject)
-    every_parameter_learns(subject)
+    assert_every_parameter_learns(subject)
     padding_never_matters(subject)
 
 
@@ -232,6 +232,6 @@ def test_every_row_of_options_works(row: dict[str, Any]) -> None:
 def test_every_other_pair_of_options_works_by_itself(names: tuple[str, str]) -> None:
     subject = Subject("-".join(names), configure(PAIRS[names]))
     steps_equal_teacher_forcing(subject)
-    every_parameter_learns(subject)
+    assert_every_parameter_learns(subject)
     if set(PAIRS[names]) <= set(STRUCTURES):  # a number decides nothing about padding
         padding_never_matters(subject)
